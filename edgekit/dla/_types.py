@@ -1,0 +1,89 @@
+"""The values of this floor: verdicts, reasons and loadables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Judgement", "LoadableCandidate", "MemoryNeed", "Reason", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix."""
+
+    rule: str
+    message: str
+    found: str
+    limit: str
+    source: str
+    fix: str
+
+    def to_json(self) -> dict[str, str]:
+        """Returns the contract's reason object."""
+        return {
+            "rule": self.rule, "message": self.message, "found": self.found,
+            "limit": self.limit, "source": self.source, "fix": self.fix,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether one layer can run on a DLA; ``certainty`` is "certain" or "disputed"."""
+
+    layer: str
+    ok: bool
+    certainty: str = "certain"
+    reasons: tuple[Reason, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the contract's ``dla`` object."""
+        return {
+            "ok": self.ok,
+            "certainty": self.certainty,
+            "reasons": [r.to_json() for r in self.reasons],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Pool sizes of one loadable in bytes, powers of two of at least 4 KiB."""
+
+    managed_sram: int
+    local_dram: int
+    global_dram: int
+
+    def to_json(self) -> dict[str, int]:
+        """Returns the contract's ``memory`` object."""
+        return {
+            "managed_sram": self.managed_sram,
+            "local_dram": self.local_dram,
+            "global_dram": self.global_dram,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadableCandidate:
+    """A maximal convex run of DLA-capable layers, in graph order; ``kept`` after the slot limit."""
+
+    layers: tuple[str, ...]
+    kept: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The verdict of a whole network for a target, precision and TensorRT version.
+
+    Attributes:
+        verdicts: By layer name, in graph order.
+        candidates: What TensorRT would group with automatic DLA placement.
+        placed: "DLA" or "GPU" by layer name after the slot limit.
+    """
+
+    target: str
+    precision: str
+    tensorrt: str
+    verdicts: Mapping[str, Verdict]
+    candidates: tuple[LoadableCandidate, ...]
+    placed: Mapping[str, str]

@@ -1,0 +1,156 @@
+"""Every failure a user can cause, as one tree.
+
+    EdgekitError            code, message, where, hint, exit status
+    ├── UsageError          2   a command's arguments
+    ├── ConfigError         2   the YAML file; carries every problem at once
+    ├── ModelError          2   the ONNX file or what is in it
+    ├── DataError           2   calibration data, weights, profiles
+    ├── GateError           1   the work was done and the answer is no
+    ├── EnvironmentLack     3   no board, no TensorRT, no OpenSSH
+    ├── BoardError          4   a board answered and failed, or was refused
+    │   └── BundleError     4   a bundle that is unsigned, tampered with or does not fit
+    └── BuildError          4   a backend failed
+
+Lower layers' exceptions (onnx, paramiko, onnxruntime, OSError) are mapped to these where they
+are first met, so that no command ever shows a traceback without ``--debug``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "BoardError",
+    "BuildError",
+    "BundleError",
+    "ConfigError",
+    "DataError",
+    "EdgekitError",
+    "EnvironmentLack",
+    "GateError",
+    "ModelError",
+    "Problem",
+    "UsageError",
+]
+
+
+class EdgekitError(Exception):
+    """A failure with a stable code, a place and a remedy.
+
+    Args:
+        message: What is wrong, one line, no trailing full stop needed.
+        code: Stable identifier such as ``model.truncated``; scripts match on it.
+        where: ``file:line:column``, a node name or a host; empty when there is none.
+        hint: What was expected and what to do about it.
+    """
+
+    exit_code = 2
+    default_code = "error"
+
+    def __init__(self, message: str, *, code: str = "", where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.where = where
+        self.hint = hint
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the contract's ``{"error": {"code", "message", "where", "hint"}}``."""
+        fields = {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+            "hint": self.hint,
+        }
+        return {"error": fields}
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+
+class UsageError(EdgekitError):
+    """A command was called with arguments that make no sense."""
+
+    default_code = "usage"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault of a configuration file, ``where`` being file:line:column."""
+
+    message: str
+    where: str
+    hint: str = ""
+
+
+class ConfigError(EdgekitError):
+    """A configuration file is wrong; carries all its problems."""
+
+    default_code = "config.invalid"
+
+    def __init__(self, problems: list[Problem], *, code: str = "") -> None:
+        first = problems[0]
+        super().__init__(first.message, code=code, where=first.where, hint=first.hint)
+        self.problems = tuple(problems)
+
+    def to_json(self) -> dict[str, Any]:
+        """Adds ``problems``, every fault found, to the contract's fields."""
+        document = super().to_json()
+        document["error"]["problems"] = [
+            {"message": p.message, "where": p.where, "hint": p.hint} for p in self.problems
+        ]
+        return document
+
+    def __str__(self) -> str:
+        lines = []
+        for p in self.problems:
+            lines.append(f"{p.where}: {p.message}" + (f"\n  hint: {p.hint}" if p.hint else ""))
+        return "\n".join(lines)
+
+
+class ModelError(EdgekitError):
+    """The ONNX model is missing, broken or outside what edgekit reads."""
+
+    default_code = "model.invalid"
+
+
+class DataError(EdgekitError):
+    """Data that the user gave (calibration inputs, weights, a profile) does not fit."""
+
+    default_code = "data.invalid"
+
+
+class GateError(EdgekitError):
+    """The work was done and the answer is no (accuracy, regression, coverage)."""
+
+    exit_code = 1
+    default_code = "gate.failed"
+
+
+class EnvironmentLack(EdgekitError):
+    """This machine or the network lacks something that the step needs."""
+
+    exit_code = 3
+    default_code = "environment.missing"
+
+
+class BoardError(EdgekitError):
+    """A board was reached and failed, or what it said was refused."""
+
+    exit_code = 4
+    default_code = "board.failed"
+
+
+class BundleError(BoardError):
+    """A bundle is unsigned, tampered with, incomplete or made for something else."""
+
+    default_code = "bundle.refused"
+
+
+class BuildError(EdgekitError):
+    """A backend could not build what the plan asks for."""
+
+    exit_code = 4
+    default_code = "build.failed"

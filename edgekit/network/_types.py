@@ -1,0 +1,117 @@
+"""The values of this floor: a model, its tensors and its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+__all__ = ["Layer", "Model", "Network", "Tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor's name, static shape and NumPy type name ("float32", "int64")."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A checked ONNX model whose weights are referenced, not carried.
+
+    Attributes:
+        proto: The graph with static shapes (value_info filled), every node named, unused inputs
+            and initializers dropped, constants folded. Initializers that are weights have no
+            data: their ``data_location`` is EXTERNAL with location "stripped", and their values
+            stand in ``weights``. Small constants (shapes, axes, Clip bounds, Resize scales) stay
+            inline.
+        weights: Weight values by initializer name; may be memory maps, treat as read-only.
+        digest: SHA-256 (hex) of the proto and of every weight's bytes.
+        source: What the user named: a path or "builtin:NAME?seed=N".
+    """
+
+    proto: onnx.ModelProto
+    weights: Mapping[str, np.ndarray]
+    digest: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A unit as TensorRT's builder places it (DESIGN: "Layer").
+
+    Attributes:
+        name: Unique in the network.
+        kind: TensorRT's layer type as its log prints it: CONVOLUTION, DECONVOLUTION, POOLING,
+            ACTIVATION, PARAMETRIC_RELU, ELEMENTWISE, SCALE, LRN, CONCATENATION, RESIZE, UNARY,
+            SLICE, SOFTMAX, SHUFFLE, REDUCE, MATRIX_MULTIPLY, CONSTANT, CAST, GATHER, SELECT,
+            TOPK, PADDING, IDENTITY, QUANTIZE, DEQUANTIZE, PLUGIN, LOOP, ...
+        op: ONNX operator it came from ("Conv"); for inserted layers the operator it serves.
+        nodes: Names of the ONNX nodes that it stands for; empty for an inserted layer.
+        origin: Names of the ONNX nodes that caused it (equals ``nodes`` unless inserted).
+        inputs: Activation tensors read (no weights, no constants), in order.
+        outputs: Tensors written.
+        params: Kind-specific, plain Python values: kernel, stride, pads (begin..., end...),
+            dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
+            ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...
+        weights: Names in ``Model.weights`` that it uses.
+        macs: Multiply-accumulates for one inference.
+        weight_elements: Number of weight values.
+    """
+
+    name: str
+    kind: str
+    op: str
+    nodes: tuple[str, ...]
+    origin: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    weights: tuple[str, ...] = ()
+    macs: int = 0
+    weight_elements: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The layer graph: layers in topological (graph) order, and every activation tensor."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    tensors: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def layer(self, name: str) -> Layer:
+        """Returns the layer called ``name``; KeyError when there is none."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    def producers(self) -> dict[str, Layer]:
+        """Returns the producing layer by tensor name (graph inputs have none)."""
+        return {out: layer for layer in self.layers for out in layer.outputs}
+
+    def consumers(self) -> dict[str, tuple[Layer, ...]]:
+        """Returns the consuming layers by tensor name, in graph order."""
+        found: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            for name in dict.fromkeys(layer.inputs):
+                found.setdefault(name, []).append(layer)
+        return {name: tuple(layers) for name, layers in found.items()}

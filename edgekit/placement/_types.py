@@ -1,0 +1,122 @@
+"""The values of this floor: options in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgekit.dla import MemoryNeed
+
+__all__ = ["OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted", "Share"]
+
+OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Layers matching the glob ``layers`` go to ``device`` ("GPU", "DLA", "DLA0", "DLA1")."""
+
+    layers: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asks of the placement (the config's ``placement`` section).
+
+    ``gpu=False`` is standalone: DLA only. ``bounds`` has "latency_us", "energy_uj", "gpu_us".
+    ``fp16_layers`` are layers that may not run in INT8 although the precision is INT8.
+    """
+
+    objective: str = "latency"
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    dla_cores: tuple[int, ...] = (0,)
+    gpu: bool = True
+    pins: tuple[Pin, ...] = ()
+    max_loadables: int = 16
+    fp16_layers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Model predictions for one inference; microseconds, microjoules, queries a second."""
+
+    latency_us: float
+    throughput_qps: float
+    energy_uj: float
+    gpu_us: float
+
+    def to_json(self) -> dict[str, float]:
+        """Returns the contract's ``predicted`` object."""
+        return {
+            "latency_us": self.latency_us, "throughput_qps": self.throughput_qps,
+            "energy_uj": self.energy_uj, "gpu_us": self.gpu_us,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLayer:
+    """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order."""
+
+    name: str
+    nodes: tuple[str, ...]
+    device: str
+    precision: str
+    segment: int
+    predicted_us: float
+    predicted_uj: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loadable:
+    """One DLA subgraph of the plan; ``formats`` is the chosen tensor format by border tensor."""
+
+    core: int
+    layers: tuple[str, ...]
+    memory: MemoryNeed
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A plan variant of the ``throughput`` objective and the share of frames it takes."""
+
+    share: float
+    layers: tuple[PlacedLayer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Placement, loadables, pools, formats and predicted cost.
+
+    ``layers`` is the plan (for mixed plans the one with the largest share, ``plans[0]``);
+    ``plans`` always has at least one entry and its shares add up to 1. Segments are numbered in
+    running order: every tensor a segment reads is a graph input or comes from a lower number.
+    ``transitions`` counts device changes along the running order. ``pools`` are bytes by pool
+    name, the largest any loadable needs. A baseline that is impossible is None.
+    """
+
+    target: str
+    power_mode: str
+    precision: str
+    tensorrt: str
+    layers: tuple[PlacedLayer, ...]
+    loadables: tuple[Loadable, ...]
+    pools: Mapping[str, int]
+    transitions: int
+    predicted: Predicted
+    objective: str
+    optimal: bool
+    bound: float
+    gap: float
+    plans: tuple[Share, ...]
+    baselines: Mapping[str, Predicted | None]
+    model_error: str
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``edgekit.plan/1`` document."""
+        from edgekit.placement._json import plan_to_json
+
+        return plan_to_json(self)

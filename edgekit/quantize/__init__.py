@@ -1,0 +1,5 @@
+"""See DESIGN: the quantize floor."""
+
+from edgekit.quantize._types import Scales
+
+__all__ = ["Scales"]

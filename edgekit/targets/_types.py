@@ -1,0 +1,98 @@
+"""The values of this floor: a board with its devices, clocks and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Dla", "Dram", "Gpu", "PowerMode", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dla:
+    """The DLA cores of a module; ``cores`` 0 means none and the other fields are zero.
+
+    Attributes:
+        cores: Number of cores.
+        generation: "1.0" (Xavier), "2.0" (Orin), "" where there is none.
+        max_mhz: Core clock at MAXN.
+        int8_macs_per_clock: Dense multiply-accumulates a clock, one core.
+        sram_bytes: Managed SRAM per core (Xavier: shared by all cores).
+    """
+
+    cores: int
+    generation: str
+    max_mhz: float
+    int8_macs_per_clock: int
+    sram_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The integrated GPU: architecture ("volta", "ampere", "blackwell"), SMs, clock."""
+
+    arch: str
+    sms: int
+    max_mhz: float
+    int8_ops_per_clock_per_sm: int
+    fp16_ops_per_clock_per_sm: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dram:
+    """Memory shared by all devices: bytes and peak bandwidth in bytes a second."""
+
+    bytes: int
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerMode:
+    """One nvpmodel mode; a clock is MHz, already resolved (never "no cap").
+
+    ``gpu_sms`` counts the SMs that are not power-gated; ``memory_share`` is the DRAM clock
+    relative to the module's highest.
+    """
+
+    name: str
+    id: int
+    cpu_cores: int
+    gpu_mhz: float
+    gpu_sms: int
+    dla_mhz: tuple[float, ...]
+    memory_share: float
+    default: bool
+    warning: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A board as ``targets/NAME.yaml`` describes it.
+
+    Attributes:
+        name: File name without its ending, for example "jetson-agx-orin-64gb".
+        title: Full name for people.
+        compute_capability: For example "8.7".
+        tensorrt: The TensorRT version assumed without ``--tensorrt`` (Orin 10.3, Xavier 8.5.2).
+        energy: Joules per operation and idle watts by device, where known (see the file).
+        facts: The raw YAML, for anything else; each fact there names its source.
+    """
+
+    name: str
+    title: str
+    compute_capability: str
+    dla: Dla
+    gpu: Gpu
+    dram: Dram
+    power_modes: Mapping[str, PowerMode]
+    tensorrt: str
+    facts: Mapping[str, object]
+
+    def mode(self, name: str | None = None) -> PowerMode:
+        """Returns a power mode by NVIDIA's name, with or without ``MODE_``, in any case.
+
+        Without a name the first of MAXN or the default mode. UsageError when unknown.
+        """
+        from edgekit.targets._modes import find_mode
+
+        return find_mode(self, name)
