@@ -1,0 +1,215 @@
+"""Reads a configuration file and reports everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.config._yaml import Document, parse_yaml
+from edgekit.errors import ConfigError, Problem
+
+__all__ = ["Config", "from_model", "load_config", "parse_config"]
+
+_ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, eq=False)
+class Config:
+    """A checked configuration: the schema's values, the file's folder and its text."""
+
+    file: Any  # ConfigFile; Any keeps pydantic off the import path of the command line
+    folder: Path
+    path: str
+    text: str
+
+    def resolve(self, path: str) -> Path:
+        """Returns ``path`` relative to the configuration file, ``~`` expanded."""
+        return self.folder / Path(path).expanduser()
+
+
+def load_config(path: str | Path) -> Config:
+    """Reads ``path``.
+
+    Raises:
+        ConfigError: With every problem found: syntax, unknown or repeated keys, wrong types.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        hint = "give the path of a YAML file, or make one with: edgekit init MODEL.onnx"
+        problem = Problem("no such configuration file", str(path), hint)
+        raise ConfigError([problem], code="config.missing") from None
+    except UnicodeDecodeError as error:
+        problem = Problem(f"not UTF-8 text (byte {error.start})", str(path))
+        raise ConfigError([problem], code="config.syntax") from None
+    except OSError as error:
+        problem = Problem(f"cannot be read: {error.strerror}", str(path))
+        raise ConfigError([problem], code="config.missing") from None
+    return parse_config(text, str(path), path.parent)
+
+
+def from_model(path: str, values: dict[str, Any]) -> Config:
+    """Makes the configuration of a bare model given on the command line."""
+    import yaml
+
+    text = yaml.safe_dump({"version": 1, **values}, sort_keys=False)
+    return parse_config(text, f"<options for {path}>", Path())
+
+
+def parse_config(text: str, name: str, folder: Path) -> Config:
+    """Parses and checks ``text``; see :func:`load_config`."""
+    from pydantic import ValidationError
+
+    from edgekit.config._schema import ConfigFile
+
+    document = parse_yaml(text, name)
+    if not isinstance(document.value, dict):
+        kind = "empty" if document.value is None else "not a mapping of keys"
+        hint = "start with: version: 1"
+        raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
+    problems = list(document.problems)
+    value, missing = _expand(document)
+    problems += missing
+    try:
+        file = ConfigFile.model_validate(value)
+    except ValidationError as error:
+        faults = [dict(e) for e in error.errors(include_url=False)]
+        problems += _without_cascades([_problem(document, fault) for fault in _specific(faults)])
+    problems += _unknown_target(document)
+    if problems:
+        problems.sort(key=lambda p: [int(n) for n in p.where.rsplit(":", 2)[1:]])
+        raise ConfigError(problems)
+    return Config(file, folder, name, text)
+
+
+def _expand(document: Document) -> tuple[Any, list[Problem]]:
+    """Expands ``${ENV}`` in the deploy section, the only place where it is documented."""
+    problems: list[Problem] = []
+
+    def walk(value: Any, path: tuple[str | int, ...]) -> Any:
+        if isinstance(value, dict):
+            return {k: walk(v, (*path, k)) for k, v in value.items()}
+        if isinstance(value, list):
+            return [walk(v, (*path, i)) for i, v in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+
+        def replace(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name not in os.environ:
+                message = f"environment variable {name} is not set"
+                problems.append(Problem(message, document.where(path), f"export {name}=..."))
+            return os.environ.get(name, match.group(0))
+
+        return _ENV.sub(replace, value)
+
+    value = dict(document.value)
+    if "deploy" in value:
+        value["deploy"] = walk(value["deploy"], ("deploy",))
+    return value, problems
+
+
+def _problem(document: Document, error: dict[str, Any]) -> Problem:
+    path = _path_in(document, error["loc"])
+    shown = ".".join(str(part) for part in path)
+    where = document.where(path)
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        key = str(path[-1])
+        known = _known_keys(path[:-1])
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
+        return Problem(f"unknown key '{shown}'", where, hint)
+    if kind == "missing":
+        return Problem(f"key '{shown}' is missing", where, "add it; see docs/config.md")
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    found = "" if isinstance(error["input"], dict | list) else f", found {error['input']!r}"
+    hint = ""
+    if kind == "literal_error" and isinstance(error["input"], str):
+        choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        near = difflib.get_close_matches(error["input"], choices, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else ""
+    return Problem(f"{shown}: {message}{found}" if shown else message, where, hint)
+
+
+def _path_in(document: Document, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Drops the names that pydantic adds for union members from an error's location."""
+    path: tuple[str | int, ...] = ()
+    for i, part in enumerate(loc):
+        last = i == len(loc) - 1
+        if (*path, part) in document.positions or (
+            last and path in document.positions and _is_field(path, part)
+        ):
+            path = (*path, part)
+    return path
+
+
+def _is_field(path: tuple[str | int, ...], part: str | int) -> bool:
+    return isinstance(part, str) and part in _known_keys(path)
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    """Returns the keys that the schema knows at ``path``."""
+    import typing
+
+    from pydantic import BaseModel
+
+    from edgekit.config._schema import ConfigFile
+
+    model: type[BaseModel] | None = ConfigFile
+    for part in path:
+        if isinstance(part, int) or model is None:
+            continue
+        field = model.model_fields.get(part)
+        if field is None:
+            return []
+        options = [field.annotation, *typing.get_args(field.annotation)]
+        model = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+    return list(model.model_fields) if model else []
+
+
+def _specific(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drops "should be 'auto'" where a mapping was given: the mapping's own faults say more."""
+    return [
+        f
+        for f in faults
+        if f["type"] != "literal_error"
+        or not isinstance(f["input"], dict | list)
+        or sum(g["loc"][: len(f["loc"]) - 1] == f["loc"][:-1] for g in faults) == 1
+    ]
+
+
+def _without_cascades(problems: list[Problem]) -> list[Problem]:
+    """Keeps one problem a place, and no missing key that is only misspelt.
+
+    A union reports a fault for each of its members, and a misspelt key is both unknown and missing.
+    """
+    guesses = {p.hint for p in problems if p.message.startswith("unknown key")}
+    kept: dict[tuple[str, bool], Problem] = {}
+    for problem in problems:
+        missing = re.fullmatch(r"key '(?:.*\.)?([^.']+)' is missing", problem.message)
+        if missing and f"did you mean '{missing.group(1)}'?" in guesses:
+            continue
+        # several missing keys share their parent's position and are all worth telling
+        key = (problem.where, False) if not missing else (problem.where + problem.message, True)
+        kept.setdefault(key, problem)
+    return list(kept.values())
+
+
+def _unknown_target(document: Document) -> list[Problem]:
+    """Tells of a wrong board name together with everything else that is wrong."""
+    from edgekit import targets
+
+    name = document.value.get("target")
+    known = targets.names()
+    if not isinstance(name, str) or name in known:
+        return []
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    return [Problem(f"unknown target '{name}'", document.where(("target",)), hint)]

@@ -1,0 +1,238 @@
+"""The configuration file's schema; ``docs/config.md`` and the JSON Schema come from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "AccuracySection",
+    "BenchSection",
+    "BoardSection",
+    "BuildSection",
+    "CalibrationSection",
+    "ConfigFile",
+    "DeploySection",
+    "ModelSection",
+    "PlacementSection",
+    "RewriteSection",
+]
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ModelSection(_Section):
+    """The network: a file or one of the built-in networks."""
+
+    onnx: str | None = Field(
+        None, description="Path of the ONNX file, relative to this file.", examples=["model.onnx"]
+    )
+    builtin: str | None = Field(
+        None,
+        description="A network of the onnx package, filled from a seed, instead of a file.",
+        examples=["light_resnet50"],
+    )
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of a built-in network's weights.")
+    shapes: dict[str, list[Dimension]] = Field(
+        default_factory=dict,
+        description="Static shape by input name; needed where the file leaves sizes open.",
+        examples=[{"input": [1, 3, 224, 224]}],
+    )
+    outputs: list[str] = Field(
+        default_factory=list,
+        description="Cut the network at these tensors, as detection heads need.",
+        examples=[["head_0", "head_1"]],
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSection:
+        if (self.onnx is None) == (self.builtin is None):
+            raise ValueError("give exactly one of 'onnx' and 'builtin'")
+        return self
+
+
+class RewriteSection(_Section):
+    """Exact graph rewrites that make a network fit the DLA."""
+
+    enable: Literal["all", "none"] | list[str] = Field(
+        "all", description="`all`, `none` or names of rewrites."
+    )
+    disable: list[str] = Field(default_factory=list, description="Names of rewrites to leave out.")
+    allow_approx: list[str] = Field(
+        default_factory=list, description="Names of approximate rewrites to allow."
+    )
+
+
+class CalibrationSection(_Section):
+    """Where INT8 scales come from."""
+
+    data: str | None = Field(
+        None,
+        description="An `.npz` or `.npy` file or a folder of images, relative to this file. "
+        "Synthetic seeded inputs when absent, and said so.",
+        examples=["images/"],
+    )
+    cache: str | None = Field(
+        None, description="A TensorRT calibration cache to use instead of data."
+    )
+    method: Literal["entropy", "minmax", "percentile", "mse"] = Field(
+        "entropy", description="How a range follows from the values seen."
+    )
+    count: int = Field(16, ge=1, le=100_000, description="At most this many inputs.")
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the synthetic inputs.")
+    mean: list[float] | None = Field(None, description="Per-channel mean of image data.")
+    std: list[float] | None = Field(None, description="Per-channel deviation of image data.")
+    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="Layout of image data.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> CalibrationSection:
+        if self.data is not None and self.cache is not None:
+            raise ValueError("give 'data' or 'cache', not both")
+        return self
+
+
+class PinSection(_Section):
+    """Layers that must run on a device."""
+
+    layers: str = Field(description="Glob over layer names.", examples=["*/conv1"])
+    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(description="The device.")
+
+
+class BoundsSection(_Section):
+    """Upper bounds that the plan must keep."""
+
+    latency_us: Positive | None = Field(None, description="Latency of one inference, microseconds.")
+    energy_uj: Positive | None = Field(None, description="Energy of one inference, microjoules.")
+    gpu_us: Positive | None = Field(None, description="GPU time of one inference, microseconds.")
+
+
+class PoolsSection(_Section):
+    """DLA memory pool limits in bytes, powers of two."""
+
+    managed_sram: int | None = Field(None, ge=4096, description="Managed SRAM.")
+    local_dram: int | None = Field(None, ge=4096, description="Local DRAM.")
+    global_dram: int | None = Field(None, ge=4096, description="Global DRAM.")
+
+    @model_validator(mode="after")
+    def _powers(self) -> PoolsSection:
+        for name in ("managed_sram", "local_dram", "global_dram"):
+            value = getattr(self, name)
+            if value is not None and value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, got {value}")
+        return self
+
+
+class PlacementSection(_Section):
+    """What the placement optimises and what it must keep."""
+
+    objective: Literal["latency", "throughput", "period", "energy", "gpu_time"] = Field(
+        "latency", description="What is made as small (throughput: as large) as possible."
+    )
+    bounds: BoundsSection = Field(default_factory=BoundsSection, description="Upper bounds.")
+    dla_cores: list[Annotated[int, Field(ge=0, le=7)]] = Field(
+        default_factory=lambda: [0], description="DLA cores that may be used; empty for none."
+    )
+    gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
+    pin: list[PinSection] = Field(default_factory=list, description="Layers tied to a device.")
+    max_loadables: int = Field(16, ge=1, le=16, description="Loadables per DLA core.")
+    pools: Literal["auto"] | PoolsSection = Field("auto", description="DLA memory pool limits.")
+
+
+class BuildSection(_Section):
+    """How engines are built."""
+
+    mode: Literal["hybrid", "standalone", "split"] = Field(
+        "hybrid",
+        description="`hybrid`: DLA with GPU fallback; `standalone`: DLA loadables only; `split`: "
+        "segments on GPU and DLA cores as a pipeline.",
+    )
+    backend: Literal["auto", "reference", "tensorrt", "trtexec"] = Field(
+        "auto", description="`auto`: the reference backend without a board that has TensorRT."
+    )
+    strip: Literal["auto"] | bool = Field(
+        "auto", description="Take the weights out of the engines and refit on the board."
+    )
+    version_compatible: Literal["auto"] | bool = Field(
+        "auto", description="Build engines that a newer TensorRT can load."
+    )
+
+
+class AccuracySection(_Section):
+    """The accuracy gate: the run fails (exit 1) below it."""
+
+    metric: Literal["cosine", "snr_db", "top1_agreement"] = Field(
+        "cosine", description="What is compared with the FP32 network."
+    )
+    min: float | None = Field(None, description="Lowest value that passes; no gate when absent.")
+
+
+class BoardSection(_Section):
+    """A board to deploy to."""
+
+    name: Name = Field(description="Name for messages.", examples=["lab"])
+    host: str = Field(min_length=1, description="Host name or address; `${ENV}` is expanded.")
+    port: int | None = Field(None, ge=1, le=65535, description="SSH port.")
+    user: str | None = Field(None, description="SSH user; `${ENV}` is expanded.")
+    key: str | None = Field(None, description="Private key file; `${ENV}` is expanded.")
+    host_key: str | None = Field(
+        None,
+        pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$",
+        description="Pinned host key, as `ssh-keygen -lf` prints it.",
+    )
+    root: str = Field("~/.edgekit", description="Folder on the board.")
+    python: str = Field("python3", description="Python on the board.")
+
+
+class DeploySection(_Section):
+    """Boards, releases kept and the signing key."""
+
+    boards: list[BoardSection] = Field(
+        default_factory=list, description="Boards; an embedded loopback board when empty."
+    )
+    keep: int = Field(3, ge=2, le=100, description="Releases kept on a board.")
+    sign_with: str | None = Field(
+        None,
+        description="OpenSSH private key that signs bundles; `${ENV}` is expanded. A key of "
+        "edgekit's own when absent.",
+        examples=["~/.ssh/id_ed25519"],
+    )
+
+
+class BenchSection(_Section):
+    """How the benchmark measures (trtexec's method)."""
+
+    warmup_ms: float = Field(200, ge=0, le=600_000, description="Warm-up time.")
+    duration_s: float = Field(3, ge=0, le=3600, description="Measure at least this long.")
+    iterations: int = Field(10, ge=1, le=1_000_000, description="Measure at least this often.")
+
+
+class ConfigFile(_Section):
+    """One network for one target."""
+
+    version: Literal[1] = Field(description="Version of this schema.")
+    name: Name = Field(description="Name of the application and of its releases.")
+    model: ModelSection = Field(description="The network.")
+    target: str = Field(description="A file under `targets/`.", examples=["jetson-agx-orin-64gb"])
+    power_mode: str | None = Field(
+        None, description="NVIDIA's name of the power mode; MAXN or the board's default if absent."
+    )
+    tensorrt: str | None = Field(
+        None, description="TensorRT on the board; the target's usual release when absent."
+    )
+    precision: Literal["fp32", "fp16", "int8"] = Field("int8", description="Lowest precision.")
+    rewrite: RewriteSection = Field(default_factory=RewriteSection, description="Rewrites.")
+    calibration: CalibrationSection = Field(
+        default_factory=CalibrationSection, description="INT8 scales."
+    )
+    placement: PlacementSection = Field(default_factory=PlacementSection, description="Placement.")
+    build: BuildSection = Field(default_factory=BuildSection, description="Build.")
+    accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
+    deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
+    bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")

@@ -1,0 +1,143 @@
+"""YAML with positions and without its traps.
+
+PyYAML reads YAML 1.1, where ``no`` is false, ``012`` is 10 and ``22:22`` is 1342, and it keeps
+the last of two equal keys silently. Here a scalar is a boolean only when it is ``true`` or
+``false``, a number only when it is plain decimal, and a repeated key is a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from edgekit.errors import ConfigError, Problem
+
+__all__ = ["Document", "parse_yaml"]
+
+_MAX_DEPTH = 40
+_MAX_NODES = 20_000  # an alias bomb grows past this long before memory does
+
+# looks like a number in YAML 1.1 but not in 1.2: octal, sexagesimal, underscores
+_AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+|[0-9]+_[0-9_]*)$")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file: plain values, the position of each by its path, and problems found."""
+
+    name: str
+    value: Any
+    positions: dict[tuple[str | int, ...], tuple[int, int]]
+    problems: tuple[Problem, ...]
+
+    def where(self, path: tuple[str | int, ...]) -> str:
+        """Returns ``file:line:column`` of the nearest known part of ``path``."""
+        while path and path not in self.positions:
+            path = path[:-1]
+        line, column = self.positions.get(path, (1, 1))
+        return f"{self.name}:{line}:{column}"
+
+
+class _Loader(yaml.SafeLoader):
+    """Only builds the node tree; scalars keep their text."""
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.positions: dict[tuple[str | int, ...], tuple[int, int]] = {}
+        self.problems: list[Problem] = []
+        self.nodes = 0
+
+    def place(self, node: yaml.Node) -> str:
+        return f"{self.name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+
+    def read(self, node: yaml.Node, path: tuple[str | int, ...]) -> Any:
+        self.nodes += 1
+        if self.nodes > _MAX_NODES or len(path) > _MAX_DEPTH:
+            problem = Problem("too large or too deep for a configuration", self.place(node))
+            raise ConfigError([problem], code="config.syntax")
+        # the key's own position was stored by the mapping that holds it
+        self.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(child, (*path, i)) for i, child in enumerate(node.value)]
+        return self.scalar(node)
+
+    def mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem("a key must be a plain name", self.place(key_node)))
+                continue
+            key = str(key_node.value)
+            if key in result:
+                self.problems.append(
+                    Problem(
+                        f"key '{key}' stands twice; the first is on line {lines[key]}",
+                        self.place(key_node),
+                        "keep one of the two",
+                    )
+                )
+                continue
+            lines[key] = key_node.start_mark.line + 1
+            mark = key_node.start_mark
+            self.positions[(*path, key)] = (mark.line + 1, mark.column + 1)
+            result[key] = self.read(value_node, (*path, key))
+        return result
+
+    def scalar(self, node: yaml.Node) -> Any:
+        text = str(node.value)
+        if getattr(node, "style", None) is not None or node.tag == "tag:yaml.org,2002:binary":
+            return text
+        if text in ("", "~", "null"):
+            return None
+        if text in ("true", "false"):
+            return text == "true"
+        if _AMBIGUOUS.match(text):
+            self.problems.append(
+                Problem(
+                    f"'{text}' is a number in some YAML versions and not in others",
+                    self.place(node),
+                    f"write it in quotes ('{text}') for text, or as a plain decimal number",
+                )
+            )
+            return text
+        if _INT.match(text):
+            return int(text)
+        if _FLOAT.match(text):
+            return float(text)
+        return text
+
+
+def parse_yaml(text: str, name: str) -> Document:
+    """Parses ``text``; ``name`` is the file's name in positions.
+
+    Raises:
+        ConfigError: The text is not YAML (code ``config.syntax``).
+    """
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
+        message = f"not valid YAML: {error.problem or error.context or 'cannot be read'}"
+        raise ConfigError([Problem(message, where)], code="config.syntax") from None
+    except yaml.YAMLError as error:
+        message = f"not valid YAML: {str(error).splitlines()[0]}"
+        raise ConfigError([Problem(message, f"{name}:1:1")], code="config.syntax") from None
+    except RecursionError:
+        problem = Problem("too deep for a configuration", f"{name}:1:1")
+        raise ConfigError([problem], code="config.syntax") from None
+    if root is None:
+        return Document(name, None, {(): (1, 1)}, ())
+    reader = _Reader(name)
+    value = reader.read(root, ())
+    return Document(name, value, reader.positions, tuple(reader.problems))

@@ -1,0 +1,68 @@
+# Sourced by scripts/run and scripts/test: finds Python, makes .venv, sets PY.
+# Usage: edgekit_environment EXTRA   (EXTRA is "" or "[dev]")
+
+edgekit_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python; do
+        [ -n "$candidate" ] || continue
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    echo "edgekit needs Python 3.11 or newer; none was found (set PYTHON to name one)" >&2
+    return 3
+}
+
+edgekit_pip() {  # quiet, but what pip says is shown when it fails
+    local log
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        echo "installing edgekit's packages failed; is a package index reachable?" >&2
+        return 3
+    fi
+    rm -f "$log"
+}
+
+edgekit_environment() {
+    local extra=$1 base stamp want
+    base=$(edgekit_python) || return 3
+    want=$(cksum <pyproject.toml)$extra
+    export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+    if [ ! -x .venv/bin/python ] && [ ! -d .packages ]; then
+        echo "making .venv with $("$base" --version)" >&2
+        if ! "$base" -m venv .venv >/dev/null 2>&1; then
+            rm -rf .venv
+            echo "the venv module is missing here; using $base as it is, packages in .packages" >&2
+            mkdir -p .packages
+        fi
+    fi
+    if [ -x .venv/bin/python ]; then
+        PY=$PWD/.venv/bin/python
+        stamp=.venv/edgekit-stamp
+        if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+            echo "installing edgekit and what it needs into .venv" >&2
+            edgekit_pip "$PY" -m pip install -e ".$extra" || return 3
+            echo "$want" >"$stamp"
+        fi
+        return 0
+    fi
+    PY=$base
+    stamp=.packages/edgekit-stamp
+    export PYTHONPATH="$PWD:$PWD/.packages${PYTHONPATH:+:$PYTHONPATH}"
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+        if "$base" -m pip --version >/dev/null 2>&1; then
+            echo "installing what edgekit needs into .packages" >&2
+            edgekit_pip "$base" -m pip install --upgrade --target .packages ".$extra" || return 3
+            # the checkout comes first on the path; a copy beside it would only go stale
+            rm -rf .packages/edgekit .packages/edgekit_device
+        else
+            echo "pip is missing too; trying with the packages that are installed" >&2
+            "$base" -c 'import numpy, onnx, onnxruntime, yaml, pydantic, typer, rich, paramiko, jinja2, highspy' \
+                || { echo "install the packages named in pyproject.toml, or python3-venv" >&2; return 3; }
+        fi
+        echo "$want" >"$stamp"
+    fi
+}
