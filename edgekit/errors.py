@@ -54,6 +54,8 @@ class EdgekitError(Exception):
         self.code = code or self.default_code
         self.where = where
         self.hint = hint
+        #: The command has already printed its JSON document (which tells of the failure).
+        self.printed = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``{"error": {"code", "message", "where", "hint"}}``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A checked configuration: the schema's values, the file's folder and its text."""
+    """A checked configuration: the schema's values, the file's folder, text and plain values."""
 
     file: Any  # ConfigFile; Any keeps pydantic off the import path of the command line
     folder: Path
     path: str
     text: str
+    values: Mapping[str, Any]
 
     def resolve(self, path: str) -> Path:
         """Returns ``path`` relative to the configuration file, ``~`` expanded."""
@@ -84,7 +86,7 @@ def parse_config(text: str, name: str, folder: Path) -> Config:
     if problems:
         problems.sort(key=lambda p: [int(n) for n in p.where.rsplit(":", 2)[1:]])
         raise ConfigError(problems)
-    return Config(file, folder, name, text)
+    return Config(file, folder, name, text, document.value)
 
 
 def _expand(document: Document) -> tuple[Any, list[Problem]]:

@@ -1,0 +1,45 @@
+"""``edgekit deploy``: installs a release on the boards of a configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgekit.cli import _options as o
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("deploy", epilog="Example: edgekit deploy configs/resnet50-orin.yaml")(deploy)
+
+
+def deploy(
+    config: Annotated[str, typer.Argument(help="YAML configuration.")],
+    out: o.Out = None,
+    force: o.Force = False,
+    accept_host_key: o.AcceptHostKey = False,
+    trust_key: o.TrustKey = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    debug: o.Debug = False,
+) -> None:
+    """Ship, refit, self-test and switch to a new release; the old one is kept."""
+    pipeline = o.open_pipeline(
+        o.open_config(config),
+        out=out,
+        force=force,
+        quiet=quiet,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    )
+    with pipeline:
+        document = pipeline.deploy()
+    if json:
+        o.print_json(document)
+        return
+    for release in document["releases"]:
+        print(f"{release['board']['name']}: {release['release']} "
+              f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip

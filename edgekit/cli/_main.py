@@ -1,0 +1,148 @@
+"""Entry point: runs a command and turns every failure into a message and an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+from edgekit.cli import (
+    _bench,
+    _build,
+    _bundle,
+    _calibrate,
+    _check,
+    _deploy,
+    _explain,
+    _infer,
+    _init,
+    _plan,
+    _refit,
+    _report,
+    _rewrite,
+    _rollback,
+    _run,
+    _targets,
+)
+from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
+
+__all__ = ["main"]
+
+INTERRUPTED = 130
+INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
+
+# Typer brings its own copy of click in some releases, so its base class is found from a public one
+_COMMAND_ERROR: Any = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+
+app = typer.Typer(
+    name="edgekit",
+    help="Runs ONNX networks well on NVIDIA Jetson boards: says what fits the DLA and why not, "
+    "places layers on GPU and DLA, builds, ships signed bundles over SSH, measures.",
+    epilog="Start with: edgekit check MODEL.onnx --target jetson-agx-orin-64gb",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        from edgekit import __version__
+
+        print(f"edgekit {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise UsageError("no command given", hint="edgekit --help lists them")
+
+
+for _module in (_init, _targets, _check, _explain, _rewrite, _calibrate, _plan, _build, _bundle,
+                _deploy, _rollback, _refit, _infer, _bench, _report, _run):  # fmt: skip
+    _module.register(app)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command line and exits with the contract's status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # a terminated run cleans up like an interrupted one: boards stop, temporary files go
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(_status(arguments))
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _status(arguments: list[str]) -> int:
+    as_json = "--json" in arguments
+    debug = "--debug" in arguments
+    try:
+        result: Any = app(arguments, prog_name="edgekit", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except EdgekitError as error:
+        if debug:
+            raise
+        return _fail(error, as_json)
+    except typer.Abort:
+        return _interrupted(as_json)
+    except _COMMAND_ERROR as error:
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path if context else 'edgekit'} --help"
+        return _fail(UsageError(error.format_message(), hint=hint), as_json)
+    except KeyboardInterrupt:
+        return _interrupted(as_json)
+    except BrokenPipeError:
+        # the reader of our output went away; nothing is left to tell it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if debug:
+            raise
+        where = str(error.filename or "")
+        message = error.strerror or str(error)
+        return _fail(EnvironmentLack(message, code="os.error", where=where), as_json)
+    except MemoryError:
+        return _fail(EnvironmentLack("out of memory", code="os.memory"), as_json)
+    except Exception as error:
+        if debug:
+            raise
+        fault = EdgekitError(
+            f"internal error: {type(error).__name__}: {error}",
+            code="internal",
+            hint="this is a fault of edgekit; run again with --debug and report what it prints",
+        )
+        fault.exit_code = INTERNAL
+        return _fail(fault, as_json)
+
+
+def _fail(error: EdgekitError, as_json: bool) -> int:
+    if as_json and not error.printed:
+        import json
+
+        print(json.dumps(error.to_json()))
+    with contextlib.suppress(BrokenPipeError):
+        print(f"edgekit: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _interrupted(as_json: bool) -> int:
+    message = "interrupted; finished steps are kept and are not done again"
+    if as_json:
+        import json
+
+        fields = {"code": "interrupted", "message": message, "where": "", "hint": ""}
+        print(json.dumps({"error": fields}))
+    print(f"edgekit: {message}", file=sys.stderr)
+    return INTERRUPTED

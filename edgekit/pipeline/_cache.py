@@ -1,0 +1,139 @@
+"""The content-addressed cache: what a step computed, under the digest of all it depended on.
+
+``steps/<step>/<key>.json`` holds a step's result; ``blobs/<2 hex>/<sha256>`` holds bytes that
+results refer to. Everything is written under a temporary name and renamed, so an interrupted step
+leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EnvironmentLack
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Cache", "default_folder", "digest_of", "write_atomically"]
+
+
+def default_folder() -> Path:
+    """Returns $EDGEKIT_CACHE, $XDG_CACHE_HOME/edgekit or ~/.cache/edgekit."""
+    if chosen := os.environ.get("EDGEKIT_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "edgekit"
+
+
+def digest_of(*parts: Any) -> str:
+    """Returns the SHA-256 of ``parts`` as canonical JSON."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _code_digest() -> str:
+    """Digest of edgekit's own code and data, so that an update never reuses an old result."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from edgekit._data import data_folder
+
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    folders = [package, package.parent / "edgekit_device", data_folder("targets"),
+               data_folder("dla")]  # fmt: skip
+    for folder in folders:
+        for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml"), *folder.rglob("*.j2")]):
+            digest.update(file.relative_to(folder).as_posix().encode())
+            digest.update(file.read_bytes())
+    for name in ("numpy", "onnx", "onnxruntime", "highspy"):
+        with contextlib.suppress(PackageNotFoundError):
+            digest.update(f"{name}={version(name)}".encode())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path) -> Iterator[Path]:
+    """Yields a temporary path beside ``path``; it is renamed when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class Cache:
+    """Results and blobs under one folder; several processes may share it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentLack(
+                f"the cache folder cannot be made: {error.strerror}",
+                code="cache.unwritable",
+                where=str(self.folder),
+                hint="set EDGEKIT_CACHE to a folder that can be written",
+            ) from None
+
+    def key(self, *parts: Any) -> str:
+        """Returns the key of a step whose result depends on ``parts`` and on this edgekit."""
+        return digest_of(_code_digest(), *parts)
+
+    def get(self, step: str, key: str) -> Any | None:
+        """Returns a stored result, or None; a damaged one counts as absent."""
+        try:
+            return json.loads((self.folder / "steps" / step / f"{key}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def put(self, step: str, key: str, result: Any) -> None:
+        """Stores a JSON result."""
+        with write_atomically(self.folder / "steps" / step / f"{key}.json") as path:
+            path.write_text(json.dumps(result))
+
+    def blob_path(self, digest: str) -> Path:
+        """Returns where the blob of ``digest`` lies or would lie."""
+        return self.folder / "blobs" / digest[:2] / digest
+
+    def put_blob(self, digest: str, data: bytes | np.ndarray) -> None:
+        """Stores a blob unless it is there."""
+        path = self.blob_path(digest)
+        if path.exists():
+            return
+        with write_atomically(path) as temporary, temporary.open("wb") as file:
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                import numpy as np
+
+                np.ascontiguousarray(data).tofile(file)
+
+    def has_blobs(self, digests: list[str]) -> bool:
+        """Tells whether every blob is there."""
+        return all(self.blob_path(d).exists() for d in digests)
+
+    def array(self, digest: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a blob as a read-only memory map."""
+        import ml_dtypes  # noqa: F401  (registers bfloat16 and its kin with NumPy)
+        import numpy as np
+
+        path = self.blob_path(digest)
+        if not path.stat().st_size:
+            return np.zeros(shape, dtype)
+        return np.memmap(path, dtype=np.dtype(dtype), mode="r").reshape(shape)

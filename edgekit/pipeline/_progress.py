@@ -1,0 +1,94 @@
+"""How a run tells of itself on stderr: numbered steps, a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+__all__ = ["Progress", "Quiet", "Terminal"]
+
+
+class Progress(Protocol):
+    """What a step reports to."""
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """A step begins."""
+
+    def update(self, done: float, total: float, text: str = "") -> None:
+        """Part of the step is done."""
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """A step ended: "done", "reused" or "failed"."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+
+class Quiet:
+    """Reports nothing."""
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """Does nothing."""
+
+    def update(self, done: float, total: float, text: str = "") -> None:
+        """Does nothing."""
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """Does nothing."""
+
+    def note(self, text: str) -> None:
+        """Does nothing."""
+
+
+class Terminal:
+    """Reports to a rich console on stderr."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._status: Status | None = None
+        self._label = ""
+        self._began = 0.0
+
+    def begin(self, number: int, total: int, name: str) -> None:
+        """Shows the step's number and name, with a spinner on a terminal."""
+        self._label = f"[{number:>2}/{total}] {name}"
+        self._began = self._clock()
+        if self._console.is_terminal:
+            self._status = self._console.status(self._text(""))
+            self._status.start()
+
+    def update(self, done: float, total: float, text: str = "") -> None:
+        """Shows the share done and the time left."""
+        if self._status is None or total <= 0:
+            return
+        share = min(1.0, done / total)
+        spent = self._clock() - self._began
+        left = f", {spent / share - spent:.0f} s left" if share > 0 and spent > 2 else ""
+        self._status.update(self._text(f"{text} {share:.0%}{left}"))
+
+    def end(self, name: str, status: str, seconds: float, detail: str) -> None:
+        """Prints the step's line."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        took = "" if status == "reused" else f"{seconds:6.1f} s"
+        mark = {"done": "", "reused": "reused", "failed": "FAILED"}[status]
+        style = {"done": "", "reused": "dim", "failed": "bold red"}[status]
+        line = f"{self._label:<19} {took or mark:>8}  "
+        self._console.print(line + (detail if not took or not mark else f"{mark} {detail}"),
+                            style=style, markup=False, highlight=False)  # fmt: skip
+
+    def note(self, text: str) -> None:
+        """Prints a note below the current step."""
+        self._console.print(f"{'':<29} note: {text}", style="yellow", markup=False, highlight=False)
+
+    def _text(self, more: str) -> str:
+        from rich.markup import escape
+
+        return escape(f"{self._label} {more}")
