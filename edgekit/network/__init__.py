@@ -1,5 +1,7 @@
 """See DESIGN: the network floor."""
 
+from edgekit.network._digest import weight_digests
+from edgekit.network._load import canonical, load
 from edgekit.network._types import Layer, Model, Network, Tensor
 
-__all__ = ["Layer", "Model", "Network", "Tensor"]
+__all__ = ["Layer", "Model", "Network", "Tensor", "canonical", "load", "weight_digests"]

@@ -1,0 +1,227 @@
+"""Refuses what edgekit does not read, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ModelError
+from edgekit.network._graph import nearest, subgraphs
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["input_shapes", "names", "operators", "opset"]
+
+# ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
+NEWEST_OPSET = 26
+_QDQ = {"QuantizeLinear", "DequantizeLinear"}
+# from here on ai.onnx's pair has the axis that com.microsoft's has
+_QDQ_SINCE = 13
+
+
+def opset(proto: onnx.ModelProto) -> int:
+    """The model's ai.onnx opset.
+
+    Raises:
+        ModelError: ``model.opset_missing`` or ``model.opset``.
+    """
+    import onnx
+
+    found = [item.version for item in proto.opset_import if item.domain in {"", "ai.onnx"}]
+    if not found:
+        raise ModelError(
+            "the model does not say which ai.onnx opset it uses",
+            code="model.opset_missing",
+            hint="export it again, or add an opset_import with domain '' to the file",
+        )
+    newest = min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    if not 1 <= found[0] <= newest:
+        raise ModelError(
+            f"the model uses ai.onnx opset {found[0]}; edgekit reads 1 to {newest}",
+            code="model.opset",
+            hint="export with an older opset, for example torch.onnx.export(opset_version=17)",
+        )
+    return int(found[0])
+
+
+def names(graph: onnx.GraphProto) -> None:
+    """Every tensor is defined once.
+
+    Raises:
+        ModelError: ``model.empty_graph``, ``model.duplicate_tensor``, ``model.sparse``.
+    """
+    if not graph.node or not graph.output:
+        raise ModelError("the graph has no nodes or no outputs", code="model.empty_graph")
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ModelError(
+            f"initializer {name!r} is a sparse tensor, which TensorRT does not read",
+            code="model.sparse",
+            hint="store it as a dense initializer",
+        )
+    inputs = [value.name for value in graph.input]
+    constants = [value.name for value in graph.initializer]
+    for kind, listed in (("input", inputs), ("initializer", constants)):
+        _once(kind, listed)
+    seen = set(inputs) | set(constants)
+    for node in graph.node:
+        for name in node.output:
+            if name and name in seen:
+                raise ModelError(
+                    f"tensor {name!r} is defined twice, the second time by node {node.name!r}",
+                    code="model.duplicate_tensor",
+                    where=node.name,
+                    hint="tensor names must be unique in an ONNX graph; export the model again",
+                )
+            seen.add(name)
+
+
+def _once(kind: str, listed: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in listed:
+        if name in seen or not name:
+            raise ModelError(
+                f"{kind} {name!r} is there twice" if name else f"an {kind} has no name",
+                code="model.duplicate_tensor",
+                hint="tensor names must be unique in an ONNX graph; export the model again",
+            )
+        seen.add(name)
+
+
+def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
+    """Every operator is one of ai.onnx at the model's opset; Q/DQ of com.microsoft become so.
+
+    Raises:
+        ModelError: ``model.domain`` or ``model.operator``, naming the node.
+    """
+    import onnx
+
+    for node in nodes:
+        if node.domain == "com.microsoft" and node.op_type in _QDQ and version >= _QDQ_SINCE:
+            node.domain = ""
+        if node.domain == "ai.onnx":
+            node.domain = ""
+        if node.domain:
+            raise ModelError(
+                f"node {node.name!r} uses operator {node.op_type!r} of domain {node.domain!r}, "
+                "which edgekit does not read",
+                code="model.domain",
+                where=node.name,
+                hint="export with standard ai.onnx operators, or cut the network before this "
+                "node with model.outputs (--outputs)",
+            )
+        if not onnx.defs.has(node.op_type, max_inclusive_version=version):
+            known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
+            later = onnx.defs.has(node.op_type)
+            raise ModelError(
+                f"node {node.name!r}: operator {node.op_type!r} is not part of "
+                f"ai.onnx opset {version}" + (" (a later opset has it)" if later else ""),
+                code="model.operator",
+                where=node.name,
+                hint=nearest(node.op_type, known - {node.op_type})
+                or "check the exporter's opset_version",
+            )
+        for body in subgraphs(node):
+            operators(body.node, version)
+
+
+def input_shapes(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Element type and static shape of each input, with ``shapes`` filled in.
+
+    Raises:
+        ModelError: ``model.unknown_input``, ``model.shape_rank``, ``model.shape_conflict``,
+            ``model.shape_value``, ``model.dynamic_shape`` or ``model.type``.
+    """
+    known = [value.name for value in inputs]
+    for name in shapes:
+        if name not in known:
+            raise ModelError(
+                f"a shape is given for {name!r}, which is not an input",
+                code="model.unknown_input",
+                hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
+            )
+    found: dict[str, tuple[int, tuple[int, ...]]] = {}
+    dynamic: dict[str, str] = {}
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"input {value.name!r} is a {value.type.WhichOneof('value') or 'value of no type'}"
+                ", not a tensor",
+                code="model.type",
+                where=value.name,
+                hint="only tensors can be inputs of a TensorRT network",
+            )
+        tensor = value.type.tensor_type
+        has_rank = tensor.HasField("shape")
+        declared = [
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+            for dim in tensor.shape.dim
+        ]
+        shape = declared
+        if value.name in shapes:
+            shape = list(shapes[value.name])
+            _agrees(value.name, shapes[value.name], declared if has_rank else None)
+        if (not has_rank and value.name not in shapes) or None in shape:
+            labels = [dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim]
+            dynamic[value.name] = f"[{', '.join(labels)}]" if has_rank else "of unknown rank"
+            continue
+        found[value.name] = (tensor.elem_type, tuple(int(size or 0) for size in shape))
+    if dynamic:
+        _refuse_dynamic(inputs, dynamic)
+    return found
+
+
+def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | None) -> None:
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in given):
+        raise ModelError(
+            f"the shape given for input {name!r} is {list(given)}; sizes are whole numbers from 1",
+            code="model.shape_value",
+            where=name,
+        )
+    if declared is None:
+        return
+    shown = [size if size is not None else "?" for size in declared]
+    if len(given) != len(declared):
+        raise ModelError(
+            f"the shape given for input {name!r}, {list(given)}, has {len(given)} dimensions; "
+            f"the model's has {len(declared)}: {shown}",
+            code="model.shape_rank",
+            where=name,
+        )
+    if any(
+        fixed is not None and fixed != size for size, fixed in zip(given, declared, strict=True)
+    ):
+        raise ModelError(
+            f"the shape given for input {name!r}, {list(given)}, conflicts with the model's "
+            f"{shown}",
+            code="model.shape_conflict",
+            where=name,
+            hint="only the dimensions shown as ? can be given",
+        )
+
+
+def _refuse_dynamic(inputs: Sequence[onnx.ValueInfoProto], dynamic: Mapping[str, str]) -> None:
+    examples = {}
+    for value in inputs:
+        if value.name in dynamic:
+            sizes = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+            # a usual picture size where a convolutional network leaves it open
+            sizes = [
+                224 if i >= 2 and s == 1 and len(sizes) == 4 else s for i, s in enumerate(sizes)
+            ]
+            examples[value.name] = sizes or [1, 3, 224, 224]
+    listed = ", ".join(f"input {name!r} {shape}" for name, shape in dynamic.items())
+    yaml = ", ".join(f"{name}: {sizes}" for name, sizes in examples.items())
+    flags = " ".join(
+        f"--shape {name}:{'x'.join(str(size) for size in sizes)}"
+        for name, sizes in examples.items()
+    )
+    raise ModelError(
+        f"the model has dynamic shapes: {listed}",
+        code="model.dynamic_shape",
+        where=next(iter(dynamic)),
+        hint=f"give every size, for example model.shapes: {{{yaml}}} or {flags}",
+    )

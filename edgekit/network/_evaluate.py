@@ -1,0 +1,370 @@
+"""One pass over the graph that gives every tensor its static shape and folds constants.
+
+All input shapes are fixed, so walking the nodes in order with onnx's own per-operator inference
+and the values of the constants seen so far resolves what whole-graph inference with symbols
+cannot, and it is linear in the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+from edgekit.network._graph import reads, rename_reads, subgraphs
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+__all__ = ["Evaluation"]
+
+# their output is their input in another shape
+_VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+# explicit quantization must stay visible; random values are not constants
+_NEVER_FOLD = {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+}
+# a folded value may not outgrow its inputs beyond this: Tile and OneHot stay nodes then
+_LARGEST_GROWTH = 1 << 22
+# inference reads shapes, axes and scales: short vectors
+_LONGEST_HINT = 1024
+
+
+class Evaluation:
+    """The state of the pass: types and constants by tensor name, kept nodes, renamed tensors.
+
+    Attributes:
+        nodes: The nodes that remain.
+        constants: Values known before running: initializers and what was folded.
+        shapes: Static shape by tensor.
+        types: ONNX element type by tensor.
+        alias: Name of the tensor that stands for a removed Identity's output.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        constants: dict[str, np.ndarray],
+        inputs: Mapping[str, tuple[int, tuple[int, ...]]],
+        declared: Mapping[str, onnx.TypeProto],
+    ) -> None:
+        from onnx import helper
+
+        self.version = version
+        self.constants = constants
+        self.nodes: list[onnx.NodeProto] = []
+        self.alias: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.types: dict[str, int] = {}
+        self._declared = declared
+        self._protos: dict[str, onnx.TypeProto] = {}
+        self._hints: dict[str, onnx.TensorProto] = {}
+        self._opsets = [helper.make_opsetid("", version)]
+        self._schemas: dict[str, onnx.defs.OpSchema] = {}
+        for name, (elem, shape) in inputs.items():
+            self._learn(name, helper.make_tensor_type_proto(elem, shape))
+
+    def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Visits nodes in topological order.
+
+        Raises:
+            ModelError: ``model.shape_inference``, ``model.shape_unknown`` or ``model.type``,
+                naming the first node in the way.
+        """
+        stack = list(reversed(nodes))
+        while stack:
+            node = stack.pop()
+            if self.alias and any(name in self.alias for name in reads(node)):
+                rename_reads(node, self.alias)
+            branch = self._taken_branch(node)
+            if branch is not None:
+                stack.extend(reversed(branch))
+            elif not self._removed(node):
+                self._visit(node)
+
+    def _removed(self, node: onnx.NodeProto) -> bool:
+        """Identity, and Dropout in inference, become other names of their input."""
+        if node.op_type == "Identity" or (node.op_type == "Dropout" and not self._trains(node)):
+            self.alias[node.output[0]] = node.input[0]
+            if len(node.output) > 1 and node.output[1]:
+                self._fold_mask(node)
+            return True
+        return False
+
+    def _trains(self, node: onnx.NodeProto) -> bool:
+        if len(node.input) < 3 or not node.input[2]:
+            return False
+        flag = self.constants.get(node.input[2])
+        return flag is None or bool(flag)
+
+    def _fold_mask(self, node: onnx.NodeProto) -> None:
+        import numpy as np
+
+        shape = self._shape(node.input[0])
+        # the mask became boolean with opset 10; before, it had the type of the data
+        kind = np.bool_ if self.version >= 10 else np.float32
+        self.constants[node.output[1]] = np.broadcast_to(np.array(1, kind), shape)
+
+    def _taken_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """The nodes of an If whose condition is constant, writing the If's own outputs."""
+        from onnx import numpy_helper
+
+        if node.op_type != "If" or node.input[0] not in self.constants:
+            return None
+        wanted = "then_branch" if bool(self.constants[node.input[0]].any()) else "else_branch"
+        body = next(item.g for item in node.attribute if item.name == wanted)
+        own = [value.name for value in body.initializer]
+        own += [name for inner in body.node for name in inner.output if name]
+        # both branches and other Ifs may use the same inner names
+        names = {name: f"{node.name}/{name}" for name in own}
+        for value in body.initializer:
+            self.constants[names[value.name]] = numpy_helper.to_array(value)
+        branch = []
+        for index, inner in enumerate(body.node):
+            rename_reads(inner, names)
+            inner.name = f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}"
+            for position, name in enumerate(inner.output):
+                inner.output[position] = names.get(name, name)
+            branch.append(inner)
+        for result, outer in zip(body.output, node.output, strict=True):
+            source = names.get(result.name, result.name)
+            branch.append(_identity(source, outer))
+        return branch
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        import numpy as np
+
+        if node.op_type == "Constant":
+            self.constants[node.output[0]] = _constant(node)
+            return
+        outputs = self._infer(node)
+        for name in node.output:
+            if name:
+                self._learn(name, outputs.get(name), node)
+        first = node.output[0]
+        if node.op_type in {"Shape", "Size"}:
+            shape = self._shape(node.input[0])
+            value: Any = np.prod(shape, dtype=np.int64)
+            if node.op_type == "Shape":
+                bounds = {item.name: item.i for item in node.attribute}
+                value = shape[slice(bounds.get("start"), bounds.get("end"))]
+            self.constants[first] = np.asarray(value, dtype=np.int64)
+        elif self._folds(node):
+            values = self._fold(node)
+            if values is None:
+                self.nodes.append(node)
+            else:
+                self.constants.update(values)
+        else:
+            self.nodes.append(node)
+
+    def _folds(self, node: onnx.NodeProto) -> bool:
+        if node.op_type in _NEVER_FOLD or any(True for _ in subgraphs(node)):
+            return False
+        inputs = [name for name in node.input if name]
+        if not inputs or any(name not in self.constants for name in inputs):
+            return False
+        if node.op_type in _VIEWS or node.op_type in {"ConstantOfShape", "Expand"}:
+            return True
+        before = sum(self.constants[name].size for name in inputs)
+        after = sum(_count(self.shapes[name]) for name in node.output if name)
+        return after <= before + _LARGEST_GROWTH
+
+    def _fold(self, node: onnx.NodeProto) -> dict[str, np.ndarray] | None:
+        import numpy as np
+        from onnx import numpy_helper
+
+        first = node.output[0]
+        if node.op_type in _VIEWS:
+            return {first: self.constants[node.input[0]].reshape(self.shapes[first])}
+        if node.op_type == "Expand":
+            return {first: np.broadcast_to(self.constants[node.input[0]], self.shapes[first])}
+        if node.op_type == "ConstantOfShape":
+            fill: np.ndarray = np.zeros(1, np.float32)
+            if node.attribute:
+                fill = numpy_helper.to_array(node.attribute[0].t)
+            # a view of one value: such weights cost no memory until something writes them out
+            return {first: np.broadcast_to(fill.reshape(()), self.shapes[first])}
+        return self._run(node)
+
+    def _run(self, node: onnx.NodeProto) -> dict[str, np.ndarray] | None:
+        """Computes one node from constants; None when onnx's reference cannot."""
+        import numpy as np
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+
+        names = list(dict.fromkeys(name for name in node.input if name))
+        wanted = [name for name in node.output if name]
+        graph = helper.make_graph(
+            [node],
+            "fold",
+            [helper.make_value_info(name, self._proto(name)) for name in names],
+            [helper.make_value_info(name, self._protos[name]) for name in wanted],
+        )
+        model = helper.make_model(graph, opset_imports=self._opsets)
+        try:
+            with np.errstate(all="ignore"):
+                values = ReferenceEvaluator(model).run(
+                    None, {name: self.constants[name] for name in names}
+                )
+        except Exception:
+            # the reference lacks some old operator versions; the node then stays as it is
+            return None
+        arrays = {name: np.asarray(value) for name, value in zip(wanted, values, strict=True)}
+        if any(array.shape != self.shapes[name] for name, array in arrays.items()):
+            return None
+        return arrays
+
+    def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+        import onnx
+
+        schema = self._schemas.get(node.op_type)
+        if schema is None:
+            schema = onnx.defs.get_schema(node.op_type, self.version)
+            self._schemas[node.op_type] = schema
+        types = {name: self._proto(name) for name in reads(node)}
+        try:
+            if any(True for _ in subgraphs(node)):
+                return self._infer_model(node, types)
+            hints = {name: hint for name in node.input if (hint := self._hint(name)) is not None}
+            found: dict[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, hints, opset_imports=self._opsets
+            )
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+            given = ", ".join(f"{name} {list(self._shape(name))}" for name in types)
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) does not fit its inputs ({given}): {reason}",
+                code="model.shape_inference",
+                where=node.name,
+                hint="check the sizes given for the inputs, or export the model again",
+            ) from error
+        return found
+
+    def _infer_model(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """Bodies need whole-model inference; what they capture become inputs."""
+        import onnx
+        from onnx import helper
+
+        graph = helper.make_graph(
+            [node],
+            "body",
+            [helper.make_value_info(name, proto) for name, proto in types.items()],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        )
+        model = helper.make_model(graph, opset_imports=self._opsets)
+        done = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return {value.name: value.type for value in done.graph.output}
+
+    def _learn(
+        self, name: str, proto: onnx.TypeProto | None, node: onnx.NodeProto | None = None
+    ) -> None:
+        shape = _static(proto)
+        if shape is None and _static(self._declared.get(name)) is not None:
+            proto = self._declared[name]
+            shape = _static(proto)
+        if proto is not None and proto.WhichOneof("value") not in {None, "tensor_type"}:
+            raise self._not_a_tensor(name, str(proto.WhichOneof("value")), node)
+        if proto is None or shape is None:
+            op = f" ({node.op_type})" if node is not None else ""
+            where = node.name if node is not None else name
+            raise ModelError(
+                f"node {where!r}{op} has an output {name!r} whose shape is not fixed",
+                code="model.shape_unknown",
+                where=where,
+                hint="TensorRT's DLA needs fixed shapes: cut the network before this node with "
+                "model.outputs (--outputs), or export it with fixed sizes",
+            )
+        elem = proto.tensor_type.elem_type
+        if elem == 8:
+            raise self._not_a_tensor(name, "tensor of strings", node)
+        self._protos[name] = proto
+        self.shapes[name] = shape
+        self.types[name] = elem
+
+    def _not_a_tensor(self, name: str, kind: str, node: onnx.NodeProto | None) -> ModelError:
+        where = node.name if node is not None else name
+        return ModelError(
+            f"{name!r} is a {kind.removesuffix('_type')}, not a tensor of numbers",
+            code="model.type",
+            where=where,
+            hint="TensorRT runs tensors only; cut the network before it with model.outputs",
+        )
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name in self.constants:
+            return tuple(self.constants[name].shape)
+        return self.shapes[name]
+
+    def _proto(self, name: str) -> onnx.TypeProto:
+        from onnx import helper
+
+        if name not in self._protos:
+            value = self.constants[name]
+            elem = helper.np_dtype_to_tensor_dtype(value.dtype)
+            self._learn(name, helper.make_tensor_type_proto(elem, value.shape))
+        return self._protos[name]
+
+    def _hint(self, name: str) -> onnx.TensorProto | None:
+        from onnx import numpy_helper
+
+        value = self.constants.get(name)
+        if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
+            return None
+        if name not in self._hints:
+            self._hints[name] = numpy_helper.from_array(value, name)
+        return self._hints[name]
+
+
+def _identity(source: str, target: str) -> onnx.NodeProto:
+    from onnx import helper
+
+    return helper.make_node("Identity", [source], [target])
+
+
+def _static(proto: onnx.TypeProto | None) -> tuple[int, ...] | None:
+    if proto is None or not proto.HasField("tensor_type"):
+        return None
+    tensor = proto.tensor_type
+    if not tensor.elem_type or not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims):
+        return None
+    return tuple(dim.dim_value for dim in dims)
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _constant(node: onnx.NodeProto) -> np.ndarray:
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return numpy_helper.to_array(attribute.t)
+    value = helper.get_attribute_value(attribute)
+    kinds = {"value_float": np.float32, "value_floats": np.float32}
+    if attribute.name in {"value_string", "value_strings", "sparse_value"}:
+        raise ModelError(
+            f"constant node {node.name!r} holds a {attribute.name.removeprefix('value_')}, "
+            "not a dense tensor of numbers",
+            code="model.type",
+            where=node.name,
+        )
+    return np.asarray(value, dtype=kinds.get(attribute.name, np.int64))

@@ -1,0 +1,154 @@
+"""Small helpers over ONNX graphs: names that a node reads, order, reachability."""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["name_nodes", "nearest", "reachable", "reads", "rename_reads", "sort", "subgraphs"]
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The bodies of a control-flow node (If, Loop, Scan); none for any other."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Every tensor that a node reads, once each: its inputs and what its bodies capture."""
+    found = dict.fromkeys(name for name in node.input if name)
+    for body in subgraphs(node):
+        found.update(dict.fromkeys(_captures(body)))
+    return list(found)
+
+
+def _captures(graph: onnx.GraphProto) -> list[str]:
+    own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
+    for node in graph.node:
+        own.update(node.output)
+    found = [name for node in graph.node for name in reads(node)]
+    found += [value.name for value in graph.output]
+    return [name for name in found if name not in own]
+
+
+def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Renames in place what a node reads, in its bodies too (ONNX forbids shadowing there)."""
+    for index, name in enumerate(node.input):
+        if name in names:
+            node.input[index] = names[name]
+    for body in subgraphs(node):
+        for inner in body.node:
+            rename_reads(inner, names)
+        for value in body.output:
+            if value.name in names:
+                value.name = names[value.name]
+
+
+def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Gives each node a unique name in place: ``<OpType>_<index>`` where there is none."""
+    nodes = list(nodes)
+    taken = {node.name for node in nodes if node.name}
+    seen: set[str] = set()
+    for index, node in enumerate(nodes):
+        name = node.name
+        if not name or name in seen:
+            stem = name or f"{node.op_type}_{index}"
+            name = stem
+            suffix = 1
+            while name in taken:
+                name = f"{stem}_{suffix}"
+                suffix += 1
+            taken.add(name)
+            node.name = name
+        seen.add(name)
+
+
+def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.NodeProto]:
+    """Orders nodes so that each comes after what it reads; file order otherwise.
+
+    Raises:
+        ModelError: ``model.undefined_tensor`` or ``model.cycle``.
+    """
+    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waiting = [0] * len(nodes)
+    users: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        for name in reads(node):
+            if name in producer:
+                waiting[index] += 1
+                users.setdefault(producer[name], []).append(index)
+            elif name not in known:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) reads tensor {name!r}, "
+                    "which nothing defines",
+                    code="model.undefined_tensor",
+                    where=node.name,
+                    hint=nearest(name, [*producer, *known]) or "export the model again",
+                )
+    ready = [index for index, count in enumerate(waiting) if not count]
+    ordered = []
+    while ready:
+        index = heapq.heappop(ready)
+        ordered.append(nodes[index])
+        for user in users.get(index, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, user)
+    if len(ordered) < len(nodes):
+        loop = _loop(nodes, producer, waiting)
+        raise ModelError(
+            f"the graph has a cycle: {' -> '.join(loop)}",
+            code="model.cycle",
+            where=loop[0],
+            hint="ONNX graphs are acyclic; recurrence belongs in a Loop, Scan or LSTM node",
+        )
+    return ordered
+
+
+def _loop(
+    nodes: Sequence[onnx.NodeProto], producer: Mapping[str, int], waiting: Sequence[int]
+) -> list[str]:
+    """Walks backwards among the nodes that never became ready until one repeats."""
+    index = next(index for index, count in enumerate(waiting) if count)
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    while index not in seen:
+        seen[index] = len(path)
+        path.append(index)
+        sources = (producer[name] for name in reads(nodes[index]) if name in producer)
+        index = next(source for source in sources if waiting[source])
+    names = [nodes[i].name for i in [*path[seen[index] :], index]]
+    return names[::-1]
+
+
+def reachable(
+    nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], stop: Collection[str]
+) -> list[onnx.NodeProto]:
+    """The nodes (in their order) that ``outputs`` need, not looking behind tensors in ``stop``."""
+    producer = {name: node for node in nodes for name in node.output if name}
+    wanted: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        name = stack.pop()
+        if name in stop or name not in producer:
+            continue
+        node = producer[name]
+        if id(node) not in wanted:
+            wanted.add(id(node))
+            stack.extend(reads(node))
+    return [node for node in nodes if id(node) in wanted]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """``did you mean ...`` for a misspelt name, or an empty string."""
+    close = difflib.get_close_matches(name, [n for n in names if n], n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

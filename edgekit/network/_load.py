@@ -1,0 +1,203 @@
+"""From an ONNX file to a checked Model: static shapes, folded constants, referenced weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ModelError
+from edgekit.network import _check, _files, _graph
+from edgekit.network._digest import digest, frozen
+from edgekit.network._emit import STRIPPED, emit
+from edgekit.network._evaluate import Evaluation
+from edgekit.network._types import Model
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+__all__ = ["canonical", "load"]
+
+
+def load(
+    source: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Model:
+    """Reads an ONNX file.
+
+    Args:
+        source: Path of the file. Its weights, inline or external, stay in their files and are
+            memory-mapped.
+        shapes: Sizes for inputs, in elements per dimension; needed where the file leaves them open.
+        outputs: Tensor or node names to cut the network at; the file's outputs when None.
+
+    Raises:
+        ModelError: with a stable code ``model.*`` for everything that can be wrong with the file.
+    """
+    path = Path(source)
+    proto, values = _files.read(path)
+    try:
+        return canonical(
+            proto, path.parent, shapes=shapes, outputs=outputs, source=str(source), weights=values
+        )
+    except ModelError as error:
+        error.where = error.where or str(path)
+        raise
+
+
+def canonical(
+    proto: onnx.ModelProto,
+    base_folder: Path | None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+    source: str = "",
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> Model:
+    """Makes a Model of a ModelProto, which is left as it is.
+
+    Args:
+        proto: The graph; an initializer may be a stub whose values stand in ``weights``, so a
+            Model's own proto and weights may be passed again after editing.
+        base_folder: Where external data lies; None when there is none.
+        shapes: As in :func:`load`.
+        outputs: As in :func:`load`.
+        source: What to call the model (``Model.source``).
+        weights: Values by tensor name. A name that a node produces replaces that node: so the
+            generated weights of a light model can be given. Read-only arrays are kept as they
+            are, others as read-only views: do not change them afterwards.
+
+    Raises:
+        ModelError: see :func:`load`.
+    """
+    import onnx
+    import onnx.inliner
+
+    version = _check.opset(proto)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    if copy.functions:
+        copy = onnx.inliner.inline_local_functions(copy)
+    graph = copy.graph
+    _graph.name_nodes(graph.node)
+    _check.names(graph)
+    given = {name: frozen(array) for name, array in (weights or {}).items()}
+    constants = _constants(graph, given, base_folder)
+    inputs = [value for value in graph.input if value.name not in constants]
+    known = {value.name for value in inputs} | set(constants)
+    nodes = [node for node in graph.node if not any(name in given for name in node.output)]
+    nodes = _graph.sort(nodes, known)
+    wanted = _outputs(graph, nodes, known, outputs)
+    nodes = _graph.reachable(nodes, wanted, known)
+    _check.operators(nodes, version)
+    used = {name for node in nodes for name in _graph.reads(node)} | set(wanted)
+    used |= set(shapes or {})
+    state = Evaluation(
+        version,
+        constants,
+        _check.input_shapes([value for value in inputs if value.name in used], shapes or {}),
+        _declared(graph, shapes),
+    )
+    state.run(nodes)
+    stripped, values = emit(
+        state, [value.name for value in inputs if value.name in used], wanted, graph.name
+    )
+    return Model(stripped, values, digest(stripped, values), source)
+
+
+def _constants(
+    graph: onnx.GraphProto, given: Mapping[str, np.ndarray], folder: Path | None
+) -> dict[str, np.ndarray]:
+    from onnx import TensorProto, numpy_helper
+
+    constants: dict[str, np.ndarray] = {}
+    external = []
+    for tensor in graph.initializer:
+        if tensor.name in given:
+            value = given[tensor.name]
+            if tuple(value.shape) != tuple(tensor.dims):
+                raise ModelError(
+                    f"the values given for {tensor.name!r} have shape {list(value.shape)}; "
+                    f"the model's have {list(tensor.dims)}",
+                    code="model.weight_shape",
+                    where=tensor.name,
+                )
+            constants[tensor.name] = value
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            external.append(tensor)
+        else:
+            try:
+                constants[tensor.name] = frozen(numpy_helper.to_array(tensor))
+            except (ValueError, TypeError, KeyError) as error:
+                raise ModelError(
+                    f"initializer {tensor.name!r} does not hold what its shape "
+                    f"{list(tensor.dims)} and type {tensor.data_type} say: {error}",
+                    code="model.tensor_size",
+                    where=tensor.name,
+                    hint="the exporter wrote a broken tensor, or the file is damaged",
+                ) from error
+    stub = next((t for t in external if any(e.value == STRIPPED for e in t.external_data)), None)
+    if stub is not None:
+        raise ModelError(
+            f"the values of weight {stub.name!r} are stripped and were not given",
+            code="model.weight_missing",
+            where=stub.name,
+        )
+    constants.update(_files.external_values(external, folder))
+    return {**constants, **given}
+
+
+def _outputs(
+    graph: onnx.GraphProto,
+    nodes: Sequence[onnx.NodeProto],
+    known: set[str],
+    outputs: Sequence[str] | None,
+) -> list[str]:
+    """The tensors to end at: those asked for (a node stands for its outputs) or the graph's."""
+    own = [value.name for value in graph.output]
+    produced = {name for node in nodes for name in node.output if name}
+    if outputs is None:
+        for name in own:
+            if name not in produced and name not in known:
+                raise ModelError(
+                    f"the graph's output {name!r} is not defined by any node",
+                    code="model.undefined_tensor",
+                    where=name,
+                    hint=_graph.nearest(name, produced),
+                )
+        return list(dict.fromkeys(own))
+    by_node = {node.name: [name for name in node.output if name] for node in nodes}
+    wanted: list[str] = []
+    for name in outputs:
+        if name in produced:
+            wanted.append(name)
+        elif name in by_node:
+            wanted += by_node[name]
+        else:
+            candidates = [*own, *produced, *by_node]
+            raise ModelError(
+                f"there is no tensor or node called {name!r} to cut the network at",
+                code="model.unknown_output",
+                where=name,
+                hint=_graph.nearest(name, candidates)
+                or f"the model's outputs are: {', '.join(own)}",
+            )
+    if not wanted:
+        raise ModelError(
+            "the list of outputs is empty",
+            code="model.unknown_output",
+            hint=f"the model's outputs are: {', '.join(own)}",
+        )
+    return list(dict.fromkeys(wanted))
+
+
+def _declared(
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None
+) -> dict[str, onnx.TypeProto]:
+    """What the file says about tensors, for operators without inference; not when overridden."""
+    if shapes:
+        return {}
+    return {value.name: value.type for value in [*graph.value_info, *graph.output]}
