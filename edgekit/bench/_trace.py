@@ -88,9 +88,8 @@ def _layer_args(layer: PlacedLayer | None, segment: int) -> dict[str, Any]:
 
 
 def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> tuple[_Process, int]:
-    process = _Process(
-        PREDICTED_PID, f"predicted for {plan.target} {plan.power_mode}".rstrip(), PREDICTED, dla_cores
-    )  # fmt: skip
+    name = f"predicted for {plan.target} {plan.power_mode}".rstrip()
+    process = _Process(PREDICTED_PID, name, PREDICTED, dla_cores)
     ends = dict.fromkeys(range(len(plan.plans)), 0)
     starts: dict[int, int] = {}
     for slot in predicted_schedule(plan, network):
@@ -133,7 +132,7 @@ def _measured_layers(
     process: _Process, segment: SegmentTime, start: int, nodes: tuple[NodeTime, ...],
     owner: Mapping[str, PlacedLayer],
 ) -> None:  # fmt: skip
-    """Adds a slice per layer, back to front of nothing else: the profile's own times, in order."""
+    """Adds a slice per layer at the profile's own times."""
     first, previous = nodes[0].start_us, start
     for group in _runs(nodes, owner):
         begin = max(start + _ns(group[0].start_us - first), previous)
@@ -155,21 +154,22 @@ def _owners(plan: Plan, lane: int) -> dict[str, PlacedLayer]:
 
 def _measured(plan: Plan, measurement: Mapping[str, Any], dla_cores: int) -> tuple[_Process, int]:
     clock = str(measurement.get("clock") or CPU_MEASURED)
-    name = (
-        "measured on this CPU (not a board time)" if clock == CPU_MEASURED else "measured on the board"
-    )  # fmt: skip
-    process = _Process(MEASURED_PID, name, clock, dla_cores)
+    place = "this CPU (not a board time)" if clock == CPU_MEASURED else "the board"
+    process = _Process(MEASURED_PID, f"measured on {place}", clock, dla_cores)
     profile = node_times(measurement)
-    last = shift = 0
+    last = shift = lane = 0
+    free: dict[str, int] = {}
     for segment in segment_times(measurement):
+        if segment.lane != lane:
+            # plans are measured one after the other, each from its own zero
+            lane, shift = segment.lane, last
         nodes = profile.get((segment.lane, segment.index), ())
-        start = _ns(segment.start_us) + shift
-        end = _ns(segment.end_us) + shift
+        start = max(_ns(segment.start_us) + shift, free.get(segment.device, 0))
         # the profiled run is a slower one: its layers keep their times and push what follows
         span = max((_ns(n.start_us + n.duration_us - nodes[0].start_us) for n in nodes), default=0)
-        extra = max(start + span - end, 0)
-        shift += extra
-        end += extra
+        plain = _ns(segment.end_us - segment.start_us)
+        end = start + max(plain, span)
+        shift += max(span - plain, 0)
         process.add(
             segment.device, f"segment {segment.index}", start, end, "segment",
             segment=segment.index, device=segment.device, plan=segment.lane,
@@ -177,6 +177,7 @@ def _measured(plan: Plan, measurement: Mapping[str, Any], dla_cores: int) -> tup
         )  # fmt: skip
         if nodes:
             _measured_layers(process, segment, start, nodes, _owners(plan, segment.lane))
+        free[segment.device] = end
         last = max(last, end)
     latency = measurement.get("latency_ms") or {}
     last = max(last, _ns(float(latency.get("mean") or 0.0) * 1000))
