@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from edgekit.network._types import Model
 
-__all__ = ["digest", "frozen", "weight_digests"]
+__all__ = ["chunks", "digest", "frozen", "weight_digests"]
 
 _CHUNK = 1 << 20
 # by id of a read-only array, checked against the array itself: editing a graph keeps its weights
@@ -47,7 +47,7 @@ def _array_digest(array: np.ndarray) -> str:
     if entry is not None and entry[0]() is array:
         return entry[1]
     total = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}\n".encode())
-    for chunk in _chunks(array):
+    for chunk in chunks(array):
         total.update(chunk)
     found = total.hexdigest()
     if not array.flags.writeable:
@@ -56,10 +56,8 @@ def _array_digest(array: np.ndarray) -> str:
     return found
 
 
-def _chunks(array: np.ndarray) -> Iterator[bytes | np.ndarray]:
+def chunks(array: np.ndarray) -> Iterator[bytes]:
     """The array's bytes in C order, a piece at a time."""
-    import numpy as np
-
     mapped = _file_range(array)
     if mapped is not None:
         # read() does not count against this process as touching the map's pages would
@@ -73,7 +71,7 @@ def _chunks(array: np.ndarray) -> Iterator[bytes | np.ndarray]:
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     step = max(1, _CHUNK // max(1, array.itemsize))
     for start in range(0, array.size, step):
-        yield np.ascontiguousarray(flat[start : start + step]).view(np.uint8)
+        yield flat[start : start + step].tobytes()
 
 
 def _file_range(array: np.ndarray) -> tuple[str, int, int] | None:

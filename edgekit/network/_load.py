@@ -76,9 +76,10 @@ def canonical(
     import onnx
     import onnx.inliner
 
-    version = _check.opset(proto)
+    _check.opset(proto)
     copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy.CopyFrom(_check.modern(proto))
+    version = _check.opset(copy)
     if copy.functions:
         copy = onnx.inliner.inline_local_functions(copy)
     graph = copy.graph

@@ -1,0 +1,107 @@
+"""ONNX Runtime on a model, with the weights lent and not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EnvironmentLack, ModelError
+from edgekit.network._graph import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network._types import Model
+
+__all__ = ["session"]
+
+# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
+_QUIET = 4
+
+
+def session(
+    model: Model,
+    *,
+    outputs: Sequence[str] | None = None,
+    optimise: bool = True,
+    threads: int = 0,
+) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the CPU.
+
+    Args:
+        model: The model; its weights are referenced by the session as long as it lives.
+        outputs: Tensors to return, intermediate ones too; the model's outputs when None.
+        optimise: False turns ONNX Runtime's graph optimisations off, so that every node runs as
+            it is written.
+        threads: Threads for one operator; 0 leaves it to ONNX Runtime.
+
+    Raises:
+        ModelError: ``model.unknown_output`` or ``model.runtime`` (ONNX Runtime refuses the model).
+        EnvironmentLack: ``environment.onnxruntime``.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise EnvironmentLack(
+            "ONNX Runtime is not installed",
+            code="environment.onnxruntime",
+            hint="pip install onnxruntime",
+        ) from error
+    proto = model.proto if outputs is None else _with_outputs(model.proto, outputs)
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    values = [_value(array) for array in model.weights.values()]
+    options.add_external_initializers(list(model.weights), values)
+    try:
+        made = ort.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        # ONNX Runtime's own exceptions share no base class but Exception
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"ONNX Runtime cannot run the model: {reason}",
+            code="model.runtime",
+            where=model.source,
+            hint="the reference backend runs what ONNX Runtime runs; see which node it names",
+        ) from error
+    # the session reads the arrays in place, so they must live as long as it does
+    made.edgekit_weights = (values, model.weights)
+    return made
+
+
+def _value(array: np.ndarray) -> Any:
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import helper
+
+    # NumPy's broadcast views (weights that are one value) become real here
+    whole = np.ascontiguousarray(array).reshape(array.shape)
+    if whole.dtype.kind in "fiub":
+        return ort.OrtValue.ortvalue_from_numpy(whole)
+    elem = int(helper.np_dtype_to_tensor_dtype(whole.dtype))
+    bits = whole.view(np.dtype(f"uint{whole.itemsize * 8}"))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem)
+
+
+def _with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
+    import onnx
+
+    infos = {value.name: value for value in [*proto.graph.value_info, *proto.graph.output]}
+    for name in outputs:
+        if name not in infos:
+            raise ModelError(
+                f"there is no tensor called {name!r} to return",
+                code="model.unknown_output",
+                where=name,
+                hint=nearest(name, infos),
+            )
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    del changed.graph.output[:]
+    changed.graph.output.extend(infos[name] for name in outputs)
+    return changed
