@@ -1,5 +1,15 @@
-"""The YAML file: its schema and its loader."""
+"""The YAML file: its schema, its loader, its reference page and its template."""
 
 from edgekit.config._load import Config, from_model, load_config, parse_config
+from edgekit.config._reference import json_schema, reference_page
+from edgekit.config._template import write_template
 
-__all__ = ["Config", "from_model", "load_config", "parse_config"]
+__all__ = [
+    "Config",
+    "from_model",
+    "json_schema",
+    "load_config",
+    "parse_config",
+    "reference_page",
+    "write_template",
+]

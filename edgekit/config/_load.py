@@ -137,6 +137,8 @@ def _problem(document: Document, error: dict[str, Any]) -> Problem:
         choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
         near = difflib.get_close_matches(error["input"], choices, n=1)
         hint = f"did you mean '{near[0]}'?" if near else ""
+    if kind == "string_type" and isinstance(error["input"], int | float):
+        hint = f"write it in quotes: '{error['input']}'"
     return Problem(f"{shown}: {message}{found}" if shown else message, where, hint)
 
 

@@ -1,0 +1,90 @@
+"""The commented configuration that ``edgekit init`` writes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from edgekit.errors import UsageError
+
+__all__ = ["write_template"]
+
+_TEMPLATE = """\
+# Made by edgekit init; every key is described in docs/config.md.
+version: 1
+name: {name}
+model:
+  {model}{shapes}
+target: {target}          # edgekit targets lists the boards
+precision: int8           # int8, fp16 or fp32
+placement:
+  objective: latency      # latency, throughput, period, energy or gpu_time
+  dla_cores: [0]          # [] keeps everything on the GPU
+  # bounds: {{latency_us: 2000}}
+# calibration: {{data: images/}}       # synthetic inputs when absent, and said so
+# accuracy: {{metric: cosine, min: 0.99}}
+# deploy:
+#   boards:
+#     - {{name: lab, host: 192.0.2.7, user: edgekit, host_key: "SHA256:..."}}
+#   sign_with: ~/.ssh/id_ed25519
+"""
+
+
+def write_template(
+    model: str, target: str, output: Path | None = None, *, overwrite: bool = False
+) -> Path:
+    """Writes a configuration for ``model`` and returns its path.
+
+    Args:
+        model: An ONNX file, or "builtin:NAME".
+        target: A board's name.
+        output: The file; NAME.yaml in the current folder when None.
+        overwrite: Replace an existing file.
+
+    Raises:
+        UsageError: An unknown board, or the file exists.
+        ModelError: The model cannot be read.
+    """
+    from edgekit.targets import get
+
+    get(target)
+    stem = Path(model.removeprefix("builtin:")).stem.lower()
+    name = re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
+    path = output or Path(f"{name}.yaml")
+    shapes = ""
+    if model.startswith("builtin:"):
+        source = f"builtin: {_quoted(model.removeprefix('builtin:'))}"
+    else:
+        file = Path(model)
+        relative = Path(os.path.relpath(file.resolve(), path.resolve().parent))
+        source = f"onnx: {_quoted(relative.as_posix())}"
+        shapes = _open_shapes(file)
+    if path.exists() and not overwrite:
+        raise UsageError("the file exists", where=str(path), hint="--force overwrites it")
+    text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=target)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _open_shapes(file: Path) -> str:
+    """Returns a ``shapes`` entry for inputs whose sizes the file leaves open."""
+    from edgekit.network import open_inputs
+
+    found = open_inputs(file)
+    if not found:
+        return ""
+    entries = ", ".join(
+        f"{_quoted(name)}: [{', '.join(str(size or 1) for size in sizes)}]"
+        for name, sizes in found.items()
+    )
+    return f"\n  shapes: {{{entries}}}   # the file leaves these sizes open: set them"
+
+
+def _quoted(text: str) -> str:
+    """Returns ``text`` as a YAML scalar."""
+    if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text not in ("true", "false", "null"):
+        return text
+    import json
+
+    return json.dumps(text)

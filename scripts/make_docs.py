@@ -1,0 +1,44 @@
+"""Writes the pages of docs/ that come from the schema and from the knowledge files.
+
+Run without arguments to write them, with --check to fail when one is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from edgekit.config import json_schema, reference_page
+from edgekit.dla import docs_page
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def pages() -> dict[str, str]:
+    """Returns the generated pages by file name."""
+    return {
+        "config.md": reference_page(),
+        "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        "dla-support.md": docs_page(),
+    }
+
+
+def main() -> int:
+    """Writes or checks the pages."""
+    stale = []
+    for name, text in pages().items():
+        path = DOCS / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+    verb = "stale" if "--check" in sys.argv else "written"
+    for name in stale:
+        print(f"docs/{name} {verb}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

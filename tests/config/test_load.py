@@ -1,0 +1,129 @@
+"""Configuration files: everything that is wrong is told at once."""
+
+from pathlib import Path
+
+import pytest
+
+from edgekit.config import load_config, parse_config
+from edgekit.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+GOOD = "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
+
+
+def problems(text: str) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "f.yaml", Path())
+    return {p.where: f"{p.message} | {p.hint}" for p in caught.value.problems}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_shipped_configurations_are_valid(path):
+    config = load_config(path)
+    assert config.file.name
+    assert config.folder == path.parent
+
+
+def test_the_issue_asks_for_six_shipped_configurations():
+    assert len(CONFIGS) >= 6
+
+
+def test_defaults():
+    file = parse_config(GOOD, "f.yaml", Path()).file
+    assert file.precision == "int8"
+    assert file.placement.objective == "latency"
+    assert file.placement.dla_cores == [0]
+    assert file.placement.max_loadables == 16
+    assert file.build.mode == "hybrid"
+    assert file.deploy.keep == 3
+    assert (file.bench.warmup_ms, file.bench.duration_s, file.bench.iterations) == (200, 3, 10)
+
+
+def test_every_fault_is_told_at_once_in_file_order():
+    text = (
+        "version: 1\nname: Net 5\nmodel: {onnx: a.onnx}\ntarget: 12\nplacement:\n"
+        "  objectve: latency\n  bounds: {latency_us: -3}\nprecision: int8\nprecision: fp16\n"
+    )
+    found = problems(text)
+    assert list(found) == ["f.yaml:2:1", "f.yaml:4:1", "f.yaml:6:3", "f.yaml:7:12", "f.yaml:9:1"]
+    assert "did you mean 'objective'?" in found["f.yaml:6:3"]
+    assert "greater than 0" in found["f.yaml:7:12"]
+    assert "stands twice" in found["f.yaml:9:1"]
+
+
+def test_a_misspelt_key_is_one_problem_not_two():
+    found = problems(GOOD.replace("model:", "modell:"))
+    assert list(found) == ["f.yaml:3:1"]
+    assert "did you mean 'model'?" in found["f.yaml:3:1"]
+
+
+def test_unknown_target_names_the_nearest():
+    found = problems(GOOD.replace("jetson-agx-orin-64gb", "jetson-agx-orin-64"))
+    assert found == {
+        "f.yaml:4:1": "unknown target 'jetson-agx-orin-64' | did you mean 'jetson-agx-orin-64gb'?"
+    }
+
+
+@pytest.mark.parametrize(
+    ("extra", "where", "words"),
+    [
+        ("placement: {pools: {managed_sram: 5000}}", "f.yaml:5:13", "power of two"),
+        ("placement: {pools: big}", "f.yaml:5:13", "'auto'"),
+        ("placement: {dla_cores: [0, x]}", "f.yaml:5:28", "integer"),
+        ("placement: {max_loadables: 17}", "f.yaml:5:13", "16"),
+        ("rewrite: {enable: 5}", "f.yaml:5:11", "'all'"),
+        ("build: {mode: hybird}", "f.yaml:5:9", "did you mean 'hybrid'?"),
+        ("bench: {iterations: no}", "f.yaml:5:9", "integer"),
+        ("bench: {duration_s: .nan}", "f.yaml:5:9", "number"),
+        ("deploy: {boards: [{host: a}]}", "f.yaml:5:19", "'deploy.boards.0.name' is missing"),
+        ("deploy: {boards: [{name: a, host: b, host_key: x}]}", "f.yaml:5:38", "pattern"),
+        ("deploy: {sign_with: '${EDGEKIT_NO_SUCH}'}", "f.yaml:5:10", "EDGEKIT_NO_SUCH is not set"),
+        ("calibration: {data: a, cache: b}", "f.yaml:5:1", "not both"),
+        ("tensorrt: 10.3", "f.yaml:5:1", "string"),
+    ],
+)
+def test_one_fault_one_problem(extra, where, words):
+    found = problems(GOOD + extra + "\n")
+    assert list(found) == [where]
+    assert words in found[where]
+
+
+def test_model_needs_exactly_one_source():
+    both = GOOD.replace("{onnx: net.onnx}", "{onnx: net.onnx, builtin: light_vgg19}")
+    assert "exactly one" in next(iter(problems(both).values()))
+    assert "exactly one" in next(iter(problems(GOOD.replace("onnx: net.onnx", "seed: 1")).values()))
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "- a\n", "text\n"])
+def test_not_a_mapping(text):
+    assert list(problems(text)) == ["f.yaml:1:1"]
+
+
+def test_environment_is_expanded_in_deploy_only(monkeypatch):
+    monkeypatch.setenv("BOARD", "192.0.2.7")
+    text = GOOD.replace("net.onnx", "'${BOARD}.onnx'")
+    text += "deploy: {boards: [{name: lab, host: '${BOARD}'}]}\n"
+    file = parse_config(text, "f.yaml", Path()).file
+    assert file.deploy.boards[0].host == "192.0.2.7"
+    assert file.model.onnx == "${BOARD}.onnx"
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "none.yaml")
+    assert caught.value.code == "config.missing"
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path)
+    assert caught.value.code == "config.missing"
+    (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "latin.yaml")
+    assert caught.value.code == "config.syntax"
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    (tmp_path / "c.yaml").write_text(GOOD)
+    config = load_config(tmp_path / "c.yaml")
+    assert config.resolve("a/b.onnx") == tmp_path / "a/b.onnx"
+    assert config.resolve("/abs.onnx") == Path("/abs.onnx")
+    assert config.resolve("~/k") == Path.home() / "k"
