@@ -1,0 +1,96 @@
+"""Kernels: groups of layers that one GPU kernel or one DLA operation runs together.
+
+TensorRT fuses a convolution with what follows it pointwise (vertical fusion). Verdicts and pins
+count layers, costs count kernels; a kernel lies on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from edgekit.network import Layer, Network
+
+__all__ = ["Kernel", "fuse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Layers that run as one.
+
+    Attributes:
+        layers: Indices into ``Network.layers``, ascending; the last one writes the output.
+        inputs: Tensors read from outside the kernel, in order of first use.
+        outputs: Tensors that others read or that leave the network.
+    """
+
+    layers: tuple[int, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def fuse(
+    network: Network,
+    heads: Sequence[str],
+    tails: Sequence[str],
+    key: Callable[[Layer], Hashable],
+) -> tuple[Kernel, ...]:
+    """Groups layers into kernels, in graph order of their last layers.
+
+    A layer of a kind in ``tails`` joins the kernel that ends in one of its inputs when nobody
+    else reads that tensor, the kernel starts with a kind in ``heads`` and ``key`` is the same for
+    both (same capability, pin and precision). An addition of two convolutions joins the later one.
+    Kernels leave only through their last layer, so the kernel graph has no cycle.
+    """
+    consumers = network.consumers()
+    leaves = set(network.outputs)
+    ends: dict[str, list[int]] = {}  # last tensor of an open kernel -> its layers
+    groups: list[list[int]] = []
+    for index, layer in enumerate(network.layers):
+        group = _host(network, layer, tails, ends, key)
+        if group is None:
+            group = [index]
+            groups.append(group)
+        else:
+            group.append(index)
+        started = network.layers[group[0]].kind in heads
+        if started and len(layer.outputs) == 1:
+            tensor = layer.outputs[0]
+            if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
+                ends[tensor] = group
+    groups.sort(key=lambda group: group[-1])
+    return tuple(_kernel(network, group, consumers, leaves) for group in groups)
+
+
+def _host(
+    network: Network,
+    layer: Layer,
+    tails: Sequence[str],
+    ends: dict[str, list[int]],
+    key: Callable[[Layer], Hashable],
+) -> list[int] | None:
+    """Returns the open kernel that ``layer`` joins: the latest of those that end in its inputs."""
+    if layer.kind not in tails:
+        return None
+    open_ends = [ends[name] for name in layer.inputs if name in ends]
+    fitting = [group for group in open_ends if key(network.layers[group[-1]]) == key(layer)]
+    return max(fitting, key=lambda group: group[-1], default=None)
+
+
+def _kernel(
+    network: Network,
+    group: list[int],
+    consumers: dict[str, tuple[Layer, ...]],
+    leaves: set[str],
+) -> Kernel:
+    members = [network.layers[i] for i in group]
+    inside = {layer.name for layer in members}
+    written = {name for layer in members for name in layer.outputs}
+    read = dict.fromkeys(n for layer in members for n in layer.inputs if n not in written)
+    kept = [
+        name
+        for layer in members
+        for name in layer.outputs
+        if name in leaves or any(user.name not in inside for user in consumers.get(name, ()))
+    ]
+    return Kernel(tuple(group), tuple(read), tuple(kept))
