@@ -1,0 +1,31 @@
+"""The deploy floor: boards over SSH, releases, and edgekit's own board for those who have none.
+
+``open_board`` connects, ``install`` puts a bundle on the board; the rest of the loader's commands
+are methods of the ``BoardClient`` that ``open_board`` gives.
+"""
+
+from edgekit.deploy._client import BoardClient
+from edgekit.deploy._embedded import find_sshd, sshd
+from edgekit.deploy._install import install
+from edgekit.deploy._local import LocalTransport
+from edgekit.deploy._open import open_board, signer_line
+from edgekit.deploy._ssh import SshTransport
+from edgekit.deploy._transport import Completed, Transport
+from edgekit.deploy._types import Board, Kind, Progress, Release
+
+__all__ = [
+    "Board",
+    "BoardClient",
+    "Completed",
+    "Kind",
+    "LocalTransport",
+    "Progress",
+    "Release",
+    "SshTransport",
+    "Transport",
+    "find_sshd",
+    "install",
+    "open_board",
+    "signer_line",
+    "sshd",
+]

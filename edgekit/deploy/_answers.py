@@ -1,0 +1,86 @@
+"""What a board says, read: its JSON documents, and its failures as edgekit's errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from edgekit.deploy._transport import Completed
+from edgekit.errors import BoardError, BundleError
+
+__all__ = ["document", "failure"]
+
+_FAILED = 4
+_NOT_RUNNABLE = (126, 127)
+# the board's codes that are about what was shipped rather than about the board
+_BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
+
+
+def document(done: Completed, where: str, python: str) -> dict[str, Any]:
+    """Returns the one JSON document of a command that succeeded.
+
+    Args:
+        done: What the command left.
+        where: The board's name.
+        python: The interpreter that was called, for the message when it is not there.
+
+    Raises:
+        BundleError: The board refuses the bundle.
+        BoardError: Any other failure of the board's, or no answer that can be read.
+    """
+    if done.status != 0:
+        raise failure(done, where, python)
+    answer = _parse(done.out)
+    if answer is None:
+        raise BoardError(
+            f"the board's answer is not JSON: {_excerpt(done.out) or 'nothing'}",
+            code="board.protocol",
+            where=where,
+            hint="does a start-up file of the board's shell print something?",
+        )
+    return answer
+
+
+def failure(done: Completed, where: str, python: str) -> BoardError:
+    """Returns the error that a command with a status other than 0 stands for."""
+    answer = _parse(done.out) if done.status == _FAILED else None
+    error = answer.get("error") if answer else None
+    if isinstance(error, dict):
+        field = {name: str(error.get(name) or "") for name in ("code", "message", "where", "hint")}
+        kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
+        return kind(
+            field["message"] or "the board failed without saying why",
+            code=field["code"],
+            where=f"{where}: {field['where']}" if field["where"] else where,
+            hint=field["hint"],
+        )
+    if done.status in _NOT_RUNNABLE:
+        return BoardError(
+            f"cannot run {python} on the board: {_excerpt(done.err)}",
+            code="board.no-python",
+            where=where,
+            hint="install Python 3.8 or newer there, or name it with `python:`",
+        )
+    return BoardError(
+        f"the board's loader ended with status {done.status}: {_excerpt(done.err)}",
+        code="board.loader-failed",
+        where=where,
+        hint="run the command with --debug and report it, if the board's Python is sound",
+    )
+
+
+def _parse(out: bytes) -> dict[str, Any] | None:
+    # what a login shell prints first is passed over: the document is the last line
+    for text in (out, out.strip().rpartition(b"\n")[2]):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def _excerpt(data: bytes) -> str:
+    lines = data.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""

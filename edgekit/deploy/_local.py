@@ -1,0 +1,106 @@
+"""The transport without SSH: the same commands, run on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Sequence
+from typing import IO, cast
+
+from edgekit.deploy._transport import Completed, converse
+from edgekit.errors import BoardError
+
+__all__ = ["LocalTransport"]
+
+_READ = 64 * 1024
+_GRACE_S = 2.0
+
+
+class LocalTransport:
+    """Runs commands as child processes; ``where`` names the board in errors."""
+
+    def __init__(self, where: str = "local") -> None:
+        self._where = where
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Iterable[bytes] = (),
+        timeout: float | None = 60.0,
+    ) -> Completed:
+        """See ``Transport.run``; a program that is not there is status 127, as a shell has it."""
+        try:
+            child = subprocess.Popen(
+                [os.path.expanduser(argv[0]), *argv[1:]],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                # a Ctrl-C of the terminal is the host's to handle, as with a board far away
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            return Completed(127, b"", str(error).encode())
+        except PermissionError as error:
+            return Completed(126, b"", str(error).encode())
+        except OSError as error:
+            raise BoardError(
+                f"cannot start {argv[0]}: {error.strerror}", where=self._where
+            ) from error
+        return converse(_Child(child), stdin, timeout=timeout, where=self._where)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class _Child:
+    """A child process as ``converse`` wants it."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        # all three were asked for as pipes
+        self._in = cast(IO[bytes], child.stdin)
+        self._out = cast(IO[bytes], child.stdout)
+        self._err = cast(IO[bytes], child.stderr)
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._in.write(view) :]
+
+    def end_input(self) -> None:
+        self._in.close()
+
+    def read_out(self) -> bytes:
+        return _read(self._out)
+
+    def read_err(self) -> bytes:
+        return _read(self._err)
+
+    def wait(self, timeout: float | None) -> int | None:
+        try:
+            return self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError):
+            self._in.close()
+        if self._child.poll() is not None:
+            return
+        try:
+            self._child.wait(_GRACE_S)  # its input has ended: it may still tidy up
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    data = stream.read(_READ)
+    if not data:
+        stream.close()  # by the one thread that reads it
+    return data

@@ -1,0 +1,139 @@
+"""The transport over SSH: one connection, one exec channel a command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.deploy._transport import Completed, converse
+from edgekit.errors import BoardError
+
+if TYPE_CHECKING:
+    import paramiko
+
+__all__ = ["SshTransport"]
+
+# what one channel may have under way towards us, and the size of one read or write: SSH packets
+# carry 32 KiB, so smaller pieces only cost calls
+_WINDOW = 16 << 20
+_PIECE = 32 * 1024
+_STALL_S = 60.0
+_OPEN_S = 20.0
+
+
+class SshTransport:
+    """Runs commands through an authenticated connection (``connect`` makes one).
+
+    Args:
+        connection: An open paramiko transport whose host key was checked.
+        where: The board's name for errors.
+        upstream: Connections to jump hosts, closed after this one.
+    """
+
+    def __init__(
+        self,
+        connection: paramiko.Transport,
+        where: str,
+        upstream: Sequence[paramiko.Transport] = (),
+    ) -> None:
+        self._connection = connection
+        self._where = where
+        self._upstream = tuple(upstream)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Iterable[bytes] = (),
+        timeout: float | None = 60.0,
+    ) -> Completed:
+        """See ``Transport.run``. OpenSSH hands the line to a shell, so every word is quoted."""
+        import paramiko
+
+        try:
+            channel = self._connection.open_session(window_size=_WINDOW, timeout=_OPEN_S)
+            channel.settimeout(_STALL_S)
+            line = shlex.join(argv).encode("utf-8", "surrogateescape")
+            channel.exec_command(line)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self._lost() from error
+        return converse(_Remote(channel, self), stdin, timeout=timeout, where=self._where)
+
+    def close(self) -> None:
+        """Closes the connection and those to the jump hosts."""
+        for connection in (self._connection, *reversed(self._upstream)):
+            connection.close()
+
+    def _alive(self) -> bool:
+        """Returns whether the connection outlived a channel that just ended without a status.
+
+        Its thread closes the channels a moment before it ends itself, hence the wait.
+        """
+        self._connection.join(1.0)
+        return self._connection.is_active()
+
+    def _lost(self) -> BoardError:
+        return BoardError(
+            "the connection was cut",
+            code="board.connection-lost",
+            where=self._where,
+            hint="what had arrived whole is kept and the current release still serves; "
+            "run the same command again",
+        )
+
+
+class _Remote:
+    """An exec channel as ``converse`` wants it."""
+
+    def __init__(self, channel: paramiko.Channel, transport: SshTransport) -> None:
+        self._channel = channel
+        self._transport = transport
+
+    def send(self, data: bytes) -> None:
+        try:
+            for start in range(0, len(data), _PIECE):
+                self._channel.sendall(data[start : start + _PIECE])
+        except TimeoutError as error:
+            raise self._transport._lost() from error
+        except OSError as error:
+            raise BrokenPipeError from error
+
+    def end_input(self) -> None:
+        try:
+            self._channel.shutdown_write()
+        except (OSError, EOFError) as error:
+            raise BrokenPipeError from error
+
+    def read_out(self) -> bytes:
+        return _patiently(self._channel.recv)
+
+    def read_err(self) -> bytes:
+        return _patiently(self._channel.recv_stderr)
+
+    def wait(self, timeout: float | None) -> int | None:
+        if not self._channel.status_event.wait(timeout):
+            return None
+        status = self._channel.exit_status
+        if status >= 0:
+            return status
+        if not self._transport._alive():
+            raise self._transport._lost()
+        raise BoardError(
+            "the command was killed on the board",
+            code="board.killed",
+            where=self._transport._where,
+            hint="see `dmesg` on the board: most often it ran out of memory",
+        )
+
+    def kill(self) -> None:
+        self._channel.close()
+
+
+def _patiently(read: Callable[[int], bytes]) -> bytes:
+    """Reads without the channel's time limit, which is meant for writing."""
+    while True:
+        try:
+            return read(_PIECE)
+        except TimeoutError:
+            continue

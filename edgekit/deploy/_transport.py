@@ -1,0 +1,122 @@
+"""How a command runs on a board, whatever carries it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgekit.errors import BoardError
+
+__all__ = ["Completed", "Process", "Transport", "converse"]
+
+_ERR_KEPT = 64 * 1024
+_DRAIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a command left: its exit status, its stdout and the end of its stderr."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+
+class Transport(Protocol):
+    """Carries commands to one board.
+
+    ``run`` gives the command ``stdin`` chunk by chunk, while its output is read at the same time,
+    and returns when it has ended. It raises BoardError "board.connection-lost" or "board.timeout";
+    a command that fails is no error here. ``timeout`` is in seconds, counted from the last byte
+    of ``stdin``; None waits for ever. ``argv`` reaches the command word for word.
+    """
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: Iterable[bytes] = (),
+        timeout: float | None = 60.0,
+    ) -> Completed: ...
+
+    def close(self) -> None: ...
+
+
+class Process(Protocol):
+    """A command that runs, as the transports show it to ``converse``.
+
+    ``send`` raises BrokenPipeError once the command no longer reads; ``read_out`` and
+    ``read_err`` return b"" at the end; ``wait`` returns None when the time is over.
+    """
+
+    def send(self, data: bytes) -> None: ...
+
+    def end_input(self) -> None: ...
+
+    def read_out(self) -> bytes: ...
+
+    def read_err(self) -> bytes: ...
+
+    def wait(self, timeout: float | None) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+
+class _Drain(threading.Thread):
+    """Reads one stream to its end, so that neither side ever blocks on a full buffer."""
+
+    def __init__(self, read: Callable[[], bytes], keep: int | None = None) -> None:
+        super().__init__(daemon=True)
+        self._read = read
+        self._keep = keep
+        self._data = bytearray()
+        self.start()
+
+    def run(self) -> None:
+        """Collects until the end of the stream or the loss of it."""
+        while True:
+            try:
+                chunk = self._read()
+            except (OSError, ValueError):
+                return
+            if not chunk:
+                return
+            self._data += chunk
+            if self._keep is not None and len(self._data) > self._keep:
+                del self._data[: -self._keep]
+
+    def result(self) -> bytes:
+        """Returns the whole stream; a daemon that holds it open is not waited for."""
+        self.join(_DRAIN_S)
+        return bytes(self._data)
+
+
+def converse(
+    process: Process, stdin: Iterable[bytes], *, timeout: float | None, where: str
+) -> Completed:
+    """Feeds a command, reads it and waits for it; it is killed when anything else happens.
+
+    ``stdin`` is iterated in the calling thread, so what it raises (a Ctrl-C in a progress
+    callback) comes out here and the command sees its input end in the middle.
+    """
+    try:
+        out, err = _Drain(process.read_out), _Drain(process.read_err, _ERR_KEPT)
+        try:
+            for chunk in stdin:
+                process.send(chunk)
+            process.end_input()
+        except BrokenPipeError:
+            pass  # it ended before its input did: its answer says why
+        status = process.wait(timeout)
+        if status is None:
+            raise BoardError(
+                f"the board did not answer within {timeout:g} s",
+                code="board.timeout",
+                where=where,
+                hint="see what the board is busy with, then run the same command again",
+            )
+        return Completed(status, out.result(), err.result())
+    finally:
+        process.kill()

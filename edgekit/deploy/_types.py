@@ -1,0 +1,99 @@
+"""The values of this floor: a board of the config, and a release on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from edgekit.errors import Problem
+
+__all__ = ["Board", "Kind", "Progress", "Release"]
+
+Kind = Literal["sshd", "local", "remote"]
+"""How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
+
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Where a board is and how to be sure that it is that board.
+
+    What is None comes from the user's ``~/.ssh/config`` or OpenSSH's default.
+
+    Attributes:
+        name: What people call it; stands in every message about it.
+        host: Address, name, or an alias of ``~/.ssh/config``.
+        port: TCP port.
+        user: Account on the board.
+        key: Private key file; without it the agent and the usual ``~/.ssh/id_*`` are tried.
+        host_key: Pin, "SHA256:..." as ``ssh-keygen -lf`` prints it; wins over known_hosts files.
+        known_hosts: One more known_hosts file.
+        root: Folder on the board; "~" is the account's home there.
+        python: Interpreter on the board; "~/..." is looked up in the account's home.
+        kind: See ``Kind``.
+    """
+
+    name: str
+    host: str = ""
+    port: int | None = None
+    user: str | None = None
+    key: Path | None = None
+    host_key: str | None = None
+    known_hosts: Path | None = None
+    root: str = "~/.edgekit"
+    python: str = "python3"
+    kind: Kind = "remote"
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Returns what is wrong with the fields themselves; nothing is looked up."""
+        found = []
+        if self.kind != "local" and not self.host:
+            found.append(Problem("the board has no host", self.name, "write `host: ADDRESS`"))
+        if self.port is not None and not 0 < self.port < 65536:
+            found.append(Problem(f"{self.port} is not a TCP port", self.name, "1 to 65535"))
+        if self.host_key is not None and not self.host_key.startswith("SHA256:"):
+            hint = "write `SHA256:...` as `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says"
+            found.append(Problem("the host key is not a SHA256 fingerprint", self.name, hint))
+        for label, value in (("root", self.root), ("python", self.python)):
+            if not value or "\0" in value:
+                found.append(Problem(f"{label} is empty or holds a NUL", self.name))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A bundle installed on a board and serving.
+
+    Attributes:
+        id: Name of the release's folder on the board.
+        board: Name of the board.
+        kind: How the board was reached.
+        app: Name of the application (the bundle's name).
+        digest: SHA-256 (hex) of the bundle's manifest.
+        bytes_sent: Payload bytes sent: loader, blobs and manifest.
+        bytes_reused: Bytes of blobs that the board already had.
+        blobs_sent: Number of blobs sent.
+        blobs_reused: Number of blobs that the board already had.
+        previous: Id of the release that served before; None when there was none.
+        hello: The board's answer to ``hello``.
+        refit: The board's report on refitting the weights.
+        selftest: The board's report on the golden vectors.
+    """
+
+    id: str
+    board: str
+    kind: Kind
+    app: str
+    digest: str
+    bytes_sent: int
+    bytes_reused: int
+    blobs_sent: int
+    blobs_reused: int
+    previous: str | None
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    refit: Mapping[str, Any] = field(default_factory=dict)
+    selftest: Mapping[str, Any] = field(default_factory=dict)
