@@ -1,0 +1,160 @@
+"""The view of what came out: headline tiles, accuracy, bundle and the measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgekit.report import _charts as charts
+from edgekit.report import _text as text
+
+__all__ = ["accuracy_view", "bench_view", "bundle_view", "measure_words", "tiles"]
+
+MEASURES = (
+    ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
+    ("top1_agreement", "Top-1 agreement"),
+)  # fmt: skip
+PERCENTILES = ("min", "mean", "median", "p90", "p95", "p99", "max")
+
+
+def measure_words(key: str, value: float | None) -> str:
+    """Formats one accuracy measure; SNR is in dB, and None there means no difference at all."""
+    if value is None:
+        return text.ABSENT
+    if key == "snr_db":
+        return f"{value:.1f} dB" if value != float("inf") else "no error"
+    if key == "top1_agreement":
+        return text.percent(value)
+    return f"{value:.5f}" if key == "cosine" else text.significant(value)
+
+
+def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Returns the numbers at the top: what, how much, and whether measured or predicted."""
+    placement, bench = document["placement"], document["bench"]
+    plan, gpu_only = document["predicted"]["rows"][0], document["predicted"]["rows"][1]
+    found = []
+    if document["target"]["dla_cores"]:
+        found.append({
+            "name": "MACs on the DLA", "value": text.percent(placement["dla_macs_fraction"]),
+            "detail": f"{placement['dla_layers']} of {text.plural(placement['layers'], 'layer')}",
+            "clock": "",
+        })  # fmt: skip
+    against = text.microseconds(gpu_only["latency_us"])
+    found.append({
+        "name": "Board latency", "value": text.microseconds(plan["latency_us"]),
+        "detail": f"GPU only: {against}", "clock": "predicted",
+    })  # fmt: skip
+    found.append({
+        "name": "GPU time", "value": text.microseconds(plan["gpu_us"]),
+        "detail": f"GPU only: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
+    })  # fmt: skip
+    if document["accuracy"]:
+        measure = document["accuracy"]
+        agreement = measure_words("top1_agreement", measure.get("top1_agreement"))
+        found.append({
+            "name": "Cosine to FP32", "value": measure_words("cosine", measure.get("cosine")),
+            "detail": f"top-1 agreement {agreement}", "clock": "",
+        })  # fmt: skip
+    if document["bundle"]:
+        bundle = document["bundle"]
+        found.append({
+            "name": "Stripped bundle", "value": text.size(bundle.get("stripped_bytes")),
+            "detail": f"{text.size(bundle.get('bytes'))} with weights", "clock": "",
+        })  # fmt: skip
+    if bench and bench["latency_ms"]:
+        median = bench["latency_ms"].get("median")
+        found.append({
+            "name": "CPU latency" if bench["clock"] == "cpu-measured" else "Measured latency",
+            "value": text.microseconds(None if median is None else 1000 * median),
+            "detail": "median; not a board time" if bench["clock"] == "cpu-measured" else "median",
+            "clock": "measured",
+        })  # fmt: skip
+    return found
+
+
+def accuracy_view(
+    accuracy: Mapping[str, Any] | None, calibration: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Returns the measures of the whole network and of each segment, and on what data."""
+    if not accuracy:
+        return None
+    gate = ""
+    if accuracy.get("min") is not None:
+        metric = str(accuracy.get("metric", "cosine"))
+        answer = {True: "passed", False: "failed"}.get(accuracy.get("passed"), "not judged")  # type: ignore[arg-type]
+        gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
+    inputs = accuracy.get("inputs")
+    return {
+        "measures": [
+            {"name": name, "value": measure_words(key, accuracy.get(key))}
+            for key, name in MEASURES
+        ],
+        "data": text.clean(accuracy.get("data") or (f"{inputs} inputs" if inputs else "")),
+        "gate": text.clean(gate),
+        "calibration": text.clean(
+            f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "
+            f"{calibration['data']}"
+        )
+        if calibration
+        else "",
+        "segments": [
+            {
+                "index": segment.get("index", position),
+                "device": text.clean(segment.get("device", "")),
+                "css": charts.device_class(str(segment.get("device", ""))),
+                "values": [measure_words(key, segment.get(key)) for key, _ in MEASURES],
+            }
+            for position, segment in enumerate(accuracy.get("segments") or ())
+        ],
+    }  # fmt: skip
+
+
+def bundle_view(
+    bundle: Mapping[str, Any] | None, refit: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Returns the bundle's sizes before and after stripping, its digest and the refit's answer."""
+    if not bundle:
+        return None
+    full, stripped = bundle.get("bytes"), bundle.get("stripped_bytes")
+    words = {True: "equal bit for bit", False: "different"}
+    return {
+        "full": text.size(full),
+        "stripped": text.size(stripped),
+        "share": text.percent(stripped / full, 2) if full and stripped is not None else text.ABSENT,
+        "digest": text.clean(bundle.get("digest", "")),
+        "path": text.clean(bundle.get("path", "")),
+        "refit": words.get(refit.get("bit_equal"), "not compared") if refit else "",  # type: ignore[arg-type]
+    }
+
+
+def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the measurement, its verdict and its histogram; None when nothing was measured."""
+    from markupsafe import Markup
+
+    if not bench or not bench["latency_ms"]:
+        return None
+    latency = bench["latency_ms"]
+    drawing = bench["histogram"]
+    verdict = bench["verdict"] or {"status": "", "reasons": []}
+    return {
+        "on_cpu": bench["clock"] == "cpu-measured",
+        "note": text.clean(bench["note"]),
+        "latency": [
+            {"name": name, "value": text.microseconds(1000 * latency[name])}
+            for name in PERCENTILES
+            if latency.get(name) is not None
+        ],
+        "throughput": f"{text.significant(bench['throughput_qps'])} inferences/s",
+        "iterations": text.count(bench.get("iterations")),
+        "variation": text.percent(bench.get("coefficient_of_variation")),
+        "status": verdict["status"],
+        "reasons": [
+            {"message": text.clean(reason["message"]), "remedy": text.clean(reason["remedy"])}
+            for reason in verdict["reasons"]
+        ],
+        "histogram": Markup(charts.histogram(drawing["counts"], "Distribution of the latencies"))
+        if drawing
+        else "",
+        "low": text.microseconds(1000 * drawing["low_ms"]) if drawing else "",
+        "high": text.microseconds(1000 * drawing["high_ms"]) if drawing else "",
+    }

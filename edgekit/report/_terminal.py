@@ -1,0 +1,149 @@
+"""The end-of-run summary on a terminal: what a person wants to read, in at most 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.report import _text as text
+from edgekit.report._results import measure_words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["prediction_table", "terminal_summary"]
+
+WIDTH = 80
+
+
+def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
+    """Returns the plan's prediction beside the baselines'; called predicted in its title."""
+    from rich.table import Table
+
+    table = Table(
+        title="Predicted for the board (not measured)", title_justify="left", title_style="bold",
+        box=None, padding=(0, 2, 0, 0), expand=False,
+    )  # fmt: skip
+    table.add_column("")
+    for name in ("latency", "per second", "energy", "GPU time"):
+        table.add_column(name, justify="right", header_style="dim", no_wrap=True)
+    for row in rows:
+        if row["latency_us"] is None:
+            table.add_row(row["label"], "not possible", style="dim")
+            continue
+        table.add_row(
+            row["label"], text.microseconds(row["latency_us"]),
+            text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
+            text.microseconds(row.get("gpu_us")),
+            style="bold" if row["key"] == "plan" else "",
+        )  # fmt: skip
+    return table
+
+
+def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines = [
+        f"{row['device']}: {text.plural(row['layers'], 'layer')}, "
+        f"{text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
+        for row in placement["devices"]
+    ]
+    rows = [("Placement", "\n".join(lines))]
+    if placement["loadables"]:
+        pools = placement["pools"]
+        names = (("managed_sram", "managed SRAM"), ("local_dram", "local DRAM"),
+                 ("global_dram", "global DRAM"))  # fmt: skip
+        sizes = ", ".join(f"{name} {text.size(pools[key])}" for key, name in names if key in pools)
+        changes = text.plural(placement["transitions"], "device change")
+        rows.append(("Loadables", f"{len(placement['loadables'])} on the DLA; {changes}"))
+        if sizes:
+            rows.append(("Pools", sizes))
+    return rows
+
+
+def _accuracy(accuracy: Mapping[str, Any]) -> str:
+    parts = [
+        f"cosine {measure_words('cosine', accuracy.get('cosine'))}",
+        f"SNR {measure_words('snr_db', accuracy.get('snr_db'))}",
+        f"max abs {measure_words('max_abs', accuracy.get('max_abs'))}",
+        f"top-1 agreement {measure_words('top1_agreement', accuracy.get('top1_agreement'))}",
+    ]
+    data = accuracy.get("data")
+    return ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
+
+
+def _bench(bench: Mapping[str, Any]) -> tuple[str, str]:
+    latency = {key: 1000 * value for key, value in bench["latency_ms"].items()}
+    on_cpu = bench["clock"] == "cpu-measured"
+    parts = [f"{text.microseconds(latency.get('median'))} median"]
+    if "p99" in latency:
+        parts.append(f"{text.microseconds(latency['p99'])} p99")
+    parts.append(f"{text.significant(bench['throughput_qps'])} per second")
+    verdict = bench["verdict"]["status"]
+    told = ", ".join(parts) + f" ({verdict})"
+    reasons = [text.clean(reason["message"]) for reason in bench["verdict"]["reasons"]]
+    told += "".join(f"\n{reason}" for reason in reasons)
+    if on_cpu:
+        told += "\nmeasured on this CPU; not a board time"
+    return ("CPU latency" if on_cpu else "Latency", told)
+
+
+def _bundle(bundle: Mapping[str, Any]) -> str:
+    full, stripped = bundle.get("bytes"), bundle.get("stripped_bytes")
+    share = f" ({text.percent(stripped / full)})" if full and stripped is not None else ""
+    return f"{text.size(full)}, stripped {text.size(stripped)}{share}"
+
+
+def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
+    """Prints the summary of an ``edgekit.report/1`` document.
+
+    Args:
+        document: From `report_document`; parts that a run did not come to are left out.
+        console: Decides about colours: rich drops them for NO_COLOR and for what is no terminal.
+            Names from the model are printed as text, never as markup or escape sequences.
+    """
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = _placement(document["placement"])
+    if document["accuracy"]:
+        rows.append(("Against FP32", _accuracy(document["accuracy"])))
+    if document["bundle"]:
+        rows.append(("Bundle", _bundle(document["bundle"])))
+    if document["refit"]:
+        equal = document["refit"].get("bit_equal")
+        words = {True: "outputs equal the unstripped build bit for bit", False: "outputs differ"}
+        rows.append(("Refit", words.get(equal, "not compared")))
+    if document["board"]:
+        board = document["board"]
+        rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))
+    if document["bench"] and document["bench"]["latency_ms"]:
+        rows.append(_bench(document["bench"]))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, Text(value))
+    width = min(console.width, WIDTH)
+    facts = [
+        document["target"]["name"], document["power_mode"], document["precision"].upper(),
+        f"TensorRT {document['tensorrt']}",
+    ]  # fmt: skip
+    console.print()
+    console.print(
+        Panel(
+            grid, title=Text(text.clean(document["name"]), style="bold"), title_align="left",
+            subtitle=Text(text.clean(", ".join(fact for fact in facts if fact))),
+            subtitle_align="right", width=width, padding=(0, 1),
+        )
+    )  # fmt: skip
+    console.print(Text(text.clean(document["headline"]), style="bold"), width=width)
+    console.print()
+    console.print(prediction_table(document["predicted"]["rows"]), width=width)
+    console.print()
+    for note in document["notes"]:
+        console.print(Text(f"note: {text.clean(note)}", style="yellow"), width=width)
+    # a path is not broken over lines, so that it can be copied
+    for name, path in document["files"].items():
+        line = Text(f"{text.clean(name):<8}", style="dim").append(text.clean(path), style="not dim")
+        console.print(line, soft_wrap=True)

@@ -1,0 +1,103 @@
+"""Numbers and names as people read them; an absent value is an en dash."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+__all__ = [
+    "ABSENT",
+    "clean",
+    "count",
+    "energy",
+    "macs",
+    "microseconds",
+    "percent",
+    "plural",
+    "seconds",
+    "significant",
+    "size",
+]
+
+ABSENT = "–"
+# bidirectional overrides and isolates can make a name read as another one
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+
+
+def clean(text: object) -> str:
+    """Makes control characters, lone surrogates and direction overrides visible as escapes."""
+    return "".join(
+        f"\\u{ord(char):04x}"
+        if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI
+        else char
+        for char in str(text)
+    )
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """Returns a number with so many significant digits and no exponent: 1.23, 12.3, 1,230."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    # rounding can carry into the next power of ten (9.999 is 10.0)
+    rounded = round(value, digits - 1 - exponent)
+    exponent = math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(digits - 1 - exponent, 0)}f}"
+
+
+def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    for factor, unit in steps:
+        # 999.6 would print as 1,000 of the smaller unit
+        if abs(value) >= factor * 0.9995:
+            return f"{significant(value / factor)} {unit}"
+    return f"{significant(value / steps[-1][0])} {steps[-1][1]}"
+
+
+def microseconds(value: float | None) -> str:
+    """Formats microseconds as s, ms or µs."""
+    return _scaled(value, ((1e6, "s"), (1e3, "ms"), (1.0, "µs")))
+
+
+def energy(value: float | None) -> str:
+    """Formats microjoules as J, mJ or µJ."""
+    return _scaled(value, ((1e6, "J"), (1e3, "mJ"), (1.0, "µJ")))
+
+
+def seconds(value: float | None) -> str:
+    """Formats seconds as min, s or ms."""
+    return _scaled(value, ((60.0, "min"), (1.0, "s"), (1e-3, "ms")))
+
+
+def size(value: float | None) -> str:
+    """Formats bytes with binary units."""
+    if value is not None and abs(value) < 1024:
+        return f"{value:g} B"
+    return _scaled(value, ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")))
+
+
+def macs(value: float | None) -> str:
+    """Formats multiply-accumulates with decimal prefixes; the caller names the unit."""
+    if value is not None and abs(value) < 1000:
+        return f"{value:g}"
+    return _scaled(value, ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))
+
+
+def count(value: float | None) -> str:
+    """Formats a whole number with thousands separators."""
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+def percent(fraction: float | None, digits: int = 1) -> str:
+    """Formats a fraction as a percentage."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def plural(number: int, noun: str) -> str:
+    """Returns "1 layer", "2 layers"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
