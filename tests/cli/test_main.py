@@ -1,0 +1,115 @@
+"""Every failure is one message and one status, never a traceback."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit.errors import BoardError, GateError
+
+
+def edgekit(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "edgekit", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['edgekit', '--help']\n"
+        "from edgekit.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'onnx', 'onnxruntime', 'pydantic', 'paramiko', 'highspy', 'yaml',"
+        " 'rich', 'jinja2', 'PIL'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["init", "targets", "check", "explain", "rewrite", "calibrate", "plan", "build", "bundle",
+     "deploy", "rollback", "refit", "infer", "bench", "report", "run"],
+)  # fmt: skip
+def test_every_command_has_help_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        _main.main([command, "--help"])
+    assert caught.value.code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"edgekit {command}" in out.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pln"], "'plan'"),
+        (["plan"], "Missing argument"),
+        (["plan", "x.yaml", "--no-such"], "--no-such"),
+        (["check", "model.onnx"], "--target"),
+        (["check", "model.onnx", "-t", "jetson-agx-orin-64gb", "--shape", "x"], "--shape"),
+        (["plan", "m.onnx", "-t", "jetson-agx-orin-64gb", "--dla-cores", "a"], "--dla-cores"),
+    ],
+)
+def test_wrong_usage_is_status_2_and_one_json_document(arguments, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        _main.main([*arguments, "--json"])
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    error = json.loads(captured.out)["error"]
+    assert set(error) >= {"code", "message", "where", "hint"}
+    assert words in error["message"] + error["hint"]
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [
+        (GateError("no", code="a.b"), 1, "a.b"),
+        (BoardError("no", code="c.d"), 4, "c.d"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device", "/x"), 3, "os.error"),
+        (MemoryError(), 3, "os.memory"),
+        (ZeroDivisionError("x"), 70, "internal"),
+    ],
+)
+def test_what_is_raised_becomes_a_status(raised, status, code, capsys, monkeypatch):
+    def fail(*args, **kwargs):
+        raise raised
+
+    monkeypatch.setattr(_main, "app", fail)
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["run", "x.yaml", "--json"])
+    assert caught.value.code == status
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"]["code"] == code
+    assert "Traceback" not in captured.err
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    monkeypatch.setattr(_main, "app", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _main.main(["run", "x.yaml", "--debug"])
+
+
+def test_version_and_module_entry():
+    done = edgekit("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("edgekit 0.")
+
+
+def test_a_reader_that_goes_away_is_no_failure():
+    began = time.monotonic()
+    done = subprocess.run(
+        f"{sys.executable} -m edgekit targets | head -1",
+        shell=True, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - began < 60

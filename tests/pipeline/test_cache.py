@@ -1,0 +1,82 @@
+"""The cache keeps what is whole and forgets what is not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from edgekit.errors import EnvironmentLack
+from edgekit.pipeline._cache import Cache, default_folder, digest_of, write_atomically
+
+
+def test_keys_depend_on_every_part(tmp_path):
+    cache = Cache(tmp_path)
+    assert cache.key("plan", 1) != cache.key("plan", 2)
+    assert cache.key("plan", 1) != cache.key("build", 1)
+    assert cache.key("plan", {"a": 1, "b": 2}) == cache.key("plan", {"b": 2, "a": 1})
+
+
+def test_keys_depend_on_edgekits_own_code(tmp_path, monkeypatch):
+    before = Cache(tmp_path).key("plan")
+    monkeypatch.setattr("edgekit.pipeline._cache._code_digest", lambda: "other")
+    assert Cache(tmp_path).key("plan") != before
+
+
+def test_results_come_back_and_damage_counts_as_absent(tmp_path):
+    cache = Cache(tmp_path)
+    assert cache.get("plan", "k") is None
+    cache.put("plan", "k", {"a": [1, 2.5]})
+    assert cache.get("plan", "k") == {"a": [1, 2.5]}
+    path = tmp_path / "steps" / "plan" / "k.json"
+    path.write_text(path.read_text()[:-3])
+    assert cache.get("plan", "k") is None
+
+
+def test_blobs_come_back_as_read_only_arrays(tmp_path):
+    cache = Cache(tmp_path)
+    value = np.arange(12, dtype=np.int8).reshape(3, 4)
+    digest = digest_of("x")
+    assert not cache.has_blobs([digest])
+    cache.put_blob(digest, value.T)
+    read = cache.array(digest, "int8", (4, 3))
+    assert (read == value.T).all()
+    assert not read.flags.writeable
+    cache.put_blob("e" * 64, np.zeros((0, 3), np.float32))
+    assert cache.array("e" * 64, "float32", (0, 3)).shape == (0, 3)
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+
+    def interrupted():
+        with write_atomically(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_folder_comes_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "a"))
+    assert default_folder() == tmp_path / "a"
+    monkeypatch.delenv("EDGEKIT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
+    assert default_folder() == tmp_path / "b" / "edgekit"
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentLack) as caught:
+        Cache(tmp_path / "file" / "cache")
+    assert caught.value.code == "cache.unwritable"
+    assert "EDGEKIT_CACHE" in caught.value.hint
+
+
+def test_stored_results_are_json(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("check", "k", {"x": None})
+    assert json.loads((tmp_path / "steps" / "check" / "k.json").read_text()) == {"x": None}
