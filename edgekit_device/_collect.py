@@ -1,0 +1,109 @@
+"""Removes what nobody needs any more: old releases, and blobs that no release names."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from ._bundle import MANIFEST
+from ._errors import DeviceError, map_os_errors
+from ._files import fsync_folder, workspace
+from ._manifest import parse
+from ._root import App, Root
+
+__all__ = ["collect", "remove"]
+
+
+def remove(root: Root, app: App, release: Optional[str] = None) -> List[str]:
+    """Removes one release that is not in use, or the whole app; returns the ids.
+
+    Raises:
+        DeviceError: "release.in-use", "release.unknown" or "app.unknown".
+    """
+    if not app.folder.is_dir():
+        raise DeviceError("no such app", code="app.unknown", where=app.name)
+    with workspace(root.folder) as work, app.lock(), map_os_errors(str(app.folder)):
+        if release is None:
+            names = app.releases()
+            # one rename takes the app away whole; the workspace's end deletes it
+            app.folder.rename(work / "app")
+            fsync_folder(app.folder.parent)
+            return names
+        folder = app.release(release)
+        if release == app.link("current"):
+            raise DeviceError(
+                "the release is in use",
+                code="release.in-use",
+                where="{}/{}".format(app.name, release),
+                hint="switch to another one first, or remove the whole app",
+            )
+        _drop(app, folder, work)
+        return [release]
+
+
+def collect(
+    root: Root, *, app: Optional[App] = None, keep: Optional[int] = None, grace_s: float = 3600.0
+) -> Dict[str, Any]:
+    """Prunes releases beyond the newest ``keep`` (all kept when None), then unnamed blobs.
+
+    Current and previous releases always stay, and so does every blob that any release of any app
+    names, and every blob younger than ``grace_s`` seconds: it may belong to a bundle on its way.
+    """
+    removed: List[str] = []
+    with root.lock(shared=False), workspace(root.folder) as work:
+        for each in root.apps() if app is None else [app]:
+            if keep is not None and each.folder.is_dir():
+                removed += _prune(each, max(keep, 1), work)
+        with map_os_errors(str(root.folder)):
+            count, freed = _sweep(root, grace_s)
+    return {"removed_releases": removed, "removed_blobs": count, "freed_bytes": freed}
+
+
+def _prune(app: App, keep: int, work: Path) -> List[str]:
+    with app.lock(), map_os_errors(str(app.folder)):
+        names = app.releases()
+        used = {app.link("current"), app.link("previous")}
+        old = [name for name in names[: max(0, len(names) - keep)] if name not in used]
+        for name in old:
+            _drop(app, app.releases_folder / name, work)
+        return old
+
+
+def _drop(app: App, folder: Path, work: Path) -> None:
+    if folder.name == app.link("previous"):
+        (app.folder / "previous").unlink()
+    # renamed away first, so that no reader meets half a release
+    folder.rename(work / "{}-{}".format(app.name, folder.name))
+    fsync_folder(app.releases_folder)
+
+
+def _sweep(root: Root, grace_s: float) -> Tuple[int, int]:
+    named = _named_blobs(root)
+    horizon = time.time() - grace_s
+    count = freed = 0
+    for path in root.store.blobs():
+        facts = path.stat()
+        if path.name not in named and facts.st_mtime <= horizon:
+            path.unlink()
+            count, freed = count + 1, freed + facts.st_size
+    return count, freed
+
+
+def _named_blobs(root: Root) -> Set[str]:
+    """Digests that any release names; a release that cannot be read stops the collection."""
+    named: Set[str] = set()
+    for app in root.apps():
+        for name in app.releases():
+            # signatures are not asked again: this only decides what to keep
+            data = (app.releases_folder / name / MANIFEST).read_bytes()
+            try:
+                named.update(parse(data).sizes())
+            except DeviceError as error:
+                raise DeviceError(
+                    "cannot tell which blobs a release needs: {}".format(error.message),
+                    code="release.damaged",
+                    where="{}/{}".format(app.name, name),
+                    hint="remove that release first",
+                ) from error
+    return named

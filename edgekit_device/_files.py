@@ -1,0 +1,142 @@
+"""Durable files, locks and temporary folders: the ground under the store and the releases."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, Tuple
+
+from ._errors import DeviceError, map_os_errors
+
+__all__ = ["fsync_folder", "locked", "replace_link", "workspace", "write_durably"]
+
+_LOCK_WAIT_S = 60.0
+_LOCK_POLL_S = 0.02
+
+
+def fsync_folder(folder: Path) -> None:
+    """Makes the folder's entries durable."""
+    handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Writes a file through a temporary name beside it: old or new, never half."""
+    temporary = path.with_name(".{}.{}".format(path.name, os.getpid()))
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        fsync_folder(path.parent)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def replace_link(link: Path, target: str) -> None:
+    """Points the symlink ``link`` at ``target`` with one rename."""
+    temporary = link.with_name(".{}.{}".format(link.name, os.getpid()))
+    if temporary.is_symlink():
+        temporary.unlink()
+    temporary.symlink_to(target)
+    os.replace(temporary, link)
+    fsync_folder(link.parent)
+
+
+@contextmanager
+def locked(path: Path, shared: bool = False, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
+    """Holds the lock file ``path``; the kernel lets go of it when the process ends.
+
+    Raises:
+        DeviceError: "board.busy" when another command holds it for longer than ``wait_s``.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        with map_os_errors(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _flock(handle, shared, deadline, path)
+            # whoever held it may have removed the file: then it locks nothing any more
+            if path.exists() and os.path.samestat(os.fstat(handle), os.stat(str(path))):
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def _flock(handle: int, shared: bool, deadline: float, path: Path) -> None:
+    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    while True:
+        try:
+            fcntl.flock(handle, mode)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise DeviceError(
+                    "another command is at work on this",
+                    code="board.busy",
+                    where=str(path),
+                    hint="wait for it to end, then try again",
+                ) from error
+            time.sleep(_LOCK_POLL_S)
+
+
+@contextmanager
+def workspace(root: Path) -> Iterator[Path]:
+    """A folder under ``root``/tmp that is gone afterwards; sweeps those of dead commands first.
+
+    A living command holds a lock on its folder, so a folder that can be locked belongs to nobody.
+    """
+    parent = root / "tmp"
+    with map_os_errors(str(parent)):
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.iterdir():
+            _sweep(left)
+        folder, handle = _claim(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(str(folder), ignore_errors=True)
+        os.close(handle)
+
+
+def _claim(parent: Path) -> Tuple[Path, int]:
+    # between mkdir and flock another command may sweep the folder: then take a new one
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=str(parent)))
+        try:
+            handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(handle), os.stat(str(folder))):
+                return folder, handle
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    try:
+        handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(str(folder), ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(handle)

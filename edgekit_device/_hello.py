@@ -1,0 +1,88 @@
+"""What this board is: versions, tools and space, found without importing anything heavy."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple
+
+from ._model import BACKENDS
+
+__all__ = ["hello"]
+
+# distributions that bring the package, in the order of how likely a Jetson has them
+_ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
+
+
+def hello(root: Path) -> Dict[str, Any]:
+    """Describes the board; creates nothing."""
+    from . import __version__
+
+    return {
+        "schema": "edgekit.device/1",
+        "version": __version__,
+        "loader": _loader_digest(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "numpy": _version("numpy", ("numpy",)),
+        "onnxruntime": _version("onnxruntime", _ONNXRUNTIME),
+        "ssh_keygen": _ssh_version(),
+        "backends": sorted(BACKENDS),
+        "root": str(root),
+        "free_bytes": _free_bytes(root),
+    }
+
+
+def _loader_digest() -> Optional[str]:
+    archive = getattr(globals().get("__loader__"), "archive", None)
+    if archive is None:
+        return None
+    return hashlib.sha256(Path(archive).read_bytes()).hexdigest()
+
+
+def _version(module: str, distributions: Tuple[str, ...]) -> Optional[str]:
+    if importlib.util.find_spec(module) is None:
+        return None
+    from importlib import metadata
+
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def _ssh_version() -> Optional[str]:
+    """OpenSSH's version if it can sign and verify: ssh-keygen itself has no version switch."""
+    if shutil.which("ssh-keygen") is None:
+        return None
+    program = shutil.which("ssh")
+    if program is None:
+        return "unknown"
+    try:
+        answer = subprocess.run(
+            [program, "-V"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=10,
+            check=False,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    found = re.search(r"OpenSSH_([0-9.]+p?[0-9]*)", answer)
+    return found.group(1) if found else "unknown"
+
+
+def _free_bytes(root: Path) -> int:
+    folder = root
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    facts = os.statvfs(str(folder))
+    return facts.f_bavail * facts.f_frsize

@@ -1,0 +1,236 @@
+"""Benchmarks a loaded model by trtexec's method, on this machine's clock, and says so.
+
+trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for at
+least --warmUp milliseconds, then runs at least --iterations times and at least --duration seconds;
+a percentile p is the sorted value at ``n - 1 - int((1 - p / 100) * n)``.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from itertools import islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from ._model import Model, open_model
+from ._onnx import EngineFacts, read_engine
+from ._pipeline import Event, run_stream, share_lanes
+from ._verify import Checked, read_checked
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Settings", "bench", "profile", "summary"]
+
+_EVENT_FRAMES = 8
+_PROFILED_RUNS = 10
+_KERNEL_TIME = "_kernel_time"
+
+
+class Settings:
+    """trtexec's three numbers: milliseconds of warm-up, seconds, and least iterations."""
+
+    def __init__(
+        self, warmup_ms: float = 200.0, duration_s: float = 3.0, iterations: int = 10
+    ) -> None:
+        self.warmup_ms = warmup_ms
+        self.duration_s = duration_s
+        self.iterations = iterations
+
+
+def summary(values: List[float]) -> Dict[str, float]:
+    """min, mean, median, p90, p95, p99 and max of ``values`` (not empty), as trtexec has them."""
+    ordered = sorted(values)
+    count = len(ordered)
+    middle = count // 2
+    median = ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+    def percentile(p: float) -> float:
+        return ordered[max(count - 1 - int((1 - p / 100) * count), 0)]
+
+    return {
+        "min": ordered[0],
+        "mean": sum(ordered) / count,
+        "median": median,
+        "p90": percentile(90),
+        "p95": percentile(95),
+        "p99": percentile(99),
+        "max": ordered[-1],
+    }
+
+
+def bench(
+    model: Model, inputs: Dict[str, np.ndarray], settings: Optional[Settings] = None
+) -> Dict[str, Any]:
+    """Measures latency (frames one after the other) and throughput (frames in flight).
+
+    Args:
+        model: A loaded model.
+        inputs: One frame, used again and again.
+        settings: Warm-up, duration and iterations.
+
+    Returns:
+        The ``edgekit.device.bench/1`` document of docs/architecture.md without "nodes".
+    """
+    settings = settings or Settings()
+    frame = model.check(inputs)
+    clock = time.perf_counter
+    turns = share_lanes(model.lanes)
+    warm_until = clock() + settings.warmup_ms / 1e3
+    while clock() < warm_until:
+        model.run_lane(next(turns).number, frame)
+    events: List[Event] = []
+    latencies: List[float] = []
+    start = end = clock()
+    while len(latencies) < settings.iterations or end - start < settings.duration_s:
+        lane, before = next(turns).number, clock()
+        model.run_lane(lane, frame, events.append, len(latencies))
+        end = clock()
+        latencies.append((end - before) * 1e3)
+    pipelined, in_flight = _pipelined(model, frame, settings)
+    return {
+        "schema": "edgekit.device.bench/1",
+        "backend": model.backend,
+        "clock": "cpu-measured",
+        "warmup_ms": settings.warmup_ms,
+        "iterations": len(latencies),
+        "duration_s": end - start,
+        "latency_ms": summary(latencies),
+        "throughput_qps": len(latencies) / (end - start),
+        "pipelined": pipelined,
+        "segments": _segments(model, events),
+        "events": _to_json(model, events),
+        "pipelined_events": _to_json(model, in_flight),
+    }
+
+
+def profile(checked: Checked, inputs: Dict[str, np.ndarray], threads: int) -> List[Dict[str, Any]]:
+    """Runs the model a few times under ONNX Runtime's own profiler.
+
+    Returns:
+        ``{"lane", "index", "node", "op", "mean_us"}`` in each segment's running order. ``node`` is
+        the engine's node that the profiler's name stands for, or that name itself for nodes that
+        ONNX Runtime made (reorders, casts).
+    """
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        model = open_model(checked, threads, Path(folder))
+        frame = model.check(inputs)
+        for lane in model.lanes:
+            for _ in range(_PROFILED_RUNS + 1):
+                model.run_lane(lane.number, frame)
+        times = {
+            digest: _node_times(Path(engine.end_profiling()), read_engine(data, digest))
+            for digest, engine in model.engines.items()
+            for data in [read_checked(checked, digest)]
+        }
+        for lane in model.lanes:
+            for segment in lane.segments:
+                for node, op, mean_us in times[segment.engine]:
+                    found.append(
+                        {
+                            "lane": lane.number,
+                            "index": segment.index,
+                            "node": node,
+                            "op": op,
+                            "mean_us": mean_us,
+                        }
+                    )
+    return found
+
+
+def _pipelined(
+    model: Model, frame: Dict[str, np.ndarray], settings: Settings
+) -> Tuple[Optional[Dict[str, Any]], List[Event]]:
+    if len(model.devices) < 2:
+        return None, []
+    events: List[Event] = []
+    results = run_stream(model.lanes, repeat(frame), 0, events.append)
+    # the first frames fill the pipeline; they count as warm-up
+    for _ in islice(results, 2 * len(model.devices)):
+        pass
+    start = end = time.perf_counter()
+    count = 0
+    while count < settings.iterations or end - start < settings.duration_s:
+        next(results)
+        end = time.perf_counter()
+        count += 1
+    results.close()
+    return {"frames": count, "throughput_qps": count / (end - start)}, events
+
+
+def _segments(model: Model, events: List[Event]) -> List[Dict[str, Any]]:
+    times: Dict[Tuple[int, int], List[float]] = {}
+    for event in events:
+        times.setdefault((event.lane, event.index), []).append((event.end - event.start) * 1e3)
+    return [
+        {
+            "lane": lane.number,
+            "index": segment.index,
+            "device": segment.device,
+            "layers": list(segment.layers),
+            "latency_ms": summary(times[lane.number, segment.index]),
+        }
+        for lane in model.lanes
+        for segment in lane.segments
+        if (lane.number, segment.index) in times
+    ]
+
+
+def _to_json(model: Model, events: List[Event]) -> List[Dict[str, Any]]:
+    """The last few frames whose every segment ran, from zero on."""
+    counts = Counter((event.lane, event.frame) for event in events)
+    whole = {
+        frame for (lane, frame), count in counts.items() if count == len(model.lanes[lane].segments)
+    }
+    kept = sorted(whole)[-_EVENT_FRAMES:]
+    chosen = sorted((e for e in events if e.frame in kept), key=lambda event: event.start)
+    return [
+        {
+            "frame": kept.index(event.frame),
+            "lane": event.lane,
+            "index": event.index,
+            "device": event.device,
+            "start_us": (event.start - chosen[0].start) * 1e6,
+            "duration_us": (event.end - event.start) * 1e6,
+        }
+        for event in chosen
+    ]
+
+
+def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, float]]:
+    """Mean microseconds of each node, the first run (cold) left out."""
+    known: Dict[str, str] = {}
+    for node in facts.nodes:
+        for name in (node.name, *node.outputs):
+            known.setdefault(name, node.name or node.outputs[0])
+    times: Dict[str, List[float]] = {}
+    ops: Dict[str, str] = {}
+    for event in json.loads(file.read_text(encoding="utf-8")):
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(_KERNEL_TIME):
+            name = name[: -len(_KERNEL_TIME)]
+            times.setdefault(name, []).append(float(event["dur"]))
+            ops[name] = event["args"].get("op_name", "")
+    found = []
+    for name, each in times.items():
+        runs = each[1:] or each
+        found.append((_original(name, known), ops[name], sum(runs) / len(runs)))
+    return found
+
+
+def _original(name: str, known: Dict[str, str]) -> str:
+    """The engine's node that ONNX Runtime's name stands for: "fused Conv", "y_nchwc" and such."""
+    candidate = name
+    while candidate:
+        if candidate in known:
+            return known[candidate]
+        if candidate.startswith("fused "):
+            candidate = candidate[len("fused ") :]
+            continue
+        # suffixes are added with an underscore: cut the last one and look again
+        candidate = candidate.rpartition("_")[0]
+    return name

@@ -1,0 +1,215 @@
+"""Releases: staged beside the running one, switched by one rename, taken back the same way."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from ._bundle import MANIFEST, SIGNATURE, BundleFiles, open_release
+from ._checks import parse_json
+from ._errors import DeviceError, map_os_errors
+from ._files import fsync_folder, replace_link, workspace, write_durably
+from ._root import App, Root
+from ._verify import Checked, check_blobs, check_bundle
+
+__all__ = [
+    "RECORD",
+    "REFIT",
+    "Staged",
+    "check_release",
+    "describe",
+    "is_ready",
+    "rollback",
+    "stage",
+    "switch",
+]
+
+RECORD = "release.json"
+REFIT = "refit.json"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What ``stage`` made, or found made before."""
+
+    app: str
+    release: str
+    reused: bool
+    checked: Checked
+
+
+def stage(
+    root: Root,
+    manifest: bytes,
+    signature: Optional[bytes],
+    *,
+    app: Optional[str] = None,
+    trust_unsigned: bool = False,
+) -> Staged:
+    """Makes a release from a manifest whose engines and golden outputs are in the store.
+
+    Raises:
+        DeviceError: When the signature, the manifest or a blob is refused ("bundle.*",
+            "manifest.*", "blob.*"), or "bundle.wrong-app".
+    """
+    store = root.store
+    files = BundleFiles("the staged bundle", manifest, signature, store.read, store.has)
+    checked = check_bundle(files, root.allowed_signers, trust_unsigned)
+    name = checked.manifest.name
+    if app is not None and app != name:
+        raise DeviceError(
+            "the bundle is for the app {!r}".format(name),
+            code="bundle.wrong-app",
+            where=app[:80],
+            hint="use --app {}, or build it under the other name".format(name),
+        )
+    with root.lock(shared=True), workspace(root.folder) as work:
+        check_blobs(checked, checked.manifest.blobs)
+        target = root.app(name)
+        with target.lock(), map_os_errors(str(target.folder)):
+            for found in target.releases():
+                if _same(open_release(root, target.releases_folder / found), files):
+                    return Staged(name, found, True, checked)
+            release = _next_id(target, checked.manifest.digest)
+            record = {
+                "schema": "edgekit.release/1",
+                "app": name,
+                "id": release,
+                "digest": checked.manifest.digest,
+                "signer": checked.signer,
+                "trusted": checked.signer is None,
+                "staged_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+            folder = work / "release"
+            folder.mkdir()
+            write_durably(folder / MANIFEST, manifest)
+            if signature is not None:
+                write_durably(folder / SIGNATURE, signature)
+            write_durably(folder / RECORD, to_bytes(record))
+            os.rename(str(folder), str(target.releases_folder / release))
+            fsync_folder(target.releases_folder)
+    return Staged(name, release, False, checked)
+
+
+def check_release(
+    root: Root,
+    folder: Path,
+    *,
+    allowed_signers: Optional[Path] = None,
+    trust_unsigned: bool = False,
+) -> Checked:
+    """Opens a release again: signature and manifest, as at ``stage``.
+
+    A release that was staged with ``trust_unsigned`` stays trusted, unless the caller names his
+    own ``allowed_signers``.
+    """
+    trusted = trust_unsigned
+    if allowed_signers is None:
+        trusted = trusted or read_record(folder).get("trusted") is True
+    files = open_release(root, folder)
+    return check_bundle(files, allowed_signers or root.allowed_signers, trusted)
+
+
+def is_ready(folder: Path) -> bool:
+    """Whether the release's weights were checked and its engines loaded (``refit``)."""
+    return (folder / REFIT).is_file()
+
+
+def switch(app: App, release: str) -> Dict[str, Optional[str]]:
+    """Makes ``release`` the current one, by one rename, and the current one the previous.
+
+    Raises:
+        DeviceError: "release.unknown" or "release.not-ready".
+    """
+    with app.lock(), map_os_errors(str(app.folder)):
+        return _switch(app, release)
+
+
+def rollback(app: App) -> Dict[str, Optional[str]]:
+    """Swaps current and previous.
+
+    Raises:
+        DeviceError: "release.no-previous".
+    """
+    with app.lock(), map_os_errors(str(app.folder)):
+        current, previous = app.link("current"), app.link("previous")
+        if previous is None or previous == current:
+            # a switch that was cut off between its two renames; the release before is the answer
+            older = [
+                name
+                for name in app.releases()
+                if current is not None and name < current and is_ready(app.releases_folder / name)
+            ]
+            previous = older[-1] if older else None
+        if previous is None:
+            raise DeviceError(
+                "there is no earlier release to go back to",
+                code="release.no-previous",
+                where=app.name,
+                hint="deploy an earlier bundle instead",
+            )
+        return _switch(app, previous)
+
+
+def describe(app: App) -> Dict[str, Any]:
+    """The app's entry of ``releases``."""
+    found: List[Dict[str, Any]] = []
+    for name in app.releases():
+        folder = app.releases_folder / name
+        record = read_record(folder)
+        entry = {key: record.get(key) for key in ("id", "digest", "signer", "staged_at")}
+        entry["ready"] = is_ready(folder)
+        found.append(entry)
+    return {
+        "current": app.link("current"),
+        "previous": app.link("previous"),
+        "releases": found,
+    }
+
+
+def read_record(folder: Path) -> Dict[str, Any]:
+    """Reads release.json."""
+    with map_os_errors(str(folder)):
+        found = parse_json((folder / RECORD).read_bytes(), str(folder / RECORD), "release.damaged")
+    if not isinstance(found, dict):
+        raise DeviceError(
+            "the release's record is damaged", code="release.damaged", where=str(folder)
+        )
+    return found
+
+
+def to_bytes(document: Dict[str, Any]) -> bytes:
+    """JSON as files of a release hold it."""
+    return (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
+
+
+def _switch(app: App, release: str) -> Dict[str, Optional[str]]:
+    folder = app.release(release)
+    if not is_ready(folder):
+        raise DeviceError(
+            "the release's weights were not checked yet",
+            code="release.not-ready",
+            where="{}/{}".format(app.name, release),
+            hint="run refit first",
+        )
+    current = app.link("current")
+    if current != release:
+        # previous first: a cut between the two leaves the old release serving
+        if current is not None:
+            replace_link(app.folder / "previous", "releases/" + current)
+        replace_link(app.folder / "current", "releases/" + release)
+    return {"app": app.name, "current": release, "previous": app.link("previous")}
+
+
+def _same(found: BundleFiles, files: BundleFiles) -> bool:
+    return found.manifest == files.manifest and found.signature == files.signature
+
+
+def _next_id(app: App, digest: str) -> str:
+    last = app.releases()
+    number = int(last[-1].split("-")[0]) + 1 if last else 1
+    return "{:06d}-{}".format(number, digest[:12])

@@ -1,0 +1,159 @@
+"""Commands that move things: trust, missing, receive, stage, switch and the housekeeping."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, BinaryIO, Dict
+
+from ._checks import is_digest, parse_json
+from ._collect import collect, remove
+from ._errors import DeviceError, map_os_errors
+from ._files import locked, workspace, write_durably
+from ._manifest import MAX_MANIFEST
+from ._release import describe, rollback, stage, switch
+from ._root import Root
+
+__all__ = [
+    "do_gc",
+    "do_missing",
+    "do_receive",
+    "do_releases",
+    "do_remove",
+    "do_rollback",
+    "do_stage",
+    "do_switch",
+    "do_trust",
+]
+
+_MAX_LINE = 4096
+_MAX_LIST = 128 << 20
+# JSON escapes make of one byte of text six at worst
+_MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
+_SIGNER_LINE = re.compile(
+    r'([A-Za-z0-9@._+-]+) namespaces="edgekit-bundle" '
+    r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
+    r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) "
+    r"[A-Za-z0-9+/]+={0,2}(?: [^\r\n]*)?\Z"
+)
+
+
+def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Adds lines to allowed_signers."""
+    document = _read_json(stdin, _MAX_LIST)
+    lines = document.get("lines") if isinstance(document, dict) else None
+    if not isinstance(lines, list):
+        raise _protocol('expected {"lines": [...]}')
+    for line in lines:
+        if not isinstance(line, str) or _SIGNER_LINE.match(line) is None:
+            raise DeviceError(
+                "not a line of allowed_signers for edgekit: {!r}".format(str(line)[:120]),
+                code="trust.bad-line",
+                hint='IDENTITY namespaces="edgekit-bundle" ssh-ed25519 KEY',
+            )
+    file = root.allowed_signers
+    with locked(root.folder / "lock"), map_os_errors(str(file)):
+        known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        new = [line for line in dict.fromkeys(lines) if line not in known]
+        if new:
+            write_durably(file, ("\n".join(known + new) + "\n").encode("utf-8"))
+    matches = [_SIGNER_LINE.match(line) for line in known + new]
+    return {"added": len(new), "signers": [match.group(1) for match in matches if match]}
+
+
+def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Answers which of the asked blobs are not in the store."""
+    digests = _read_json(stdin, _MAX_LIST)
+    if not isinstance(digests, list) or not all(is_digest(digest) for digest in digests):
+        raise _protocol("expected a JSON list of SHA-256 digests")
+    return {"missing": root.store.missing(digests, verify=arguments.verify)}
+
+
+def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Reads blobs in frames; whole ones stay although a later one fails."""
+    received = total = 0
+    with root.lock(shared=True), workspace(root.folder) as work:
+        while True:
+            line = stdin.readline(_MAX_LINE)
+            if line == b"\n":
+                return {"received": received, "bytes": total}
+            if not line.endswith(b"\n"):
+                raise DeviceError(
+                    "the stream ended before its end mark",
+                    code="transfer.truncated",
+                    hint="the connection broke; deploy again, whole blobs are kept",
+                )
+            frame = parse_json(line, "frame", "protocol.invalid")
+            digest = frame.get("digest") if isinstance(frame, dict) else None
+            size = frame.get("bytes") if isinstance(frame, dict) else None
+            if not is_digest(digest) or type(size) is not int or size < 0:
+                raise _protocol('expected {"digest": SHA-256, "bytes": count}')
+            root.store.receive(str(digest), size, stdin, work)
+            received, total = received + 1, total + size
+
+
+def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Makes a release of a manifest; its engines and golden outputs must be in the store."""
+    document = _read_json(stdin, _MAX_ENVELOPE)
+    manifest = document.get("manifest") if isinstance(document, dict) else None
+    signature = document.get("signature") if isinstance(document, dict) else None
+    if not isinstance(manifest, str) or not isinstance(signature, (str, type(None))):
+        raise _protocol('expected {"manifest": text, "signature": text or null}')
+    try:
+        data = manifest.encode("utf-8")
+        armour = None if signature is None else signature.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _protocol("the manifest is no UTF-8 text") from error
+    staged = stage(root, data, armour, app=arguments.app, trust_unsigned=arguments.trust_unsigned)
+    weights = [weight.digest for weight in staged.checked.manifest.weights.values()]
+    return {
+        "app": staged.app,
+        "release": staged.release,
+        "digest": staged.checked.manifest.digest,
+        "signer": staged.checked.signer,
+        "reused": staged.reused,
+        "missing_weights": root.store.missing(weights),
+    }
+
+
+def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Makes a ready release the current one."""
+    return dict(switch(root.app(arguments.app), arguments.release))
+
+
+def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Goes back to the previous release."""
+    return dict(rollback(root.app(arguments.app)))
+
+
+def do_releases(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Lists releases."""
+    apps = root.apps() if arguments.app is None else [root.app(arguments.app)]
+    return {"apps": {app.name: describe(app) for app in apps}}
+
+
+def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Removes a release that is not in use, or a whole app."""
+    return {"removed": remove(root, root.app(arguments.app), arguments.release)}
+
+
+def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Removes old releases and blobs that nobody names."""
+    app = None if arguments.app is None else root.app(arguments.app)
+    return collect(root, app=app, keep=arguments.keep, grace_s=arguments.grace_s)
+
+
+def _read_json(stdin: BinaryIO, most: int) -> Any:
+    data = stdin.read(most + 1)
+    if len(data) > most:
+        raise _protocol("more than {} bytes".format(most))
+    return parse_json(data, "stdin", "protocol.invalid")
+
+
+def _protocol(message: str) -> DeviceError:
+    return DeviceError(
+        message,
+        code="protocol.invalid",
+        where="stdin",
+        hint="use the loader and the edgekit of the same version",
+    )

@@ -1,0 +1,115 @@
+"""The values that a checked manifest is read into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Tuple
+
+__all__ = [
+    "DTYPES",
+    "BlobEntry",
+    "GoldenCase",
+    "Lane",
+    "Manifest",
+    "SegmentEntry",
+    "TensorEntry",
+    "WeightEntry",
+    "nbytes",
+]
+
+#: Item size in bytes by NumPy type name: the types that tensors may have.
+DTYPES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
+    "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes."""
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    format: str
+    strides: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """A run of layers on one device; ``engine`` is a blob's digest."""
+
+    index: int
+    device: str
+    engine: str
+    inputs: Tuple[str, ...]
+    outputs: Tuple[str, ...]
+    layers: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The segments of one plan variant in running order and the share of frames it takes."""
+
+    share: float
+    segments: Tuple[SegmentEntry, ...]
+
+
+@dataclass(frozen=True)
+class WeightEntry:
+    """A tensor that the stripped engines lack."""
+
+    digest: str
+    dtype: str
+    shape: Tuple[int, ...]
+    bytes: int
+    source: str
+    transform: str
+
+
+@dataclass(frozen=True)
+class BlobEntry:
+    """A blob that is not a weight: "engine" or "golden"."""
+
+    bytes: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class GoldenCase:
+    """Inputs by range and seed, expected outputs by blob, tolerance as max|a-b| / max|b|."""
+
+    seed: int
+    ranges: Mapping[str, Tuple[float, float]]
+    outputs: Mapping[str, str]
+    relative: float
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256."""
+
+    digest: str
+    name: str
+    backend: str
+    inputs: Tuple[TensorEntry, ...]
+    outputs: Tuple[TensorEntry, ...]
+    lanes: Tuple[Lane, ...]
+    weights: Mapping[str, WeightEntry]
+    blobs: Mapping[str, BlobEntry]
+    golden: Tuple[GoldenCase, ...]
+    document: Mapping[str, Any]
+
+    def sizes(self) -> Dict[str, int]:
+        """Bytes by digest of every blob that the bundle needs, weights included."""
+        found = {digest: blob.bytes for digest, blob in self.blobs.items()}
+        found.update({weight.digest: weight.bytes for weight in self.weights.values()})
+        return found
+
+
+def nbytes(dtype: str, shape: Tuple[int, ...]) -> int:
+    """Bytes of a dense tensor of NumPy type ``dtype``."""
+    count = DTYPES[dtype]
+    for size in shape:
+        count *= size
+    return count
