@@ -17,9 +17,12 @@ class Scales:
         method: "entropy", "minmax", "percentile", "mse" or "cache".
         data: What they were measured on, for people ("16 synthetic inputs, seed 0").
         digest: SHA-256 (hex) of names and values.
+        missing: Float tensors of the network without a scale (a calibration cache may lack
+            some); layers that need them run in FP16.
     """
 
     scales: Mapping[str, float]
     method: str
     data: str
     digest: str
+    missing: tuple[str, ...] = ()

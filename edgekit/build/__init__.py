@@ -1,0 +1,21 @@
+"""Backends: from a plan to engines. The reference backend runs the target's numerics on a CPU."""
+
+from edgekit.build._accuracy import accuracy
+from edgekit.build._reference import build_reference, full_engine
+from edgekit.build._runner import Runner, run
+from edgekit.build._types import Artefacts, Segment, Weight
+from edgekit.build._weights import derive_weights, digest_of, transform_value
+
+__all__ = [
+    "Artefacts",
+    "Runner",
+    "Segment",
+    "Weight",
+    "accuracy",
+    "build_reference",
+    "derive_weights",
+    "digest_of",
+    "full_engine",
+    "run",
+    "transform_value",
+]

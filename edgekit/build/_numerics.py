@@ -1,0 +1,194 @@
+"""Which numerics each unit runs in, and where values are rounded.
+
+FP32 rounds nothing. FP16 rounds the output of every layer. INT8 rounds at the borders of
+kernels: a chain that the target runs as one (convolution, batch normalisation, sum, activation)
+stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.build._graph import Cut, Graph, Unit
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.quantize import Scales
+
+__all__ = ["INT8_OPS", "WEIGHTED_OPS", "Numerics", "decide", "quantised_weight"]
+
+WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_SCALE_OPS = frozenset({"Add", "BatchNormalization", "Mul", "Sub", "Sum"})
+_ACTIVATION_OPS = frozenset({"Clip", "LeakyRelu", "PRelu", "Relu"})
+_POINTWISE_OPS = _SCALE_OPS | _ACTIVATION_OPS
+_MOVING_OPS = frozenset(
+    {
+        "Concat", "DepthToSpace", "Dropout", "Flatten", "Identity", "Pad", "Reshape", "Resize",
+        "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze", "Upsample",
+    }
+)  # fmt: skip
+_POOLING_OPS = frozenset(
+    {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReduceMean"}
+)
+# their outputs are some of their inputs' values (or 0), so they stay on an FP16 or INT8 grid
+_SELECTING_OPS = (_MOVING_OPS - {"Pad", "Resize", "Upsample"}) | {
+    "GlobalMaxPool", "Max", "MaxPool", "Min", "Relu",
+}  # fmt: skip
+_FLOAT = 1
+# operators with INT8 kernels in TensorRT's implicit quantisation, on the GPU and on the DLA
+# (NvInfer.h 8.5 to 10.7, layer comments; Softmax, LRN, Sigmoid, Tanh and the rest run in FP16)
+INT8_OPS = WEIGHTED_OPS | _POINTWISE_OPS | _MOVING_OPS | _POOLING_OPS | {"Max", "Min"}
+
+
+@dataclass(frozen=True, eq=False)
+class Numerics:
+    """Decisions for one lane.
+
+    Attributes:
+        precision: "fp32", "fp16" or "int8" by unit name, after fall-backs.
+        rounding: "none", "fp16" or "int8" by tensor that a unit writes.
+        exact: Tensors that need no rounding because their values already are on the grid.
+        unscaled: Units meant for INT8 that lack a scale, with the tensors.
+    """
+
+    precision: Mapping[str, str]
+    rounding: Mapping[str, str]
+    exact: frozenset[str]
+    unscaled: Mapping[str, tuple[str, ...]]
+
+
+def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numerics:
+    """Chooses numerics for all units of a lane, and the rounding of all tensors.
+
+    INT8 units fall back to FP16 when their operators have no INT8 kernel, their weights are not
+    constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
+    of kernels, so the choice is repeated until it holds.
+    """
+    known = scales.scales if scales is not None else {}
+    units = [unit for segment in cuts for unit in segment.units]
+    precision = {unit.name: _able(graph, unit) for unit in units}
+    unscaled: dict[str, tuple[str, ...]] = {}
+    while True:
+        inside = _inside(graph, cuts, precision)
+        fallen = {}
+        for unit in units:
+            if precision[unit.name] == "int8":
+                tensors = (*unit.reads, *_leaving(graph, unit), *_quantised_inputs(unit))
+                border = [t for t in dict.fromkeys(tensors) if t not in inside]
+                lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
+                if lacking:
+                    fallen[unit.name] = lacking
+        if not fallen:
+            break
+        unscaled.update(fallen)
+        precision.update(dict.fromkeys(fallen, "fp16"))
+    rounding: dict[str, str] = {}
+    exact: set[str] = set()
+    for unit in units:
+        kind = {"fp32": "none", "fp16": "fp16", "int8": "int8"}[precision[unit.name]]
+        leaving = set(_leaving(graph, unit))
+        for name in unit.writes:
+            rounds = name in leaving and name not in inside and graph.is_float32(name)
+            rounding[name] = kind if rounds else "none"
+            if rounds and _keeps_grid(graph, unit, name, kind, known):
+                exact.add(name)
+    return Numerics(precision, rounding, frozenset(exact), unscaled)
+
+
+def quantised_weight(graph: Graph, node: onnx.NodeProto) -> tuple[str, int] | None:
+    """Returns the weight and output channel axis of a node that can run on INT8 codes."""
+    op, inputs = node.op_type, list(node.input)
+    if op not in WEIGHTED_OPS or len(inputs) < 2:
+        return None
+    weight = graph.model.weights.get(inputs[1])
+    if weight is None or str(weight.dtype) != "float32" or weight.ndim < 2:
+        return None
+    if inputs[0] in graph.initializers or inputs[0] in graph.constants:
+        return None
+    if op == "Conv":
+        return inputs[1], 0
+    if op == "ConvTranspose":
+        return inputs[1], 1
+    if op == "MatMul":
+        return (inputs[1], 1) if weight.ndim == 2 else None
+    transposed = any(a.name == "transB" and a.i for a in node.attribute)
+    return inputs[1], 0 if transposed else 1
+
+
+def _quantised_inputs(unit: Unit) -> list[str]:
+    return [node.input[0] for node in unit.nodes if node.op_type in WEIGHTED_OPS]
+
+
+def _keeps_grid(
+    graph: Graph, unit: Unit, name: str, kind: str, scales: Mapping[str, float]
+) -> bool:
+    """Tells whether the unit only moves or selects values that its inputs already rounded."""
+    if not set(unit.ops) <= _SELECTING_OPS:
+        return False
+    for node in unit.nodes:
+        for source in node.input:
+            stub = graph.initializers.get(source)
+            if source in graph.constants or (stub is not None and stub.data_type == _FLOAT):
+                return False
+    if kind == "int8":
+        reads = [read for read in unit.reads if graph.is_float32(read)]
+        return all(scales[read] == scales[name] for read in reads)
+    return True
+
+
+def _able(graph: Graph, unit: Unit) -> str:
+    if unit.precision != "int8":
+        return unit.precision
+    for node in unit.nodes:
+        if node.op_type not in INT8_OPS:
+            return "fp16"
+        if node.op_type in WEIGHTED_OPS and quantised_weight(graph, node) is None:
+            return "fp16"
+    return "int8"
+
+
+def _leaving(graph: Graph, unit: Unit) -> list[str]:
+    """Returns the unit's tensors that other units or the caller may read."""
+    inner = {name for node in unit.nodes for name in graph.activations(node)}
+    names = {node.name for node in unit.nodes}
+    return [
+        name
+        for name in unit.writes
+        if name not in inner
+        or name in graph.outputs
+        or any(reader not in names for reader in graph.readers.get(name, ()))
+    ]
+
+
+def _inside(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:
+    """Returns the tensors that never leave a fused INT8 kernel."""
+    inside: set[str] = set()
+    for segment in cuts:
+        writer = {name: unit for unit in segment.units for name in unit.writes}
+        place = {unit.name: number for number, unit in enumerate(segment.units)}
+        unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
+        for unit in segment.units:
+            if precision[unit.name] != "int8" or not set(unit.ops) <= _POINTWISE_OPS:
+                continue
+            eligible: list[str] = []
+            for name in unit.reads:
+                source = writer.get(name)
+                if (
+                    source is not None
+                    and precision[source.name] == "int8"
+                    and set(source.ops) <= WEIGHTED_OPS | _POINTWISE_OPS
+                    and name not in segment.outputs
+                    and all(unit_of.get(reader) is unit for reader in graph.readers[name])
+                ):
+                    eligible.append(name)
+            if eligible:
+                # a sum of two chains: the later one goes on, the earlier is read back as INT8
+                inside.add(max(eligible, key=_by_place(place, writer)))
+    return inside
+
+
+def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[[str], int]:
+    return lambda name: place[writer[name].name]

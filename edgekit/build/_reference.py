@@ -1,0 +1,155 @@
+"""The reference backend: segments as ONNX models with the target's numerics, weights aside."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edgekit.build._emit import emit
+from edgekit.build._graph import Cut, Graph, cut
+from edgekit.build._numerics import Numerics, decide
+from edgekit.build._types import Artefacts, Segment
+from edgekit.build._weights import WeightStore
+from edgekit.errors import BuildError
+
+if TYPE_CHECKING:
+    from edgekit.network import Model, Network
+    from edgekit.placement import Plan
+    from edgekit.quantize import Scales
+
+__all__ = ["build_reference", "full_engine"]
+
+# protobuf's limit for one message
+_LARGEST_ENGINE = 2**31 - 1
+
+
+def build_reference(
+    model: Model,
+    network: Network,
+    plan: Plan,
+    scales: Scales | None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Artefacts:
+    """Builds stripped engines for every lane of a plan.
+
+    Args:
+        model: The FP32 model.
+        network: Its layers.
+        plan: Placement, precision and segment by layer.
+        scales: INT8 scales; INT8 layers whose tensors lack one run in FP16, and ``notes`` says so.
+        progress: Called with (segments done, segments in all).
+
+    Returns:
+        Artefacts whose engines need nothing but ONNX Runtime and the weights.
+
+    Raises:
+        BuildError: The plan does not fit the model, or its opset is too old.
+    """
+    import onnxruntime
+
+    graph = Graph.of(model)
+    store = WeightStore(model)
+    known = scales.scales if scales is not None else {}
+    lanes_to_cut = [(share.share, cut(graph, network, share.layers)) for share in plan.plans]
+    total = sum(len(cuts) for _, cuts in lanes_to_cut)
+    engines: dict[str, bytes] = {}
+    lanes = []
+    notes: dict[str, None] = {}
+    done = 0
+    for share, cuts in lanes_to_cut:
+        numerics = decide(graph, cuts, scales)
+        notes.update(dict.fromkeys(_notes(numerics)))
+        segments = []
+        for index, segment in enumerate(cuts):
+            data = emit(graph, segment, numerics, known, store)
+            digest = hashlib.sha256(data).hexdigest()
+            engines[digest] = data
+            segments.append(_segment(index, segment, digest))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        lanes.append((share, tuple(segments)))
+    inexact = store.inexact()
+    if inexact:
+        notes[
+            f"{inexact} INT8 layers could exceed 2**24 in their sums in the worst case; there the "
+            "reference rounds in FP32 where the hardware keeps INT32"
+        ] = None
+    return Artefacts(
+        backend="reference",
+        lanes=tuple(lanes),
+        engines=engines,
+        weights=store.weights,
+        values=store.values,
+        fingerprint={
+            "backend": "reference",
+            "runtime": "onnxruntime",
+            "runtime_version": onnxruntime.__version__,
+            "machine": platform.machine(),
+        },
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        notes=tuple(notes),
+    )
+
+
+def _segment(index: int, segment: Cut, digest: str) -> Segment:
+    return Segment(
+        index=index,
+        device=segment.device,
+        layers=segment.layers,
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        engine=digest,
+    )
+
+
+def _notes(numerics: Numerics) -> list[str]:
+    if not numerics.unscaled:
+        return []
+    unit, tensors = next(iter(numerics.unscaled.items()))
+    return [
+        f"{len(numerics.unscaled)} INT8 layers run in FP16 because a tensor has no scale, "
+        f"such as {unit!r} ({', '.join(tensors[:3])})"
+    ]
+
+
+def full_engine(artefacts: Artefacts, engine: str) -> bytes:
+    """Returns an engine with its weights inside: the unstripped build.
+
+    Args:
+        artefacts: The build.
+        engine: SHA-256 of one of ``artefacts.engines``.
+
+    Raises:
+        BuildError: The weights do not fit in one ONNX file (2 GB).
+    """
+    import numpy as np
+    import onnx
+
+    proto = onnx.ModelProto.FromString(artefacts.engines[engine])
+    stubs = [
+        tensor
+        for tensor in proto.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    ]
+    size = len(artefacts.engines[engine]) + sum(
+        artefacts.values[artefacts.weights[stub.name].digest].nbytes for stub in stubs
+    )
+    if size > _LARGEST_ENGINE:
+        raise BuildError(
+            f"the unstripped engine has {size} bytes, an ONNX file holds at most 2 GB",
+            code="build.too_large",
+            where=engine[:12],
+            hint="ship the stripped engine: its weights travel on their own",
+        )
+    for stub in stubs:
+        stub.ClearField("external_data")
+        stub.ClearField("data_location")
+        digest = artefacts.weights[stub.name].digest
+        stub.raw_data = np.ascontiguousarray(artefacts.values[digest]).tobytes()
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data
