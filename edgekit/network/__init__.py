@@ -2,6 +2,7 @@
 
 from edgekit.network._digest import weight_digests
 from edgekit.network._extract import extract
+from edgekit.network._layers import layers
 from edgekit.network._load import canonical, load
 from edgekit.network._save import save
 from edgekit.network._session import session
@@ -14,6 +15,7 @@ __all__ = [
     "Tensor",
     "canonical",
     "extract",
+    "layers",
     "load",
     "save",
     "session",

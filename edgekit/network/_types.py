@@ -63,6 +63,9 @@ class Layer:
             TOPK, PADDING, IDENTITY, QUANTIZE, DEQUANTIZE, PLUGIN, LOOP, ...
         op: ONNX operator it came from ("Conv"); for inserted layers the operator it serves.
         nodes: Names of the ONNX nodes that it stands for; empty for an inserted layer.
+            A node that TensorRT implements with several layers (a Sum of three, a Split) is in
+            the ``nodes`` of each; nodes that compute from constants alone (dequantized weights)
+            and erased reshapes are in those of the layer that reads them.
         origin: Names of the ONNX nodes that caused it (equals ``nodes`` unless inserted).
         inputs: Activation tensors read (no weights, no constants), in order.
         outputs: Tensors written.
@@ -89,13 +92,25 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The layer graph: layers in topological (graph) order, and every activation tensor."""
+    """The layer graph: layers in topological (graph) order, and every activation tensor.
+
+    Attributes:
+        name: The ONNX graph's name.
+        layers: In topological order.
+        tensors: Every activation tensor that a layer reads or writes, by name; also the inner
+            ones between the layers of one node ("fc:in4d"), which no ONNX tensor is called.
+        inputs: Tensors fed.
+        outputs: Tensors returned.
+        views: For an inner tensor that holds an ONNX tensor's values in another shape, that
+            tensor's name: where a segment ends at ``fc:out4d``, the ONNX model is cut at it.
+    """
 
     name: str
     layers: tuple[Layer, ...]
     tensors: Mapping[str, Tensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    views: Mapping[str, str] = field(default_factory=dict)
 
     def layer(self, name: str) -> Layer:
         """Returns the layer called ``name``; KeyError when there is none."""

@@ -1,0 +1,59 @@
+"""The builder's shuffle fusions that happen before anything is placed.
+
+TensorRT 10.3 logs, for Flatten before a Gemm: "ShuffleShuffleFusion: Fusing /Flatten with
+reshape_before_/fc/Gemm", then "ShuffleErasure" when the pair changes nothing. Only reshapes fuse
+here; a transposition keeps its shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from edgekit.network._types import Layer, Tensor
+
+__all__ = ["fuse_shuffles"]
+
+
+def fuse_shuffles(
+    layers: Sequence[Layer], tensors: Mapping[str, Tensor], outputs: Collection[str]
+) -> tuple[Layer, ...]:
+    """Merges reshapes that follow each other and erases those that change nothing.
+
+    The ONNX nodes of an erased shuffle go to the layer that reads its result, and it reads what
+    the shuffle read.
+    """
+    current: list[Layer | None] = list(layers)
+    readers: dict[str, list[int]] = {}
+    for index, layer in enumerate(layers):
+        for name in layer.inputs:
+            readers.setdefault(name, []).append(index)
+    for index, layer in enumerate(current):
+        if layer is None or layer.kind != "SHUFFLE" or layer.params.get("mode") != "RESHAPE":
+            continue
+        output = layer.outputs[0]
+        users = readers.get(output, [])
+        if output in outputs or len(users) != 1:
+            continue
+        user = current[users[0]]
+        if user is None:
+            continue
+        same = tensors[layer.inputs[0]].shape == tensors[output].shape
+        is_reshape = user.kind == "SHUFFLE" and user.params.get("mode") == "RESHAPE"
+        if not (same or is_reshape):
+            continue
+        current[index] = None
+        current[users[0]] = _joined(layer, user, named=not same)
+    return tuple(layer for layer in current if layer is not None)
+
+
+def _joined(shuffle: Layer, user: Layer, *, named: bool) -> Layer:
+    source, middle = shuffle.inputs[0], shuffle.outputs[0]
+    both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
+    return replace(
+        user,
+        name=f"{shuffle.name} + {user.name}" if named else user.name,
+        nodes=tuple(dict.fromkeys((*shuffle.nodes, *user.nodes))),
+        origin=both,
+        inputs=tuple(source if name == middle else name for name in user.inputs),
+    )

@@ -1,0 +1,129 @@
+"""The layer graph of a model: what TensorRT's parser and builder make of each ONNX node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edgekit.network import _layers_conv as by_weights
+from edgekit.network import _layers_pointwise as pointwise
+from edgekit.network import _layers_pool as over_axes
+from edgekit.network import _layers_shape as moving
+from edgekit.network._fuse import fuse_shuffles
+from edgekit.network._placer import Placer
+from edgekit.network._types import Network
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.network._types import Model
+
+__all__ = ["layers"]
+
+_Family = Callable[[Placer, "onnx.NodeProto"], None]
+
+# operators that become one layer without parameters of their own
+_PLAIN = {
+    "Where": "SELECT",
+    "PRelu": "PARAMETRIC_RELU",
+    "Identity": "IDENTITY",
+    "Dropout": "IDENTITY",
+    "Einsum": "EINSUM",
+    "ScatterElements": "SCATTER",
+    "ScatterND": "SCATTER",
+    "Scatter": "SCATTER",
+    "OneHot": "ONE_HOT",
+    "NonMaxSuppression": "NMS",
+    "GridSample": "GRID_SAMPLE",
+    "RandomNormal": "FILL",
+    "RandomNormalLike": "FILL",
+    "RandomUniform": "FILL",
+    "RandomUniformLike": "FILL",
+    "LSTM": "LOOP",
+    "GRU": "LOOP",
+    "RNN": "LOOP",
+    "Loop": "LOOP",
+    "Scan": "LOOP",
+    "If": "CONDITION",
+    "CumSum": "LOOP",
+}
+
+
+def layers(model: Model) -> Network:
+    """The model as TensorRT's builder places it.
+
+    One layer stands for each unit after constant folding, the change of Gemm and MatMul into
+    convolutions, and the fusion of shuffles; before vertical fusion. A node that TensorRT
+    implements with several layers appears in the ``nodes`` of each. An operator that it has no
+    layer for becomes a PLUGIN_V2, which no DLA runs.
+
+    Raises:
+        ModelError: ``model.parameter`` when what should be constant is computed while running.
+    """
+    at = Placer(model)
+    families = _families()
+    graph = model.proto.graph
+    for node in graph.node:
+        if at.absorb(node):
+            continue
+        family = families.get(node.op_type)
+        if family is not None:
+            family(at, node)
+        elif node.op_type == "Cast":
+            at.emit(node, "CAST", {"to": at.tensors[node.output[0]].dtype})
+        else:
+            at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"))
+    inputs = tuple(value.name for value in graph.input)
+    outputs = tuple(value.name for value in graph.output)
+    placed = fuse_shuffles(at.layers, at.tensors, outputs)
+    used = {name for layer in placed for name in (*layer.inputs, *layer.outputs)}
+    used |= {*inputs, *outputs}
+    return Network(
+        name=graph.name,
+        layers=placed,
+        tensors={name: tensor for name, tensor in at.tensors.items() if name in used},
+        inputs=inputs,
+        outputs=outputs,
+        views={name: source for name, source in at.views.items() if name in used},
+    )
+
+
+def _families() -> dict[str, _Family]:
+    table: dict[str, _Family] = {
+        "Conv": by_weights.conv,
+        "ConvTranspose": by_weights.conv_transpose,
+        "Gemm": by_weights.gemm,
+        "MatMul": by_weights.matmul,
+        "BatchNormalization": over_axes.batch_norm,
+        "LRN": over_axes.lrn,
+        "Concat": moving.concat,
+        "Transpose": moving.transpose,
+        "Slice": moving.slice_,
+        "Split": moving.split,
+        "Pad": moving.pad,
+        "Mean": pointwise.elementwise,
+    }
+    groups: list[tuple[tuple[str, ...], _Family]] = [
+        (("MaxPool", "AveragePool"), over_axes.pool),
+        (("GlobalAveragePool", "GlobalMaxPool"), over_axes.global_pool),
+        (("Softmax", "LogSoftmax"), over_axes.softmax),
+        (
+            ("InstanceNormalization", "LayerNormalization", "GroupNormalization"),
+            over_axes.normalization,
+        ),
+        (("Resize", "Upsample"), over_axes.resize),
+        (over_axes.REDUCTIONS, over_axes.reduce),
+        (("HardSwish", "Mish"), pointwise.composed),
+        (tuple(pointwise.ACTIVATIONS), pointwise.activation),
+        (tuple(pointwise.ELEMENTWISE), pointwise.elementwise),
+        (tuple(pointwise.UNARY), pointwise.unary),
+        (("Reshape", "Flatten", "Squeeze", "Unsqueeze"), moving.reshape),
+        (("DepthToSpace", "SpaceToDepth"), moving.depth_to_space),
+        (("Expand", "Tile"), moving.expand),
+        (("Gather", "GatherElements", "GatherND"), moving.gather),
+        (("TopK", "ArgMax", "ArgMin"), moving.topk),
+        (("QuantizeLinear", "DequantizeLinear"), moving.quantization),
+    ]
+    for names, family in groups:
+        table.update(dict.fromkeys(names, family))
+    return table

@@ -1,0 +1,143 @@
+"""Layers that multiply by weights: convolutions, Gemm and MatMul."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from edgekit.network._window import Window, attributes, split_padding, window
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.network._placer import Placer
+
+__all__ = ["conv", "conv_transpose", "gemm", "matmul"]
+
+
+def conv(at: Placer, node: onnx.NodeProto) -> None:
+    """Conv -> CONVOLUTION; a 1-D one between two shuffles, as the parser makes it 2-D."""
+    given = attributes(node)
+    source, weight, target = (at.shape(n) for n in (node.input[0], node.input[1], node.output[0]))
+    kernel = given.get("kernel_shape") or weight[2:]
+    size = window(given, kernel, source[2:], target[2:])
+    params = {
+        **size.params(),
+        "groups": given.get("group", 1),
+        "out_maps": weight[0],
+        "in_maps": source[1],
+        "bias": len(node.input) > 2 and bool(node.input[2]),
+    }
+    macs = math.prod(target) * weight[1] * math.prod(kernel)
+    _spatial(at, node, "CONVOLUTION", params, macs)
+
+
+def conv_transpose(at: Placer, node: onnx.NodeProto) -> None:
+    """ConvTranspose -> DECONVOLUTION; padding resolved from output_shape or auto_pad."""
+    given = attributes(node)
+    source, weight, target = (at.shape(n) for n in (node.input[0], node.input[1], node.output[0]))
+    kernel = tuple(given.get("kernel_shape") or weight[2:])
+    rank = len(kernel)
+    stride = tuple(given.get("strides") or (1,) * rank)
+    dilation = tuple(given.get("dilations") or (1,) * rank)
+    extra = tuple(given.get("output_padding") or (0,) * rank)
+    auto = given.get("auto_pad", "NOTSET")
+    if "output_shape" in given or auto.startswith("SAME"):
+        spans = zip(source[2:], stride, kernel, dilation, extra, target[2:], strict=True)
+        totals = [max(s * (i - 1) + (k - 1) * d + 1 + e - o, 0) for i, s, k, d, e, o in spans]
+        # ONNX puts the odd element at the end only for SAME_UPPER here
+        pads = split_padding(totals, lower=auto != "SAME_UPPER")
+    else:
+        pads = tuple(given.get("pads") or (0,) * (2 * rank))
+    groups = given.get("group", 1)
+    params = {
+        **Window(kernel, stride, pads, dilation).params(),
+        "output_padding": extra if rank > 1 else (*extra, 0),
+        "groups": groups,
+        "out_maps": weight[1] * groups,
+        "in_maps": source[1],
+        "bias": len(node.input) > 2 and bool(node.input[2]),
+    }
+    macs = math.prod(source) * weight[1] * math.prod(kernel)
+    _spatial(at, node, "DECONVOLUTION", params, macs)
+
+
+def _spatial(
+    at: Placer, node: onnx.NodeProto, kind: str, params: dict[str, Any], macs: int
+) -> None:
+    source, target = node.input[0], node.output[0]
+    if len(at.shape(source)) != 3:
+        at.emit(node, kind, params, macs=macs)
+        return
+    wide = at.inner(f"{node.name}:in4d", (*at.shape(source), 1), source, view=True)
+    result = at.inner(f"{node.name}:out4d", (*at.shape(target), 1), target, view=True)
+    at.reshape(node, source, wide, f"reshape_before_{node.name}")
+    at.emit(node, kind, params, inputs=[wide, *node.input[1:]], outputs=[result], macs=macs)
+    at.reshape(node, result, target, f"reshape_after_{node.name}")
+
+
+def gemm(at: Placer, node: onnx.NodeProto) -> None:
+    """Gemm with constant weights -> CONVOLUTION of 1x1, as TensorRT's MatMulToConvTransform.
+
+    TensorRT 10.3's log names the shuffles around it reshape_before_NAME and reshape_after_NAME.
+    Another Gemm is a MATRIX_MULTIPLY and, with a third input, an ELEMENTWISE sum.
+    """
+    given = attributes(node)
+    rows, depth = at.shape(node.input[0])
+    if given.get("transA", 0):
+        rows, depth = depth, rows
+    columns = at.shape(node.output[0])[1]
+    bias = node.input[2] if len(node.input) > 2 else ""
+    per_column = not bias or (at.constant(bias) and _per_column(at.shape(bias), columns))
+    if at.constant(node.input[1]) and not given.get("transA", 0) and per_column:
+        _as_convolution(at, node, rows, depth, columns)
+        return
+    macs = rows * depth * columns
+    params = {"transpose": (bool(given.get("transA", 0)), bool(given.get("transB", 0)))}
+    if not bias:
+        at.emit(node, "MATRIX_MULTIPLY", params, macs=macs)
+        return
+    target = node.output[0]
+    product = at.inner(f"{node.name}:product", at.shape(target), target)
+    factors = list(node.input[:2])
+    at.emit(node, "MATRIX_MULTIPLY", params, inputs=factors, outputs=[product], macs=macs)
+    at.emit(node, "ELEMENTWISE", {"function": "SUM"}, inputs=[product, bias])
+
+
+def _per_column(bias: tuple[int, ...], columns: int) -> bool:
+    return all(size == 1 for size in bias[:-1]) and bias[-1:] in {(), (1,), (columns,)}
+
+
+def matmul(at: Placer, node: onnx.NodeProto) -> None:
+    """MatMul by a constant matrix -> CONVOLUTION of 1x1 like Gemm; otherwise MATRIX_MULTIPLY."""
+    left, right, target = (at.shape(n) for n in (node.input[0], node.input[1], node.output[0]))
+    depth = left[-1]
+    if at.constant(node.input[1]) and len(right) == 2 and len(left) >= 2:
+        _as_convolution(at, node, math.prod(left[:-1]), depth, right[1])
+        return
+    macs = math.prod(target) * depth
+    at.emit(node, "MATRIX_MULTIPLY", {"transpose": (False, False)}, macs=macs)
+
+
+def _as_convolution(at: Placer, node: onnx.NodeProto, rows: int, depth: int, columns: int) -> None:
+    source, target = node.input[0], node.output[0]
+    params = {
+        **Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1)).params(),
+        "groups": 1,
+        "out_maps": columns,
+        "in_maps": depth,
+        "bias": len(node.input) > 2 and bool(node.input[2]),
+        "gemm": True,
+    }
+    before = at.inner(f"{node.name}:in4d", (rows, depth, 1, 1), source, view=True)
+    after = at.inner(f"{node.name}:out4d", (rows, columns, 1, 1), target, view=True)
+    at.reshape(node, source, before, f"reshape_before_{node.name}")
+    at.emit(
+        node,
+        "CONVOLUTION",
+        params,
+        inputs=[before, *node.input[1:]],
+        outputs=[after],
+        macs=rows * depth * columns,
+    )
+    at.reshape(node, after, target, f"reshape_after_{node.name}")

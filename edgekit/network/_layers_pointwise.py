@@ -1,0 +1,193 @@
+"""Layers of single elements: activations, arithmetic, scales, unary functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgekit.network._window import attributes
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.network._placer import Placer
+
+__all__ = ["ACTIVATIONS", "ELEMENTWISE", "UNARY", "activation", "composed", "elementwise", "unary"]
+
+# ONNX operator: (TensorRT's ActivationType, attribute defaults for alpha and beta)
+ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "Relu": ("RELU", {}),
+    "Sigmoid": ("SIGMOID", {}),
+    "Tanh": ("TANH", {}),
+    "Clip": ("CLIP", {}),
+    "LeakyRelu": ("LEAKY_RELU", {"alpha": 0.01}),
+    "Elu": ("ELU", {"alpha": 1.0}),
+    "Celu": ("CELU", {"alpha": 1.0}),
+    "Selu": ("SELU", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
+    "Softplus": ("SOFTPLUS", {}),
+    "Softsign": ("SOFTSIGN", {}),
+    "HardSigmoid": ("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
+    "ThresholdedRelu": ("THRESHOLDED_RELU", {"alpha": 1.0}),
+    "Gelu": ("GELU_ERF", {}),
+}
+ELEMENTWISE = {
+    "Add": "SUM",
+    "Sum": "SUM",
+    "Mul": "PROD",
+    "Max": "MAX",
+    "Min": "MIN",
+    "Sub": "SUB",
+    "Div": "DIV",
+    "Pow": "POW",
+    "And": "AND",
+    "Or": "OR",
+    "Xor": "XOR",
+    "Equal": "EQUAL",
+    "Greater": "GREATER",
+    "Less": "LESS",
+    "GreaterOrEqual": "GREATER_OR_EQUAL",
+    "LessOrEqual": "LESS_OR_EQUAL",
+    "Mod": "MOD",
+}
+UNARY = {
+    "Abs": "ABS",
+    "Neg": "NEG",
+    "Exp": "EXP",
+    "Log": "LOG",
+    "Sqrt": "SQRT",
+    "Reciprocal": "RECIP",
+    "Sin": "SIN",
+    "Cos": "COS",
+    "Tan": "TAN",
+    "Sinh": "SINH",
+    "Cosh": "COSH",
+    "Asin": "ASIN",
+    "Acos": "ACOS",
+    "Atan": "ATAN",
+    "Asinh": "ASINH",
+    "Acosh": "ACOSH",
+    "Atanh": "ATANH",
+    "Ceil": "CEIL",
+    "Floor": "FLOOR",
+    "Round": "ROUND",
+    "Sign": "SIGN",
+    "Erf": "ERF",
+    "Not": "NOT",
+    "IsNaN": "ISNAN",
+    "IsInf": "ISINF",
+}
+# the builder turns these by a constant on the right into SCALE; Sub and Div only that way round
+_SCALES = {"Add": "SUM", "Mul": "PROD", "Sub": "SUB", "Div": "DIV"}
+_COMMUTES = {"Add", "Mul"}
+_LARGEST = 3.4028234663852886e38
+# activations that the parser composes; each step reads the step before, "x" being the input
+_COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
+    "HardSwish": (
+        ("ACTIVATION", "HARD_SIGMOID", {"alpha": 1 / 6, "beta": 0.5}, False),
+        ("ELEMENTWISE", "PROD", {}, True),
+    ),
+    "Mish": (
+        ("ACTIVATION", "SOFTPLUS", {}, False),
+        ("ACTIVATION", "TANH", {}, False),
+        ("ELEMENTWISE", "PROD", {}, True),
+    ),
+}
+
+
+def activation(at: Placer, node: onnx.NodeProto) -> None:
+    """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION."""
+    given = attributes(node)
+    function, defaults = ACTIVATIONS[node.op_type]
+    params: dict[str, Any] = {"function": function}
+    params |= {key: float(given.get(key, value)) for key, value in defaults.items()}
+    if function == "CLIP":
+        low = given.get("min") if at.version < 11 else at.scalar(node, 1)
+        high = given.get("max") if at.version < 11 else at.scalar(node, 2)
+        params["alpha"] = -_LARGEST if low is None else float(low)
+        params["beta"] = _LARGEST if high is None else float(high)
+    if function == "GELU_ERF" and given.get("approximate", "none") == "tanh":
+        params["function"] = "GELU_TANH"
+    if function == "SELU":
+        # TensorRT calls the outer factor beta
+        params["beta"] = params.pop("gamma")
+    at.emit(node, "ACTIVATION", params, inputs=[node.input[0]])
+
+
+def composed(at: Placer, node: onnx.NodeProto) -> None:
+    """HardSwish and Mish: a chain of layers."""
+    steps = _COMPOSED[node.op_type]
+    current = node.input[0]
+    for index, (kind, function, values, with_input) in enumerate(steps):
+        last = index == len(steps) - 1
+        target = node.output[0]
+        if not last:
+            target = at.inner(f"{node.name}:{function.lower()}", at.shape(target), target)
+        read = [node.input[0], current] if with_input else [current]
+        at.emit(node, kind, {"function": function, **values}, inputs=read, outputs=[target])
+        current = target
+
+
+def elementwise(at: Placer, node: onnx.NodeProto) -> None:
+    """Arithmetic -> ELEMENTWISE, n-ary as a chain of n - 1; by a constant -> SCALE where it is one.
+
+    The chain's layers are called NAME, NAME_1, …
+    """
+    inputs = [name for name in node.input if name]
+    mode = _scale_mode(at, node, inputs)
+    if mode:
+        at.emit(node, "SCALE", {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]})
+        return
+    function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
+    if len(inputs) == 1:
+        at.emit(node, "IDENTITY")
+        return
+    target = node.output[0]
+    current = inputs[0]
+    shape = at.shape(current)
+    scaled = node.op_type == "Mean"
+    for index, name in enumerate(inputs[1:], start=1):
+        result = target
+        shape = _broadcast(shape, at.shape(name))
+        if index < len(inputs) - 1 or scaled:
+            result = at.inner(f"{node.name}:{index}", shape, target)
+        params = {"function": function}
+        at.emit(node, "ELEMENTWISE", params, inputs=[current, name], outputs=[result])
+        current = result
+    if scaled:
+        mean = {"mode": "UNIFORM", "axis": 1, "function": "PROD"}
+        at.emit(node, "SCALE", mean, inputs=[current])
+
+
+def _scale_mode(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> str:
+    """UNIFORM, CHANNEL or ELEMENTWISE when the node scales one activation by a constant."""
+    if node.op_type not in _SCALES or len(inputs) != 2:
+        return ""
+    fixed = [at.constant(name) for name in inputs]
+    if fixed == [True, False] and node.op_type in _COMMUTES:
+        data, factor = inputs[1], inputs[0]
+    elif fixed == [False, True]:
+        data, factor = inputs
+    else:
+        return ""
+    if not at.tensors[data].dtype.startswith(("float", "bfloat")):
+        return ""
+    whole, part = at.shape(data), at.shape(factor)
+    part = (1,) * (len(whole) - len(part)) + tuple(part)
+    if len(part) != len(whole) or len(whole) not in {4, 5}:
+        return ""
+    if all(size == 1 for size in part):
+        return "UNIFORM"
+    if part == (1, whole[1], *[1] * (len(whole) - 2)):
+        return "CHANNEL"
+    return "ELEMENTWISE" if part[1:] == whole[1:] and part[0] in {1, whole[0]} else ""
+
+
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(left), len(right))
+    left = (1,) * (rank - len(left)) + left
+    right = (1,) * (rank - len(right)) + right
+    return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
+
+
+def unary(at: Placer, node: onnx.NodeProto) -> None:
+    """Functions of one element -> UNARY."""
+    at.emit(node, "UNARY", {"function": UNARY[node.op_type]})

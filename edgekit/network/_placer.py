@@ -1,0 +1,202 @@
+"""What the layer families write into: layers, tensors, and the constants they ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+from edgekit.network._types import Layer, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from edgekit.network._types import Model
+
+__all__ = ["Placer"]
+
+
+class Placer:
+    """Collects the layers of a model, one node after the other.
+
+    Attributes:
+        version: The model's ai.onnx opset.
+        layers: The layers so far, in graph order.
+        tensors: Every activation tensor, inner ones too.
+        views: ONNX tensor by inner tensor that holds the same values in another shape.
+    """
+
+    def __init__(self, model: Model) -> None:
+        from onnx import helper
+
+        graph = model.proto.graph
+        self.version = next(item.version for item in model.proto.opset_import if not item.domain)
+        self.layers: list[Layer] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.views: dict[str, str] = {}
+        self.outputs = {value.name for value in graph.output}
+        self._weights = model.weights
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._names = {node.name for node in graph.node}
+        self._named: set[str] = set()
+        # what nodes make from constants alone (dequantized weights): the nodes and weights behind
+        self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        for value in [*graph.input, *graph.value_info, *graph.output]:
+            tensor = value.type.tensor_type
+            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+            kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+            self.tensors[value.name] = Tensor(value.name, shape, kind)
+
+    def constant(self, name: str) -> bool:
+        """Whether a tensor is known before running: an initializer or made from some."""
+        return name in self._initializers or name in self._derived
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Static shape of an activation or a constant."""
+        if name in self._initializers:
+            return tuple(self._initializers[name].dims)
+        return self.tensors[name].shape
+
+    def value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
+        """The constant at input ``index`` of ``node``; None when it is left out.
+
+        Raises:
+            ModelError: ``model.parameter`` when it is computed while running.
+        """
+        from onnx import numpy_helper
+
+        name = node.input[index] if index < len(node.input) else ""
+        if not name:
+            return None
+        if name in self._weights:
+            return self._weights[name]
+        if name in self._initializers:
+            return numpy_helper.to_array(self._initializers[name])
+        raise ModelError(
+            f"node {node.name!r} ({node.op_type}) takes {name!r} from another node, "
+            "where a constant is needed",
+            code="model.parameter",
+            where=node.name,
+            hint="export the model so that shapes, axes and sizes are constants",
+        )
+
+    def ints(self, node: onnx.NodeProto, index: int) -> tuple[int, ...] | None:
+        """The integers at input ``index``; None when it is left out."""
+        value = self.value(node, index)
+        return None if value is None else tuple(int(item) for item in value.reshape(-1))
+
+    def scalar(self, node: onnx.NodeProto, index: int) -> float | None:
+        """The single number at input ``index``; None when it is left out."""
+        value = self.value(node, index)
+        return None if value is None or not value.size else float(value.reshape(-1)[0])
+
+    def absorb(self, node: onnx.NodeProto) -> bool:
+        """Takes a node of constants alone out of the way: its readers stand for it too."""
+        read = [name for name in node.input if name]
+        if not read or not all(self.constant(name) for name in read):
+            return False
+        behind = self._behind(read)
+        for name in node.output:
+            if name:
+                self._derived[name] = ((*behind[0], node.name), behind[1])
+        for name in node.output:
+            if name in self.outputs:
+                self.emit(node, "CONSTANT", outputs=[name])
+        return True
+
+    def emit(
+        self,
+        node: onnx.NodeProto,
+        kind: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        inputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        name: str = "",
+        macs: int = 0,
+        inserted: bool = False,
+        constants: Iterable[str] | None = None,
+    ) -> Layer:
+        """Adds a layer that stands for ``node``, or serves it when ``inserted``.
+
+        Args:
+            node: The ONNX node.
+            kind: TensorRT's layer type.
+            params: As :class:`~edgekit.network.Layer` documents them.
+            inputs: Tensors read, constants among them allowed; the node's when None.
+            outputs: Tensors written; the node's when None.
+            name: The layer's name, made unique; the node's when empty.
+            macs: Multiply-accumulates.
+            inserted: The importer or builder adds this layer by itself.
+            constants: Constant inputs that it uses; those among ``inputs`` when None.
+        """
+        read = [i for i in (node.input if inputs is None else inputs) if i]
+        used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
+        before, weights = self._behind(used)
+        layer = Layer(
+            name=self.unique(name) if name else self._own_name(node.name),
+            kind=kind,
+            op=node.op_type,
+            nodes=() if inserted else (*before, node.name),
+            origin=(node.name,) if inserted else (*before, node.name),
+            inputs=tuple(i for i in read if not self.constant(i)),
+            outputs=tuple(o for o in (node.output if outputs is None else outputs) if o),
+            params=dict(params or {}),
+            weights=weights,
+            macs=macs,
+            weight_elements=sum(self._weights[w].size for w in weights),
+        )
+        self.layers.append(layer)
+        return layer
+
+    def inner(self, stem: str, shape: Sequence[int], like: str, *, view: bool = False) -> str:
+        """A new tensor between two layers of one node, of the type of ``like``.
+
+        With ``view`` it holds the values of the ONNX tensor ``like`` in another shape.
+        """
+        name = stem
+        suffix = 1
+        while name in self.tensors:
+            name = f"{stem}_{suffix}"
+            suffix += 1
+        kind = self.tensors[like].dtype
+        self.tensors[name] = Tensor(name, tuple(shape), kind)
+        if view:
+            self.views[name] = like
+        return name
+
+    def reshape(self, node: onnx.NodeProto, source: str, target: str, name: str) -> Layer:
+        """Inserts a SHUFFLE that gives ``source`` the shape of ``target``."""
+        params = {"mode": "RESHAPE", "shape": self.shape(target)}
+        return self.emit(
+            node, "SHUFFLE", params, inputs=[source], outputs=[target], name=name, inserted=True
+        )
+
+    def unique(self, name: str) -> str:
+        """``name``, or ``name_1``, ``name_2``, … as TensorRT's parser counts layers of one name."""
+        found = name
+        suffix = 1
+        while found in self._names:
+            found = f"{name}_{suffix}"
+            suffix += 1
+        self._names.add(found)
+        return found
+
+    def _own_name(self, name: str) -> str:
+        # the first layer of a node has the node's name, further ones are counted
+        if name in self._named:
+            return self.unique(name)
+        self._named.add(name)
+        return name
+
+    def _behind(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        nodes: dict[str, None] = {}
+        weights: dict[str, None] = {}
+        for name in names:
+            if name in self._weights:
+                weights[name] = None
+            elif name in self._derived:
+                nodes.update(dict.fromkeys(self._derived[name][0]))
+                weights.update(dict.fromkeys(self._derived[name][1]))
+        return tuple(nodes), tuple(weights)
