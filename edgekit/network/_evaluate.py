@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.network._fold import constant, fold, foldable
 from edgekit.network._graph import reads, rename_reads, subgraphs
 
 if TYPE_CHECKING:
@@ -19,21 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation"]
 
-# their output is their input in another shape
-_VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
-# explicit quantization must stay visible; random values are not constants
-_NEVER_FOLD = {
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-}
-# a folded value may not outgrow its inputs beyond this: Tile and OneHot stay nodes then
-_LARGEST_GROWTH = 1 << 22
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
 
@@ -143,7 +129,7 @@ class Evaluation:
         import numpy as np
 
         if node.op_type == "Constant":
-            self.constants[node.output[0]] = _constant(node)
+            self.constants[node.output[0]] = constant(node)
             return
         outputs = self._infer(node)
         for name in node.output:
@@ -157,71 +143,15 @@ class Evaluation:
                 bounds = {item.name: item.i for item in node.attribute}
                 value = shape[slice(bounds.get("start"), bounds.get("end"))]
             self.constants[first] = np.asarray(value, dtype=np.int64)
-        elif self._folds(node):
-            values = self._fold(node)
+        elif foldable(node, self.constants, self.shapes):
+            types = {name: self._proto(name) for name in [*node.input, *node.output] if name}
+            values = fold(node, self.constants, types, self.version)
             if values is None:
                 self.nodes.append(node)
             else:
                 self.constants.update(values)
         else:
             self.nodes.append(node)
-
-    def _folds(self, node: onnx.NodeProto) -> bool:
-        if node.op_type in _NEVER_FOLD or any(True for _ in subgraphs(node)):
-            return False
-        inputs = [name for name in node.input if name]
-        if not inputs or any(name not in self.constants for name in inputs):
-            return False
-        if node.op_type in _VIEWS or node.op_type in {"ConstantOfShape", "Expand"}:
-            return True
-        before = sum(self.constants[name].size for name in inputs)
-        after = sum(_count(self.shapes[name]) for name in node.output if name)
-        return after <= before + _LARGEST_GROWTH
-
-    def _fold(self, node: onnx.NodeProto) -> dict[str, np.ndarray] | None:
-        import numpy as np
-        from onnx import numpy_helper
-
-        first = node.output[0]
-        if node.op_type in _VIEWS:
-            return {first: self.constants[node.input[0]].reshape(self.shapes[first])}
-        if node.op_type == "Expand":
-            return {first: np.broadcast_to(self.constants[node.input[0]], self.shapes[first])}
-        if node.op_type == "ConstantOfShape":
-            fill: np.ndarray = np.zeros(1, np.float32)
-            if node.attribute:
-                fill = numpy_helper.to_array(node.attribute[0].t)
-            # a view of one value: such weights cost no memory until something writes them out
-            return {first: np.broadcast_to(fill.reshape(()), self.shapes[first])}
-        return self._run(node)
-
-    def _run(self, node: onnx.NodeProto) -> dict[str, np.ndarray] | None:
-        """Computes one node from constants; None when onnx's reference cannot."""
-        import numpy as np
-        from onnx import helper
-        from onnx.reference import ReferenceEvaluator
-
-        names = list(dict.fromkeys(name for name in node.input if name))
-        wanted = [name for name in node.output if name]
-        graph = helper.make_graph(
-            [node],
-            "fold",
-            [helper.make_value_info(name, self._proto(name)) for name in names],
-            [helper.make_value_info(name, self._protos[name]) for name in wanted],
-        )
-        model = helper.make_model(graph, opset_imports=self._opsets)
-        try:
-            with np.errstate(all="ignore"):
-                values = ReferenceEvaluator(model).run(
-                    None, {name: self.constants[name] for name in names}
-                )
-        except Exception:
-            # the reference lacks some old operator versions; the node then stays as it is
-            return None
-        arrays = {name: np.asarray(value) for name, value in zip(wanted, values, strict=True)}
-        if any(array.shape != self.shapes[name] for name, array in arrays.items()):
-            return None
-        return arrays
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         import onnx
@@ -342,29 +272,3 @@ def _static(proto: onnx.TypeProto | None) -> tuple[int, ...] | None:
     if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims):
         return None
     return tuple(dim.dim_value for dim in dims)
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def _constant(node: onnx.NodeProto) -> np.ndarray:
-    import numpy as np
-    from onnx import helper, numpy_helper
-
-    attribute = node.attribute[0]
-    if attribute.name == "value":
-        return numpy_helper.to_array(attribute.t)
-    value = helper.get_attribute_value(attribute)
-    kinds = {"value_float": np.float32, "value_floats": np.float32}
-    if attribute.name in {"value_string", "value_strings", "sparse_value"}:
-        raise ModelError(
-            f"constant node {node.name!r} holds a {attribute.name.removeprefix('value_')}, "
-            "not a dense tensor of numbers",
-            code="model.type",
-            where=node.name,
-        )
-    return np.asarray(value, dtype=kinds.get(attribute.name, np.int64))

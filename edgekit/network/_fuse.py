@@ -28,22 +28,22 @@ def fuse_shuffles(
     for index, layer in enumerate(layers):
         for name in layer.inputs:
             readers.setdefault(name, []).append(index)
-    for index, layer in enumerate(current):
-        if layer is None or layer.kind != "SHUFFLE" or layer.params.get("mode") != "RESHAPE":
+    for index, shuffle in enumerate(current):
+        if shuffle is None or shuffle.kind != "SHUFFLE" or shuffle.params.get("mode") != "RESHAPE":
             continue
-        output = layer.outputs[0]
+        output = shuffle.outputs[0]
         users = readers.get(output, [])
         if output in outputs or len(users) != 1:
             continue
         user = current[users[0]]
         if user is None:
             continue
-        same = tensors[layer.inputs[0]].shape == tensors[output].shape
+        same = tensors[shuffle.inputs[0]].shape == tensors[output].shape
         is_reshape = user.kind == "SHUFFLE" and user.params.get("mode") == "RESHAPE"
         if not (same or is_reshape):
             continue
         current[index] = None
-        current[users[0]] = _joined(layer, user, named=not same)
+        current[users[0]] = _joined(shuffle, user, named=not same)
     return tuple(layer for layer in current if layer is not None)
 
 
