@@ -1,0 +1,128 @@
+"""The published networks that the cost model is fitted on, as layer graphs written by hand.
+
+They need no weights and no ONNX file: ResNet-50 (He et al., 2015, stride in the 3x3 convolution),
+GoogLeNet (Szegedy et al., 2014, table 1) and SSD with MobileNet-v1 at 300 x 300 (Howard et al.,
+2017; Liu et al., 2015, heads of the TensorFlow detection zoo, 91 classes).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgekit.network import Layer, Network, Tensor
+
+__all__ = ["googlenet", "resnet50", "ssd_mobilenet"]
+
+
+class _Graph:
+    """Adds layers one after the other; every method returns the name of its output tensor."""
+
+    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+        self.name = name
+        self.layers: list[Layer] = []
+        self.tensors = {"input": Tensor("input", shape, "float32")}
+
+    def add(self, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...], **more: Any) -> str:
+        name = f"{kind.lower()}_{len(self.layers)}"
+        fields = {key: more.pop(key) for key in ("macs", "weight_elements") if key in more}
+        self.tensors[name] = Tensor(name, shape, "float32")
+        layer = Layer(
+            name, kind, kind.title(), (name,), (name,), inputs, (name,), params=more, **fields
+        )
+        self.layers.append(layer)
+        return name
+
+    def conv(
+        self, x: str, out: int, kernel: int, stride: int = 1, groups: int = 1, relu: bool = True
+    ) -> str:
+        batch, channels, height, width = self.tensors[x].shape
+        shape = (batch, out, -(-height // stride), -(-width // stride))
+        weights = out * (channels // groups) * kernel * kernel
+        y = self.add(
+            "CONVOLUTION", (x,), shape, kernel=(kernel, kernel), stride=(stride, stride),
+            groups=groups, out_maps=out, macs=weights * batch * shape[2] * shape[3],
+            weight_elements=weights,
+        )  # fmt: skip
+        return self.add("ACTIVATION", (y,), shape) if relu else y
+
+    def pool(self, x: str, stride: int) -> str:
+        batch, channels, height, width = self.tensors[x].shape
+        shape = (batch, channels, -(-height // stride), -(-width // stride))
+        return self.add("POOLING", (x,), shape)
+
+    def head(self, x: str, classes: int) -> str:
+        batch, channels = self.tensors[x].shape[:2]
+        pooled = self.add("REDUCE", (x,), (batch, channels, 1, 1))
+        return self.conv(pooled, classes, 1, relu=False)
+
+    def network(self, *outputs: str) -> Network:
+        return Network(self.name, tuple(self.layers), self.tensors, ("input",), outputs)
+
+
+def resnet50(batch: int = 1, height: int = 224, width: int = 224, *, head: bool = True) -> Network:
+    """ResNet-50, 4.09 GMAC at 224 x 224; without its head for the backbone's loadable."""
+    g = _Graph("resnet50", (batch, 3, height, width))
+    x = g.pool(g.conv("input", 64, 7, 2), 2)
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        width_ = 64 << stage
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            y = g.conv(g.conv(x, width_, 1), width_, 3, stride)
+            y = g.conv(y, 4 * width_, 1, relu=False)
+            if not block:
+                x = g.conv(x, 4 * width_, 1, stride, relu=False)
+            shape = g.tensors[y].shape
+            x = g.add("ACTIVATION", (g.add("ELEMENTWISE", (y, x), shape),), shape)
+    return g.network(g.head(x, 1000) if head else x)
+
+
+def googlenet(batch: int = 1) -> Network:
+    """GoogLeNet, 1.5 GMAC; the softmax at its end is left out."""
+    g = _Graph("googlenet", (batch, 3, 224, 224))
+    x = g.pool(g.conv("input", 64, 7, 2), 2)
+    x = g.add("LRN", (x,), g.tensors[x].shape)
+    x = g.conv(g.conv(x, 64, 1), 192, 3)
+    x = g.pool(g.add("LRN", (x,), g.tensors[x].shape), 2)
+    blocks = (
+        (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), None,
+        (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128), None,
+        (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
+    )  # fmt: skip
+    for block in blocks:
+        if block is None:
+            x = g.pool(x, 2)
+            continue
+        one, three_in, three, five_in, five, pooled = block
+        parts = (
+            g.conv(x, one, 1),
+            g.conv(g.conv(x, three_in, 1), three, 3),
+            g.conv(g.conv(x, five_in, 1), five, 5),
+            g.conv(g.pool(x, 1), pooled, 1),
+        )
+        size = g.tensors[x].shape[2:]
+        x = g.add("CONCATENATION", parts, (batch, one + three + five + pooled, *size))
+    return g.network(g.head(x, 1000))
+
+
+def ssd_mobilenet(batch: int = 1) -> Network:
+    """SSD-MobileNet-v1 at 300 x 300, 1.2 GMAC; without box decoding and suppression."""
+    g = _Graph("ssd_mobilenet", (batch, 3, 300, 300))
+    x = g.conv("input", 32, 3, 2)
+    maps = []
+    widths = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
+    for number, out in enumerate(widths):
+        stride = 2 if number in (1, 3, 5, 11) else 1
+        x = g.conv(x, g.tensors[x].shape[1], 3, stride, groups=g.tensors[x].shape[1])
+        x = g.conv(x, out, 1)
+        if number in (10, 12):
+            maps.append(x)
+    for inner, out in ((256, 512), (128, 256), (128, 256), (64, 128)):
+        x = g.conv(g.conv(x, inner, 1), out, 3, 2)
+        maps.append(x)
+    heads = []
+    for number, feature in enumerate(maps):
+        boxes = 3 if number == 0 else 6
+        heads.append(g.conv(feature, 4 * boxes, 1, relu=False))
+        heads.append(g.conv(feature, 91 * boxes, 1, relu=False))
+    return g.network(*heads)
