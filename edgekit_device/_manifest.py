@@ -9,6 +9,7 @@ from . import _checks as check
 from ._errors import DeviceError
 from ._types import (
     DTYPES,
+    WEIGHT_DTYPES,
     BlobEntry,
     GoldenCase,
     Lane,
@@ -106,8 +107,8 @@ def _mapping(value: object, where: str) -> Dict[str, Any]:
     return value
 
 
-def _dtype(value: object, where: str) -> str:
-    if not isinstance(value, str) or value not in DTYPES:
+def _dtype(value: object, where: str, known: Mapping[str, int] = DTYPES) -> str:
+    if not isinstance(value, str) or value not in known:
         check.fail(where, "{!r} is no tensor type".format(str(value)[:80]))
     return value
 
@@ -151,7 +152,7 @@ def _weights(value: object, blobs: Mapping[str, BlobEntry]) -> Dict[str, WeightE
     for key, item in _mapping(value, "weights").items():
         at = "weights." + key[:80]
         entry = check.record(item, at, fields)
-        dims, dtype = check.shape(entry["shape"], at), _dtype(entry["dtype"], at)
+        dims, dtype = check.shape(entry["shape"], at), _dtype(entry["dtype"], at, WEIGHT_DTYPES)
         size = check.integer(entry["bytes"], at + ".bytes", 0, _MAX_BYTES)
         if size != nbytes(dtype, dims):
             check.fail(at + ".bytes", "{} of {} is not {} bytes".format(list(dims), dtype, size))

@@ -23,6 +23,9 @@ __all__ = ["open_engines", "weight_faults"]
 
 _SHOWN = 10
 _SEVERITY_ERROR = 3
+# types that NumPy lacks: what holds their bits, and their number in TensorProto.DataType
+_BITS = {"bfloat16": "uint16"}
+_ONNX_TYPES = {"bfloat16": 16}
 # how the builder wants its engines optimised (fingerprint "optimisation"); ONNX Runtime's names
 _OPTIMISATION = {
     "all": "ORT_ENABLE_ALL",
@@ -153,7 +156,8 @@ def _open(
     arrays = [_array(checked, checked.manifest.weights[name]) for name in names]
     try:
         if names:
-            values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+            kinds = [weight.dtype for weight in facts.weights]
+            values = [_value(ort, *pair) for pair in zip(arrays, kinds)]  # noqa: B905
             options.add_external_initializers(names, values)
         session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has no common base class of its own
@@ -177,11 +181,18 @@ def _array(checked: Checked, weight: WeightEntry) -> np.ndarray:
             where=weight.digest,
             hint="the file was changed or the storage is failing; deploy the bundle again",
         )
+    dtype = _BITS.get(weight.dtype, weight.dtype)
     if not weight.bytes:
-        return np.empty(weight.shape, dtype=weight.dtype)
-    array = np.frombuffer(view, dtype=weight.dtype).reshape(weight.shape)
+        return np.empty(weight.shape, dtype=dtype)
+    array = np.frombuffer(view, dtype=dtype).reshape(weight.shape)
     # a bundle file of another maker may not align its entries
     return array if array.flags.aligned else array.copy()
+
+
+def _value(ort: Any, array: np.ndarray, dtype: Optional[str]) -> Any:
+    if dtype in _BITS:
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
+    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def _check_names(session: Any, segment: SegmentEntry) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, Tuple
 
 __all__ = [
     "DTYPES",
+    "WEIGHT_DTYPES",
     "BlobEntry",
     "GoldenCase",
     "Lane",
@@ -22,6 +23,9 @@ DTYPES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
     "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
+
+#: Weights may also have types that NumPy has no name for; their blobs hold the bit patterns.
+WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Manifest:
 
 def nbytes(dtype: str, shape: Tuple[int, ...]) -> int:
     """Bytes of a dense tensor of NumPy type ``dtype``."""
-    count = DTYPES[dtype]
+    count = WEIGHT_DTYPES[dtype]
     for size in shape:
         count *= size
     return count

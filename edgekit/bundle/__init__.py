@@ -1,0 +1,23 @@
+"""Bundles: everything a board needs of a network, content-addressed, stripped and signed."""
+
+from edgekit.bundle._files import read, write
+from edgekit.bundle._pack import golden_inputs, pack, tensor_io, with_weights
+from edgekit.bundle._sign import NAMESPACE, allowed_signers_line, ensure_key, sign
+from edgekit.bundle._types import Bundle, Golden
+from edgekit.bundle._zipapp import build_zipapp
+
+__all__ = [
+    "NAMESPACE",
+    "Bundle",
+    "Golden",
+    "allowed_signers_line",
+    "build_zipapp",
+    "ensure_key",
+    "golden_inputs",
+    "pack",
+    "read",
+    "sign",
+    "tensor_io",
+    "with_weights",
+    "write",
+]

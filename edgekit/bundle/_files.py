@@ -1,0 +1,151 @@
+"""Bundles on disk: a folder, or one ``.ekb`` file whose entries can be memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgekit.bundle._atomic import replacing
+from edgekit.bundle._types import Bundle, blob_view
+from edgekit.errors import BundleError, UsageError
+
+__all__ = ["read", "write"]
+
+_MANIFEST = "manifest.json"
+_SIGNATURE = "manifest.json.sig"
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODE = 0o644 << 16
+_CHUNK = 1 << 22
+_ALIGNMENT = 64
+# a local header's fixed part, an extra field's head, and zip64's extra field (APPNOTE 4.3.7, 4.5)
+_LOCAL_HEADER = 30
+_EXTRA_HEAD = 4
+_ZIP64_EXTRA = 20
+# the extra field that Android's zipalign pads with; readers skip it
+_PADDING_ID = 0xD935
+
+
+def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
+    """Writes a bundle, whole or not at all.
+
+    Args:
+        bundle: With its signature, if it has one.
+        path: A name that ends in ``.ekb`` gives one file, any other a folder.
+        stripped: Leave the weights out; their digests are in the manifest all the same.
+
+    Raises:
+        BundleError: "bundle.incomplete"; a full bundle is asked for and weights are not there.
+        UsageError: The place holds something else, or cannot be written.
+    """
+    path = Path(path)
+    parts = dict(bundle.blobs)
+    if not stripped:
+        lacking = [digest for digest in bundle.weight_bytes if digest not in bundle.weights]
+        if lacking:
+            raise BundleError(
+                f"{len(lacking)} weights are not there, so the full bundle cannot be written",
+                code="bundle.incomplete",
+                where=str(path),
+                hint="it was read from a stripped bundle; build it again",
+            )
+        parts.update(bundle.weights)
+    entries = {_MANIFEST: memoryview(bundle.manifest_bytes)}
+    if bundle.signature is not None:
+        entries[_SIGNATURE] = memoryview(bundle.signature)
+    entries.update({f"blobs/{digest}": blob_view(parts[digest]) for digest in sorted(parts)})
+    if path.suffix == ".ekb":
+        if path.is_dir():
+            raise _occupied(path)
+        with replacing(path) as temporary:
+            _write_file(entries, temporary)
+    else:
+        if path.exists() and not _replaceable(path):
+            raise _occupied(path)
+        with replacing(path) as temporary:
+            (temporary / "blobs").mkdir(parents=True)
+            for name, data in entries.items():
+                with (temporary / name).open("xb") as file:
+                    for chunk in _chunks(data):
+                        file.write(chunk)
+    return path
+
+
+def read(path: str | Path, *, verify: bool = True) -> Bundle:
+    """Opens a bundle; blobs are memory-mapped. The signature is not judged here.
+
+    Args:
+        path: A bundle folder or an ``.ekb`` file.
+        verify: Hash every blob that is there.
+
+    Raises:
+        BundleError: It is no bundle, or it is damaged.
+    """
+    from edgekit_device._bundle import open_bundle
+    from edgekit_device._errors import DeviceError
+    from edgekit_device._manifest import parse
+
+    try:
+        files = open_bundle(Path(path))
+        manifest = parse(files.manifest)
+        found = {digest: files.blob(digest) for digest in manifest.sizes() if files.has(digest)}
+        lacking = [digest for digest in manifest.blobs if digest not in found]
+        if lacking:
+            files.blob(lacking[0])
+    except DeviceError as error:
+        raise BundleError(
+            error.message, code=error.code, where=error.where or str(path), hint=error.hint
+        ) from error
+    for digest, data in found.items():
+        size = manifest.sizes()[digest]
+        if len(data) != size or (verify and hashlib.sha256(data).hexdigest() != digest):
+            raise BundleError(
+                f"the bytes of blob {digest} are not those that its name says",
+                code="blob.digest-mismatch",
+                where=str(path),
+                hint="the file is damaged; make or copy it again",
+            )
+    return Bundle(
+        manifest=manifest.document,
+        manifest_bytes=files.manifest,
+        blobs={digest: data for digest, data in found.items() if digest in manifest.blobs},
+        weights={w.digest: found[w.digest] for w in manifest.weights.values() if w.digest in found},
+        signature=files.signature,
+    )
+
+
+def _write_file(entries: dict[str, memoryview], path: Path) -> None:
+    with path.open("xb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr = _MODE
+            entry.create_system = 3
+            entry.file_size = len(data)
+            large = len(data) > zipfile.ZIP64_LIMIT // 2
+            fixed = _LOCAL_HEADER + len(name) + _EXTRA_HEAD + (_ZIP64_EXTRA if large else 0)
+            padding = -(file.tell() + fixed) % _ALIGNMENT
+            entry.extra = (
+                _PADDING_ID.to_bytes(2, "little") + padding.to_bytes(2, "little") + bytes(padding)
+            )
+            with archive.open(entry, "w", force_zip64=large) as out:
+                for chunk in _chunks(data):
+                    out.write(chunk)
+
+
+def _chunks(data: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(data), _CHUNK):
+        yield data[start : start + _CHUNK]
+
+
+def _replaceable(path: Path) -> bool:
+    return path.is_dir() and ((path / _MANIFEST).is_file() or not any(path.iterdir()))
+
+
+def _occupied(path: Path) -> UsageError:
+    return UsageError(
+        "there is something else here, which is not replaced by a bundle",
+        code="write.occupied",
+        where=str(path),
+        hint="name another place, or remove what is there",
+    )

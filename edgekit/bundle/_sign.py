@@ -1,0 +1,149 @@
+"""Signs bundles with OpenSSH's own ``ssh-keygen -Y``, which every board has too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from edgekit.errors import EnvironmentLack, UsageError
+
+__all__ = ["NAMESPACE", "allowed_signers_line", "ensure_key", "sign"]
+
+NAMESPACE = "edgekit-bundle"
+_TIMEOUT_S = 120
+_IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
+_KEY_TYPES = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
+
+
+def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
+    """Signs a manifest.
+
+    Args:
+        manifest_bytes: ``Bundle.manifest_bytes``.
+        key_path: A private key without a passphrase, or any public key whose private half the
+            SSH agent holds.
+
+    Returns:
+        OpenSSH's armoured signature.
+
+    Raises:
+        UsageError: "sign.no-key" or "sign.failed".
+        EnvironmentLack: OpenSSH is not installed.
+    """
+    key = Path(key_path).expanduser()
+    if not key.is_file():
+        raise UsageError(
+            "there is no key to sign with",
+            code="sign.no-key",
+            where=str(key),
+            hint="name a key in deploy.sign_with, or make one with `ssh-keygen -t ed25519`",
+        )
+    done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], manifest_bytes)
+    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        raise UsageError(
+            f"the bundle cannot be signed: {_reason(done)}",
+            code="sign.failed",
+            where=str(key),
+            hint="a key with a passphrase must be in the SSH agent: ssh-add, then name its .pub",
+        )
+    return done.stdout
+
+
+def ensure_key(path: str | Path) -> Path:
+    """Returns the ed25519 key at ``path``; makes one without a passphrase when there is none.
+
+    Raises:
+        UsageError: The folder cannot be written.
+        EnvironmentLack: OpenSSH is not installed.
+    """
+    key = Path(path).expanduser()
+    public = key.with_name(key.name + ".pub")
+    if key.is_file() and public.is_file():
+        return key
+    try:
+        key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix=".key-", dir=key.parent) as folder:
+            made = Path(folder, "key")
+            arguments = ["-q", "-t", "ed25519", "-N", "", "-C", "edgekit", "-f", str(made)]
+            done = _keygen(arguments, b"")
+            if done.returncode:
+                raise UsageError(
+                    f"no key can be made: {_reason(done)}", code="sign.failed", where=str(key)
+                )
+            made.chmod(0o600)
+            # the private key last: it is what says that both are there
+            os.replace(made.with_name("key.pub"), public)
+            os.replace(made, key)
+    except OSError as error:
+        raise UsageError(
+            f"no key can be made: {error.strerror or error}", code="sign.failed", where=str(key)
+        ) from error
+    return key
+
+
+def allowed_signers_line(public_key: str | Path, identity: str = "edgekit") -> str:
+    """Returns the line of a board's allowed_signers that lets a key sign bundles.
+
+    Args:
+        public_key: The public key's line, or its file.
+        identity: Whom the board shall call the signer.
+
+    Raises:
+        UsageError: The key is no OpenSSH public key, or the identity has other characters than
+            letters, digits and ``@._+-``.
+    """
+    text = public_key if isinstance(public_key, str) else ""
+    if not text.startswith(_KEY_TYPES):
+        try:
+            text = Path(public_key).expanduser().read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"the public key cannot be read: {error}",
+                code="sign.no-key",
+                where=str(public_key)[:200],
+            ) from error
+    words = text.split()
+    if len(words) < 2 or not words[0].startswith(_KEY_TYPES):
+        raise UsageError("not an OpenSSH public key", code="sign.no-key", where=text[:80])
+    if not _IDENTITY.fullmatch(identity):
+        raise UsageError(
+            f"{identity!r} cannot name a signer",
+            code="sign.bad-identity",
+            hint="use letters, digits and @ . _ + -",
+        )
+    return f'{identity} namespaces="{NAMESPACE}" {words[0]} {words[1]}'
+
+
+def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise EnvironmentLack(
+            "ssh-keygen is not installed",
+            code="environment.no-ssh-keygen",
+            hint="install OpenSSH's client (openssh-client)",
+        )
+    # a session of its own has no terminal, so nothing can stop to ask for a passphrase
+    environment = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
+    try:
+        return subprocess.run(
+            [program, *arguments],
+            input=stdin,
+            capture_output=True,
+            env=environment,
+            start_new_session=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentLack(
+            f"ssh-keygen does not run: {error}", code="environment.no-ssh-keygen"
+        ) from error
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"ssh-keygen ended with status {done.returncode}"
