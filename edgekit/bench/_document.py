@@ -33,7 +33,7 @@ def _number(measurement: Mapping[str, Any], key: str) -> float | None:
 
 
 def _samples(measurement: Mapping[str, Any]) -> list[float]:
-    samples = measurement.get("samples") or []
+    samples = measurement.get("samples_ms") or measurement.get("samples") or []
     for value in samples:
         ok = isinstance(value, int | float) and math.isfinite(value) and value >= 0
         if not ok:
@@ -80,20 +80,9 @@ def _verdict(
                 cv, most,
                 "stop other work on the machine, lock its clocks, or measure for longer",
             ))  # fmt: skip
-    return {"status": "INVALID" if reasons else "VALID", "reasons": reasons}
-
-
-def _segments(measurement: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns index, device and mean time of each segment, as far as they were measured."""
-    from edgekit.bench._measured import segment_times
-
-    return [
-        {
-            "lane": time.lane, "index": time.index, "device": time.device,
-            "mean_ms": (time.end_us - time.start_us) / 1000,
-        }
-        for time in segment_times(measurement)
-    ]  # fmt: skip
+    unchecked = [] if len(samples) > 1 else ["coefficient of variation: there are no single times"]
+    status = "INVALID" if reasons else "VALID"
+    return {"status": status, "reasons": reasons, "unchecked": unchecked}
 
 
 def _measured(measurement: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -118,7 +107,8 @@ def _measured(measurement: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         "latency_ms": latency,
         "throughput_qps": _number(measurement, "throughput_qps"),
         "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
-        "segments": _segments(measurement),
+        "pipelined": measurement.get("pipelined"),
+        "segments": [dict(segment) for segment in measurement.get("segments") or ()],
         "samples_ms": samples,
     }
     facts["verdict"] = _verdict(facts, samples, limits)
@@ -138,8 +128,9 @@ def bench_document(
     """Makes the bench document from what the board's loader measured and what the plan predicts.
 
     Args:
-        measurement: What ``bench`` on the board returned, or None where nothing was measured (the
-            document then has the clock "predicted").
+        measurement: The loader's ``edgekit.device.bench/1``, or None where nothing was measured
+            (the document then has the clock "predicted"). With "samples_ms", the single
+            latencies, the statistics are made here and their stability is judged.
         plan: Its predictions stand beside the measurement, never mixed with it.
         name: Name of the release or config.
         board: {"name", "kind"} of where it ran.

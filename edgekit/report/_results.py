@@ -14,15 +14,20 @@ MEASURES = (
     ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
     ("top1_agreement", "Top-1 agreement"),
 )  # fmt: skip
+# top-1 agreement means something for the outputs only
+SEGMENT_MEASURES = MEASURES[:3]
 PERCENTILES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 
 
-def measure_words(key: str, value: float | None) -> str:
-    """Formats one accuracy measure; SNR is in dB, and None there means no difference at all."""
+def measure_words(measures: Mapping[str, Any], key: str) -> str:
+    """Formats one measure of ``measures``; the SNR of equal outputs is infinite."""
+    value = measures.get(key)
+    if key == "snr_db" and value is None and measures.get("exact"):
+        return "infinite"
     if value is None:
         return text.ABSENT
     if key == "snr_db":
-        return f"{value:.1f} dB" if value != float("inf") else "no error"
+        return f"{value:.1f} dB"
     if key == "top1_agreement":
         return text.percent(value)
     return f"{value:.5f}" if key == "cosine" else text.significant(value)
@@ -50,9 +55,9 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     })  # fmt: skip
     if document["accuracy"]:
         measure = document["accuracy"]
-        agreement = measure_words("top1_agreement", measure.get("top1_agreement"))
+        agreement = measure_words(measure, "top1_agreement")
         found.append({
-            "name": "Cosine to FP32", "value": measure_words("cosine", measure.get("cosine")),
+            "name": "Cosine to FP32", "value": measure_words(measure, "cosine"),
             "detail": f"top-1 agreement {agreement}", "clock": "",
         })  # fmt: skip
     if document["bundle"]:
@@ -83,13 +88,13 @@ def accuracy_view(
         metric = str(accuracy.get("metric", "cosine"))
         answer = {True: "passed", False: "failed"}.get(accuracy.get("passed"), "not judged")  # type: ignore[arg-type]
         gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
-    inputs = accuracy.get("inputs")
+    count = accuracy.get("count")
     return {
         "measures": [
-            {"name": name, "value": measure_words(key, accuracy.get(key))}
+            {"name": name, "value": measure_words(accuracy, key)}
             for key, name in MEASURES
         ],
-        "data": text.clean(accuracy.get("data") or (f"{inputs} inputs" if inputs else "")),
+        "data": text.clean(accuracy.get("data") or (text.plural(count, "input") if count else "")),
         "gate": text.clean(gate),
         "calibration": text.clean(
             f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "
@@ -97,14 +102,15 @@ def accuracy_view(
         )
         if calibration
         else "",
+        "columns": [name for _, name in SEGMENT_MEASURES],
         "segments": [
             {
-                "index": segment.get("index", position),
+                "index": segment.get("segment", position),
                 "device": text.clean(segment.get("device", "")),
                 "css": charts.device_class(str(segment.get("device", ""))),
-                "values": [measure_words(key, segment.get(key)) for key, _ in MEASURES],
+                "cells": [measure_words(segment, key) for key, _ in SEGMENT_MEASURES],
             }
-            for position, segment in enumerate(accuracy.get("segments") or ())
+            for position, segment in enumerate(accuracy.get("per_segment") or ())
         ],
     }  # fmt: skip
 
@@ -134,7 +140,7 @@ def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not bench or not bench["latency_ms"]:
         return None
     latency = bench["latency_ms"]
-    drawing = bench["histogram"]
+    drawing, pipelined = bench["histogram"], bench.get("pipelined")
     verdict = bench["verdict"] or {"status": "", "reasons": []}
     return {
         "on_cpu": bench["clock"] == "cpu-measured",
@@ -145,6 +151,9 @@ def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
             if latency.get(name) is not None
         ],
         "throughput": f"{text.significant(bench['throughput_qps'])} inferences/s",
+        "pipelined": f"{text.significant(pipelined['throughput_qps'])} inferences/s"
+        if pipelined
+        else "",
         "iterations": text.count(bench.get("iterations")),
         "variation": text.percent(bench.get("coefficient_of_variation")),
         "status": verdict["status"],

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["prediction_table", "terminal_summary"]
 
 WIDTH = 80
+POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 
 
 def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
@@ -50,9 +51,9 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("Placement", "\n".join(lines))]
     if placement["loadables"]:
         pools = placement["pools"]
-        names = (("managed_sram", "managed SRAM"), ("local_dram", "local DRAM"),
-                 ("global_dram", "global DRAM"))  # fmt: skip
-        sizes = ", ".join(f"{name} {text.size(pools[key])}" for key, name in names if key in pools)
+        sizes = ", ".join(
+            f"{name} {text.size(pools[key])}" for key, name in POOLS.items() if key in pools
+        )
         changes = text.plural(placement["transitions"], "device change")
         rows.append(("Loadables", f"{len(placement['loadables'])} on the DLA; {changes}"))
         if sizes:
@@ -62,10 +63,10 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _accuracy(accuracy: Mapping[str, Any]) -> str:
     parts = [
-        f"cosine {measure_words('cosine', accuracy.get('cosine'))}",
-        f"SNR {measure_words('snr_db', accuracy.get('snr_db'))}",
-        f"max abs {measure_words('max_abs', accuracy.get('max_abs'))}",
-        f"top-1 agreement {measure_words('top1_agreement', accuracy.get('top1_agreement'))}",
+        f"cosine {measure_words(accuracy, 'cosine')}",
+        f"SNR {measure_words(accuracy, 'snr_db')}",
+        f"max abs {measure_words(accuracy, 'max_abs')}",
+        f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
     data = accuracy.get("data")
     return ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")

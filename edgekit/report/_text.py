@@ -73,10 +73,13 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Formats bytes with binary units."""
-    if value is not None and abs(value) < 1024:
-        return f"{value:g} B"
-    return _scaled(value, ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")))
+    """Formats bytes with binary units; a whole number of them has no decimals."""
+    units = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, "B"))
+    if value:
+        for factor, unit in units[:-1]:
+            if abs(value) >= factor and value % factor == 0:
+                return f"{value // factor:,.0f} {unit}"
+    return _scaled(value, units)
 
 
 def macs(value: float | None) -> str:

@@ -31,8 +31,9 @@ class RunFacts:
         backend: "reference", "tensorrt" or "trtexec"; empty when nothing was built.
         scales: INT8 scales and the data they come from.
         accuracy: Against FP32: {"cosine", "snr_db", "max_abs", "top1_agreement"}, and where
-            known "data" (on what, for people), "inputs" (how many), "metric", "min", "passed"
-            (the gate), "segments": [{"index", "device", and the same measures}].
+            known "exact" (no difference at all), "data" (on what, for people), "count" (inputs),
+            "metric", "min", "passed" (the gate), "per_segment": [{"segment", "device", and the
+            same measures, accumulated up to there}].
         bundle: {"path", "bytes", "stripped_bytes", "digest"}.
         refit: {"bit_equal"}.
         bench: The ``edgekit.bench/1`` document.
