@@ -18,7 +18,6 @@ __all__ = ["Runner", "run"]
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4
-_NODE = re.compile(r"[Nn]ode(?:\.? ?\(| with name |\. Name:|:)\s*'?([^'\")]+?)'?(?:\)|\"|'| |$)")
 
 
 class Runner:
@@ -78,7 +77,7 @@ class Runner:
             try:
                 results = session.run(list(segment.outputs), feed)
             except Exception as error:  # ONNX Runtime's exceptions share no base class
-                raise _failure(segment, error) from error
+                raise _failure(artefacts, segment, error) from error
             tensors.update(zip(segment.outputs, results, strict=True))
         if observe:
             return tensors
@@ -118,7 +117,7 @@ def _load(
     try:
         session = ort.InferenceSession(engine, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise _failure(segment, error) from error
+        raise _failure(artefacts, segment, error) from error
     # the session reads the arrays in place, so they live as long as it does
     session.edgekit_weights = lent
     return session
@@ -168,13 +167,24 @@ def _ort_type(array: np.ndarray) -> str:
     return f"tensor({names.get(str(array.dtype), str(array.dtype))})"
 
 
-def _failure(segment: Segment, error: Exception) -> BuildError:
+def _failure(artefacts: Artefacts, segment: Segment, error: Exception) -> BuildError:
     text = " ".join(str(error).split())
-    found = _NODE.search(text)
-    node = found.group(1) if found else "unknown"
+    node = _named_node(artefacts.engines[segment.engine], text)
+    at = f" at node {node!r}" if node else ""
     return BuildError(
-        f"ONNX Runtime failed in segment {segment.index} ({segment.device}) at node {node}: {text}",
+        f"ONNX Runtime failed in segment {segment.index} ({segment.device}){at}: {text}",
         code="build.runtime",
-        where=node if found else f"segment {segment.index}",
+        where=node or f"segment {segment.index}",
         hint="check that the model itself runs in ONNX Runtime",
     )
+
+
+def _named_node(engine: bytes, text: str) -> str:
+    """Returns the node that a message names: its wordings differ, the node's name does not."""
+    import onnx
+
+    nodes = onnx.ModelProto.FromString(engine).graph.node
+    found = [n for n in nodes if re.search(rf"(?<!\w){re.escape(n.name)}(?!\w)", text)]
+    if not found:
+        found = [n for n in nodes if re.search(rf"(?<!\w){n.op_type}(?!\w)", text)]
+    return max((n.name for n in found), key=len, default="")
