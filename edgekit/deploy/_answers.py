@@ -12,6 +12,7 @@ __all__ = ["document", "failure"]
 
 _FAILED = 4
 _NOT_RUNNABLE = (126, 127)
+_SIGNALLED = 128
 # the board's codes that are about what was shipped rather than about the board
 _BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
 
@@ -60,6 +61,13 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
             code="board.no-python",
             where=where,
             hint="install Python 3.8 or newer there, or name it with `python:`",
+        )
+    if _SIGNALLED < done.status < _SIGNALLED + 65:
+        return BoardError(
+            "the command was killed on the board",
+            code="board.killed",
+            where=where,
+            hint="see `dmesg` on the board: most often it ran out of memory",
         )
     return BoardError(
         f"the board's loader ended with status {done.status}: {_excerpt(done.err)}",

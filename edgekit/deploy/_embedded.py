@@ -196,6 +196,8 @@ def _config(folder: Path, port: int) -> str:
         "PermitTTY no",
         "PermitUserRC no",
         "PrintMotd no",
+        # bash reads ~/.bashrc for sshd's commands at shell level 1 only; ours need none of it
+        "SetEnv SHLVL=1",
         "UseDNS no",
         "MaxStartups 100",
         "LogLevel VERBOSE",

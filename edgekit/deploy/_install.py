@@ -41,8 +41,9 @@ def install(
 ) -> Release:
     """Installs ``bundle`` and makes it the release that serves.
 
-    The release that served before goes on serving until the very last step and whatever fails
-    (a Ctrl-C too); then the new release is removed. Blobs that arrived whole stay for the next try.
+    Until the board has switched, which is the last step and one rename, the release of before
+    serves; whatever fails before that (a Ctrl-C too) removes the new release. Blobs that arrived
+    whole stay for the next try.
 
     Args:
         bundle: What to install.
@@ -73,10 +74,10 @@ def install(
     sent = sum(len(data) for data in to_send.values())
     _check_space(sent, hello, board.name)
     board.receive(to_send, progress)
-    with step("stage"):
-        staged = board.stage(bundle.manifest_bytes, signature)
-    release = str(staged["release"])
+    release = ""
     try:
+        with step("stage"):
+            release = str(board.stage(bundle.manifest_bytes, signature)["release"])
         with step("refit"):
             refit = board.refit(app, release)
         with step("selftest"):
@@ -84,7 +85,8 @@ def install(
         with step("switch"):
             switched = board.switch(app, release)
     except BaseException:
-        _withdraw(board, app, release)
+        if release:
+            _withdraw(board, app, release)
         raise
     # what is left over costs space, not the deployment
     with contextlib.suppress(EdgekitError):

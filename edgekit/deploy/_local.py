@@ -82,7 +82,8 @@ class _Child:
 
     def wait(self, timeout: float | None) -> int | None:
         try:
-            return self._child.wait(timeout)
+            status = self._child.wait(timeout)
+            return status if status >= 0 else 128 - status  # as shells tell of a signal
         except subprocess.TimeoutExpired:
             return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -91,12 +92,15 @@ class _Remote:
         self._transport = transport
 
     def send(self, data: bytes) -> None:
+        import paramiko
+
         try:
             for start in range(0, len(data), _PIECE):
                 self._channel.sendall(data[start : start + _PIECE])
         except TimeoutError as error:
             raise self._transport._lost() from error
-        except OSError as error:
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            # the command has ended, or the connection has: ``wait`` tells
             raise BrokenPipeError from error
 
     def end_input(self) -> None:
@@ -119,12 +123,8 @@ class _Remote:
             return status
         if not self._transport._alive():
             raise self._transport._lost()
-        raise BoardError(
-            "the command was killed on the board",
-            code="board.killed",
-            where=self._transport._where,
-            hint="see `dmesg` on the board: most often it ran out of memory",
-        )
+        # SSH names the signal apart from the status and paramiko drops it: any signal will do
+        return 128 + signal.SIGKILL
 
     def kill(self) -> None:
         self._channel.close()

@@ -1,0 +1,355 @@
+"""Installing real bundles on real boards: what travels, what serves, what a failure leaves."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.deploy import Board, BoardClient, LocalTransport, install, signer_line
+from edgekit.deploy._connect import connect
+from edgekit.errors import BoardError, BundleError
+from tests.boards.bundles import Signer, build_loader, hand_made, make_signer
+from tests.boards.fixtures import (  # noqa: F401
+    StartBoard,
+    boards,
+    hard_kill,
+    home,
+    remote,
+)
+
+pytestmark = pytest.mark.boards
+
+Client = Callable[[Board], BoardClient]
+
+
+@pytest.fixture(scope="session")
+def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
+    build_loader(path)
+    return path
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    return make_signer(tmp_path)
+
+
+@pytest.fixture
+def client(loader: Path, signer: Signer) -> Iterator[Client]:
+    opened: list[BoardClient] = []
+
+    def open_client(board: Board) -> BoardClient:
+        transport = LocalTransport(board.name) if board.kind == "local" else connect(board)
+        opened.append(BoardClient(board, transport, loader))
+        opened[-1].trust([signer_line(signer.public)])
+        return opened[-1]
+
+    yield open_client
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def lab(boards: StartBoard, client: Client) -> BoardClient:  # noqa: F811
+    return client(remote(boards()))
+
+
+def run(board: BoardClient, bundle: Any) -> bool:
+    """Whether the board's current release computes what the bundle should."""
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)
+    file = io.BytesIO()
+    np.savez(file, x=x)
+    y = np.load(io.BytesIO(board.infer("net", file.getvalue())))["y"]
+    return np.allclose(y, x @ bundle.matrix, rtol=1e-5, atol=1e-5)
+
+
+def leftovers(root: Path) -> list[str]:
+    """Unfinished files anywhere under the board's folder."""
+    names = [path.name for path in root.rglob("*") if path.parent.name == "tmp"]
+    return names + [path.name for path in root.rglob("*.tmp")]
+
+
+def test_install_then_reinstall_sends_next_to_nothing(lab: BoardClient, signer: Signer) -> None:
+    bundle = hand_made(columns=20_000)
+    signature = signer.sign(bundle.manifest_bytes)
+    first = install(bundle, lab, signature=signature)
+    assert first.blobs_sent == 3
+    assert first.bytes_sent >= bundle.payload_bytes
+    assert first.previous is None
+    assert first.selftest["ok"]
+    assert run(lab, bundle)
+    second = install(bundle, lab, signature=signature)
+    assert (second.blobs_sent, second.blobs_reused) == (0, 3)
+    assert second.bytes_reused == bundle.payload_bytes
+    assert second.bytes_sent < 5000 < first.bytes_sent
+    assert second.id == first.id
+
+
+def test_other_weights_ship_only_what_changed_and_rollback_returns(
+    lab: BoardClient, signer: Signer
+) -> None:
+    old, new = hand_made(seed=1), hand_made(seed=2)
+    first = install(old, lab, signature=signer.sign(old.manifest_bytes))
+    second = install(new, lab, signature=signer.sign(new.manifest_bytes))
+    # the engine is the same; weight and golden output are not
+    assert (second.blobs_sent, second.blobs_reused) == (2, 1)
+    assert second.previous == first.id
+    assert run(lab, new)
+    assert lab.rollback("net")["current"] == first.id
+    assert run(lab, old)
+
+
+def test_two_boards_at_once(boards: StartBoard, client: Client, signer: Signer, tmp_path: Path):  # noqa: F811
+    a = client(remote(boards(tmp_path / "a"), name="a"))
+    b = client(remote(boards(tmp_path / "b"), name="b"))
+    one, two = hand_made(seed=1), hand_made(seed=2)
+    release_a = install(one, a, signature=signer.sign(one.manifest_bytes))
+    release_b = install(two, b, signature=signer.sign(two.manifest_bytes))
+    assert (release_a.board, release_b.board) == ("a", "b")
+    assert run(a, one)
+    assert run(b, two)
+
+
+def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Signer) -> None:
+    for seed in range(4):
+        bundle = hand_made(seed=seed)
+        last = install(bundle, lab, signature=signer.sign(bundle.manifest_bytes), keep=2)
+    state = lab.releases("net")["apps"]["net"]
+    assert len(state["releases"]) == 2
+    assert state["current"] == last.id
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["two words", "it's", '"q"', "$(touch never)", "`id`", "new\nline", "-dash", "*", "ümläut"],
+)
+def test_any_folder_name_will_do(
+    name: str,
+    boards: StartBoard,  # noqa: F811
+    client: Client,
+    signer: Signer,
+    tmp_path: Path,
+) -> None:
+    bundle = hand_made()
+    root = tmp_path / name / name
+    board = client(remote(boards(), root=str(root)))
+    install(bundle, board, signature=signer.sign(bundle.manifest_bytes))
+    assert run(board, bundle)
+    assert (root / "apps" / "net" / "current").is_symlink()
+
+
+@pytest.mark.parametrize("root", ["-dash", "~/deep er/$HOME"])
+def test_folders_relative_to_the_accounts_home(
+    root: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # over SSH this would write into the real account's home, so here the commands run locally
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    board = client(Board("here", root=root, python=sys.executable, kind="local"))
+    assert board.hello()["root"] == str(tmp_path / root.removeprefix("~/"))
+
+
+def test_unsigned_foreign_and_tampered_bundles_are_refused(
+    lab: BoardClient, signer: Signer, tmp_path: Path
+) -> None:
+    good, evil = hand_made(seed=1), hand_made(seed=2)
+    release = install(good, lab, signature=signer.sign(good.manifest_bytes))
+    stranger = make_signer(tmp_path, "stranger").sign(evil.manifest_bytes)
+    for signature, code in (
+        (None, "bundle.unsigned"),
+        (stranger, "bundle.unknown-signer"),
+        (signer.sign(good.manifest_bytes), "bundle.bad-signature"),
+    ):
+        with pytest.raises(BundleError) as caught:
+            install(evil, lab, signature=signature)
+        assert caught.value.code == code
+        assert caught.value.exit_code == 4
+        assert caught.value.where.startswith("lab")
+    state = lab.releases("net")["apps"]["net"]
+    assert [entry["id"] for entry in state["releases"]] == [release.id]
+
+
+def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
+    lab: BoardClient, signer: Signer
+) -> None:
+    old, bad = hand_made(seed=1), hand_made(seed=2, good=False)
+    release = install(old, lab, signature=signer.sign(old.manifest_bytes))
+    with pytest.raises(BoardError) as caught:
+        install(bad, lab, signature=signer.sign(bad.manifest_bytes))
+    assert caught.value.code == "selftest.failed"
+    state = lab.releases("net")["apps"]["net"]
+    assert state["current"] == release.id
+    assert [entry["id"] for entry in state["releases"]] == [release.id]
+    assert run(lab, old)
+
+
+PHASES = ["hello", "loader", "send", "stage", "refit", "selftest", "switch"]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
+    phase: str,
+    boards: StartBoard,  # noqa: F811
+    client: Client,
+    signer: Signer,
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "board"
+    server = boards(root)
+    old, new = hand_made(seed=1), hand_made(seed=2, columns=20_000)
+    board = client(remote(server))
+    release = install(old, board, signature=signer.sign(old.manifest_bytes))
+    if phase == "loader":  # as after an update of edgekit: the board has another loader
+        for file in (root / "bin").iterdir():
+            file.unlink()
+        board = BoardClient(remote(server), connect(remote(server)), board._loader)
+
+    def interrupt(current: str, done: int, total: int) -> None:
+        if current == phase:
+            raise KeyboardInterrupt
+
+    signature = signer.sign(new.manifest_bytes)
+    with pytest.raises(KeyboardInterrupt):
+        install(new, board, signature=signature, progress=interrupt)
+    state = board.releases("net")["apps"]["net"]
+    assert state["current"] == release.id
+    assert [entry["id"] for entry in state["releases"]] == [release.id]
+    assert run(board, old)
+    again = install(new, board, signature=signature)
+    assert again.previous == release.id
+    assert run(board, new)
+    assert leftovers(root) == []
+    board.close()
+
+
+def test_power_cut_in_the_transfer_then_the_next_run_resumes(
+    boards: StartBoard,  # noqa: F811
+    client: Client,
+    signer: Signer,
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "board"
+    server = boards(root)
+    old, new = hand_made(seed=1), hand_made(seed=2, columns=100_000)
+    board = client(remote(server))
+    release = install(old, board, signature=signer.sign(old.manifest_bytes))
+    cut_at = new.payload_bytes // 2
+
+    def cut(phase: str, done: int, total: int) -> None:
+        if phase == "send" and done >= cut_at:
+            hard_kill(server)
+
+    signature = signer.sign(new.manifest_bytes)
+    with pytest.raises(BoardError) as caught:
+        install(new, board, signature=signature, progress=cut)
+    assert caught.value.code == "board.connection-lost"
+    board = client(remote(boards(root)))
+    assert board.releases("net")["apps"]["net"]["current"] == release.id
+    assert run(board, old)
+    assert install(new, board, signature=signature).previous == release.id
+    assert run(board, new)
+    assert leftovers(root) == []
+
+
+def test_cut_between_blobs_sends_only_the_rest(
+    boards: StartBoard,  # noqa: F811
+    client: Client,
+    signer: Signer,
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "board"
+    bundle = hand_made(columns=100_000)
+    board = client(remote(boards(root)))
+
+    def stop(phase: str, done: int, total: int) -> None:
+        # the weight comes first and is far larger than the rest
+        if phase == "send" and total - done < 300_000:
+            raise KeyboardInterrupt
+
+    signature = signer.sign(bundle.manifest_bytes)
+    with pytest.raises(KeyboardInterrupt):
+        install(bundle, board, signature=signature, progress=stop)
+    release = install(bundle, board, signature=signature)
+    assert release.bytes_reused >= bundle.matrix.nbytes
+    assert release.blobs_sent < 3
+
+
+def test_full_disk_is_said_and_the_old_release_serves(
+    boards: StartBoard,  # noqa: F811
+    client: Client,
+    signer: Signer,
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "small"
+    root.mkdir()
+    server = boards(tmp_path / "board")
+    with _small_disk(root, tmp_path) as python:
+        board = client(replace(remote(server), root=str(root), python=python))
+        old, new = hand_made(seed=1), hand_made(seed=2, columns=200_000)
+        release = install(old, board, signature=signer.sign(old.manifest_bytes))
+        for check_first in (True, False):
+            if not check_first:  # as when something else fills the disk in the meantime
+                hello = board.hello
+                board.hello = lambda: {**hello(), "free_bytes": 1 << 60}  # type: ignore[method-assign]
+            with pytest.raises(BoardError) as caught:
+                install(new, board, signature=signer.sign(new.manifest_bytes))
+            assert caught.value.code == "board.disk-full"
+            assert caught.value.where.startswith("lab")
+        assert board.releases("net")["apps"]["net"]["current"] == release.id
+        assert run(board, old)
+        assert leftovers(root) == []
+
+
+class _small_disk:
+    """A small tmpfs where one may be mounted, otherwise a limit on the size of files."""
+
+    def __init__(self, root: Path, scratch: Path) -> None:
+        self.root, self.scratch, self.mounted = root, scratch, False
+
+    def __enter__(self) -> str:
+        argv = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(self.root)]
+        if os.geteuid() == 0:
+            self.mounted = subprocess.run(argv, capture_output=True, check=False).returncode == 0
+        if self.mounted:
+            return sys.executable
+        wrapper = self.scratch / "python with a limit"
+        script = f'#!/bin/sh\nulimit -f 8192\nexec "{sys.executable}" "$@"\n'
+        wrapper.write_text(script, encoding="utf-8")
+        wrapper.chmod(0o755)
+        return str(wrapper)
+
+    def __exit__(self, *exc: object) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "-l", str(self.root)], check=True)
+
+
+def test_board_without_the_runtime_is_told_before_anything_is_sent(
+    lab: BoardClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = hand_made()
+    hello = lab.hello()
+    for change, code in (
+        ({"onnxruntime": None}, "bundle.no-runtime"),
+        ({"backends": ["tensorrt"]}, "bundle.backend"),
+    ):
+        monkeypatch.setattr(lab, "hello", lambda change=change: {**hello, **change})
+        with pytest.raises(BundleError) as caught:
+            install(bundle, lab, signature=signer.sign(bundle.manifest_bytes))
+        assert caught.value.code == code
+    assert len(lab.missing(bundle.blobs)) == len(bundle.blobs)
+
+
+def test_missing_python_is_named(boards: StartBoard, client: Client) -> None:  # noqa: F811
+    with pytest.raises(BoardError) as caught:
+        client(remote(boards(), python="/opt/no python"))
+    assert caught.value.code == "board.no-python"
+    assert "/opt/no python" in caught.value.message

@@ -1,0 +1,155 @@
+"""Both transports: words arrive as they are, streams do not block, failures are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit.deploy import LocalTransport, Transport
+from edgekit.deploy._answers import failure
+from edgekit.deploy._connect import connect
+from edgekit.errors import BoardError
+from tests.boards.fixtures import StartBoard, boards, hard_kill, home  # noqa: F401
+
+pytestmark = pytest.mark.boards
+
+WORDS = [
+    "plain",
+    "two words",
+    "it's",
+    '"double"',
+    "$(touch /tmp/never)",
+    "`id`",
+    "$HOME",
+    "a\nb",
+    "-n",
+    "--",
+    "",
+    "*",
+    "~",
+    "back\\slash",
+    "!history",
+    "ümläut 板",
+    "semi;colon|pipe&",
+]
+SHOW = "import json,sys; print(json.dumps(sys.argv[1:]))"
+
+
+@pytest.fixture(params=["ssh", "local"])
+def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    if request.param == "local":
+        yield LocalTransport()
+        return
+    server = request.getfixturevalue("boards")()
+    connection = connect(server.board)
+    yield connection
+    connection.close()
+
+
+def test_words_are_not_interpreted(transport: Transport) -> None:
+    done = transport.run([sys.executable, "-c", SHOW, *WORDS])
+    assert (done.status, json.loads(done.out)) == (0, WORDS)
+
+
+def test_output_is_read_while_input_is_written(transport: Transport) -> None:
+    # far more than any pipe or channel window holds, in both directions at once
+    block = os.urandom(1 << 20)
+    done = transport.run(["cat"], stdin=(block for _ in range(12)))
+    assert done.status == 0
+    assert done.out == block * 12
+
+
+def test_status_and_stderr_come_back(transport: Transport) -> None:
+    done = transport.run(["sh", "-c", "echo out; echo err >&2; exit 9"])
+    assert (done.status, done.out, done.err.strip()) == (9, b"out\n", b"err")
+
+
+def test_missing_program_is_127(transport: Transport) -> None:
+    assert transport.run(["/no/such/program"]).status == 127
+
+
+def test_command_that_ends_before_its_input_still_answers(transport: Transport) -> None:
+    done = transport.run(["sh", "-c", "echo enough; exit 4"], stdin=_endless())
+    assert (done.status, done.out) == (4, b"enough\n")
+
+
+def test_silence_becomes_a_timeout(transport: Transport) -> None:
+    with pytest.raises(BoardError) as caught:
+        transport.run(["sleep", "60"], timeout=0.3)
+    assert caught.value.code == "board.timeout"
+
+
+def test_interrupt_ends_the_commands_input_in_the_middle(
+    transport: Transport, tmp_path: Path
+) -> None:
+    marker = tmp_path / "seen"
+    os.mkfifo(marker)
+    script = "import sys; n = len(sys.stdin.buffer.read()); open(sys.argv[1], 'w').write(str(n))"
+
+    def stdin() -> Iterator[bytes]:
+        yield b"x" * 1000
+        raise KeyboardInterrupt
+
+    # the far end writes after our end has given up, so the read end must be there before
+    reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            transport.run([sys.executable, "-c", script, str(marker)], stdin=stdin())
+        assert _read_fifo(reader) in (b"1000", b"0")
+    finally:
+        os.close(reader)
+
+
+def test_transport_survives_an_interrupted_command(transport: Transport) -> None:
+    def stdin() -> Iterator[bytes]:
+        yield b"x"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transport.run(["cat"], stdin=stdin())
+    assert transport.run(["echo", "still here"]).out == b"still here\n"
+
+
+def test_cut_connection_is_named(boards: StartBoard) -> None:  # noqa: F811
+    server = boards()
+    connection = connect(server.board)
+
+    def stdin() -> Iterator[bytes]:
+        yield b"x" * 100_000
+        hard_kill(server)
+        yield from _endless()
+
+    began = time.monotonic()
+    with pytest.raises(BoardError) as caught:
+        connection.run(["cat"], stdin=stdin())
+    assert caught.value.code == "board.connection-lost"
+    assert "again" in caught.value.hint
+    assert time.monotonic() - began < 10
+    with pytest.raises(BoardError) as caught:
+        connection.run(["true"])
+    assert caught.value.code == "board.connection-lost"
+    connection.close()
+
+
+def test_killed_command_is_told_from_a_cut_connection(transport: Transport) -> None:
+    done = transport.run(["sh", "-c", "kill -9 $$"])
+    assert failure(done, "lab", "python3").code == "board.killed"
+    assert transport.run(["true"]).status == 0
+
+
+def _endless() -> Iterator[bytes]:
+    while True:
+        yield b"\0" * 65536
+
+
+def _read_fifo(reader: int) -> bytes:
+    ready, _, _ = select.select([reader], [], [], 10.0)
+    assert ready, "the command never saw its input end"
+    return os.read(reader, 100)
