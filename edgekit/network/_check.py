@@ -11,7 +11,7 @@ from edgekit.network._graph import nearest, subgraphs
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["input_shapes", "modern", "names", "operators", "opset"]
+__all__ = ["input_shapes", "modern", "names", "operators", "opset", "text"]
 
 # ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
 NEWEST_OPSET = 26
@@ -82,6 +82,28 @@ def _converts(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "PRelu" and node.input[1] not in single:
             raise ValueError(f"node {node.name!r} (PRelu) has slopes per channel")
+
+
+def text(graph: onnx.GraphProto) -> None:
+    """Every name is text: protobuf hands damaged names out as bytes.
+
+    Raises:
+        ModelError: ``model.not_onnx``.
+    """
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    found: list[object] = [value.name for value in values]
+    for node in graph.node:
+        found += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        found += [item.name for item in node.attribute]
+        for body in subgraphs(node):
+            text(body)
+    for name in found:
+        if not isinstance(name, str):
+            raise ModelError(
+                f"a name in the model is not text: {name!r}",
+                code="model.not_onnx",
+                hint="the file is damaged; copy or export it again",
+            )
 
 
 def names(graph: onnx.GraphProto) -> None:

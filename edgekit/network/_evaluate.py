@@ -177,7 +177,24 @@ class Evaluation:
                 where=node.name,
                 hint="check the sizes given for the inputs, or export the model again",
             ) from error
+        self._check_channels(node)
         return found
+
+    def _check_channels(self, node: onnx.NodeProto) -> None:
+        """What onnx's inference does not compare: a convolution's weights and its input."""
+        if node.op_type not in {"Conv", "ConvTranspose"}:
+            return
+        channels, weight = self._shape(node.input[0])[1], self._shape(node.input[1])
+        groups = next((item.i for item in node.attribute if item.name == "group"), 1)
+        wanted = weight[1] * groups if node.op_type == "Conv" else weight[0]
+        if channels != wanted or weight[0] % max(groups, 1):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) gets {channels} channels; its weights "
+                f"{list(weight)} in {groups} groups take {wanted}",
+                code="model.shape_inference",
+                where=node.name,
+                hint="check the sizes given for the inputs, or export the model again",
+            )
 
     def _infer_model(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]

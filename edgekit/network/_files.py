@@ -140,8 +140,7 @@ def _byte_length(tensor: onnx.TensorProto) -> int:
 
 
 def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
-    """Views raw bytes as the tensor's array; unaligned or packed data is copied."""
-    import numpy as np
+    """Views raw bytes as the tensor's array (which may be unaligned); packed data is copied."""
     from onnx import TensorProto, helper, numpy_helper
 
     packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
@@ -159,14 +158,13 @@ def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
         if data.size != _byte_length(tensor):
             raise ValueError(f"{data.size} bytes for {_byte_length(tensor)}")
-        if data.size and data.ctypes.data % dtype.itemsize:
-            data = np.array(data)
         array: np.ndarray = data.view(dtype).reshape(tuple(tensor.dims))
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"initializer {tensor.name!r} does not hold what its shape {list(tensor.dims)} "
             f"and type {tensor.data_type} say: {error}",
             code="model.tensor_size",
+            where=tensor.name,
             hint="the exporter wrote a broken tensor, or the file is damaged",
         ) from error
     array.flags.writeable = False

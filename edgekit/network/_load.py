@@ -77,6 +77,7 @@ def canonical(
     import onnx.inliner
 
     _check.opset(proto)
+    _check.text(proto.graph)
     copy = onnx.ModelProto()
     copy.CopyFrom(_check.modern(proto))
     version = _check.opset(copy)

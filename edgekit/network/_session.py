@@ -79,8 +79,9 @@ def _value(array: np.ndarray) -> Any:
     import onnxruntime as ort
     from onnx import helper
 
-    # NumPy's broadcast views (weights that are one value) become real here
-    whole = np.ascontiguousarray(array).reshape(array.shape)
+    # broadcast views (weights that are one value) and unaligned ones (inside an .onnx file)
+    # become real here, all others are lent
+    whole = np.require(array, requirements=["C", "A"])
     if whole.dtype.kind in "fiub":
         return ort.OrtValue.ortvalue_from_numpy(whole)
     elem = int(helper.np_dtype_to_tensor_dtype(whole.dtype))

@@ -41,7 +41,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     found = {}
     for item in node.attribute:
         value = helper.get_attribute_value(item)
-        found[item.name] = value.decode() if isinstance(value, bytes) else value
+        found[item.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     return found
 
 

@@ -1,0 +1,264 @@
+"""What load makes of good models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_making import conv_net, light, make, node, values, write
+
+from edgekit.network import canonical, load, weight_digests
+
+
+def test_weights_leave_the_proto_and_parameters_stay(tmp_path: Path) -> None:
+    sizes = np.array([2, -1], np.int64)
+    low = np.array(0.0, np.float32)
+    proto = make(
+        [node("Conv", "x w", "c"), node("Clip", "c low", "d"), node("Reshape", "d sizes", "y")],
+        {"x": [2, 3, 4, 4]},
+        ["y"],
+        {"w": values([5, 3, 1, 1]), "low": low, "sizes": sizes},
+    )
+    model = load(write(proto, tmp_path))
+    assert set(model.weights) == {"w"}
+    stubs = {t.name: t for t in model.proto.graph.initializer}
+    assert set(stubs) == {"w", "low", "sizes"}
+    assert stubs["w"].data_location == TensorProto.EXTERNAL
+    assert stubs["w"].raw_data == b""
+    assert numpy_helper.to_array(stubs["sizes"]).tolist() == [2, -1]
+    assert [n.name for n in model.proto.graph.node] == ["Conv_0", "Clip_1", "Reshape_2"]
+    assert [d.dim_value for d in model.proto.graph.output[0].type.tensor_type.shape.dim] == [2, 80]
+    with pytest.raises(ValueError, match="read-only"):
+        model.weights["w"][0] = 1
+
+
+def test_large_inline_weights_are_mapped_from_the_file(tmp_path: Path) -> None:
+    weight = values([64, 3, 3, 3])
+    proto = make([node("Conv", "x w", "y")], {"x": [1, 3, 8, 8]}, ["y"], {"w": weight})
+    model = load(write(proto, tmp_path))
+    assert isinstance(model.weights["w"], np.memmap)
+    np.testing.assert_array_equal(model.weights["w"], weight)
+
+
+def test_external_data_is_mapped_and_gives_the_same_model(tmp_path: Path) -> None:
+    proto = conv_net()
+    inline = load(write(proto, tmp_path, "inline.onnx"))
+    path = tmp_path / "external.onnx"
+    onnx.save_model(
+        proto, str(path), save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    external = load(path)
+    assert isinstance(external.weights["fw"], np.memmap)
+    assert external.digest == inline.digest
+
+
+def test_digest_follows_every_weight_and_the_graph(tmp_path: Path) -> None:
+    first = load(write(conv_net(), tmp_path))
+    changed = conv_net()
+    raw = bytearray(changed.graph.initializer[3].raw_data)
+    raw[-1] ^= 1
+    changed.graph.initializer[3].raw_data = bytes(raw)
+    second = load(write(changed, tmp_path, "b.onnx"))
+    assert first.digest != second.digest
+    a, b = weight_digests(first), weight_digests(second)
+    assert [name for name in a if a[name] != b[name]] == ["fb"]
+    assert load(write(conv_net(), tmp_path, "c.onnx")).digest == first.digest
+    other = conv_net()
+    other.graph.node[1].op_type = "Tanh"
+    assert load(write(other, tmp_path, "d.onnx")).digest != first.digest
+
+
+def test_shape_arithmetic_and_constants_fold(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "n", axis=0),
+        node("Unsqueeze", "n axes", "n1"),
+        node("Concat", "n1 minus", "target", axis=0),
+        node("Reshape", "x target", "flat"),
+        node("Mul", "half half", "quarter"),
+        node("Unsqueeze", "quarter axes", "row"),
+        node("Mul", "flat row", "y"),
+    ]
+    constants = {
+        "zero": np.array(0, np.int64),
+        "axes": np.array([0], np.int64),
+        "minus": np.array([-1], np.int64),
+        "half": np.full(48, 0.5, np.float32),
+    }
+    model = load(write(make(nodes, {"x": [2, 3, 4, 4]}, ["y"], constants), tmp_path))
+    assert [n.op_type for n in model.proto.graph.node] == ["Reshape", "Mul"]
+    np.testing.assert_array_equal(model.weights["row"], np.full((1, 48), 0.25, np.float32))
+
+
+def test_identity_and_dropout_go_and_output_names_stay(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Identity", "a", "b"),
+        node("Dropout", "b", "c mask"),
+        node("Sigmoid", "c", "d"),
+        node("Identity", "d", "y"),
+        node("Identity", "x", "same"),
+        node("Identity", "a", "z"),
+    ]
+    model = load(write(make(nodes, {"x": [1, 4]}, ["y", "same", "z"]), tmp_path))
+    got = [(n.op_type, list(n.input), list(n.output)) for n in model.proto.graph.node]
+    assert got == [
+        ("Relu", ["x"], ["z"]),
+        ("Sigmoid", ["z"], ["y"]),
+        ("Identity", ["x"], ["same"]),
+    ]
+    assert [v.name for v in model.proto.graph.output] == ["y", "same", "z"]
+
+
+def test_constant_if_becomes_its_branch(tmp_path: Path) -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)
+        return helper.make_graph([node(op, "x", "inner")], op, [], [out])
+
+    choose = helper.make_node(
+        "If", ["flag"], ["y"], then_branch=branch("Relu"), else_branch=branch("Tanh"), name="if"
+    )
+    proto = make([choose], {"x": [2, 2]}, ["y"], {"flag": np.array(False)})
+    model = load(write(proto, tmp_path))
+    assert [(n.op_type, n.name) for n in model.proto.graph.node] == [("Tanh", "if/Tanh_0")]
+    assert model.proto.graph.output[0].name == "y"
+
+
+def test_local_functions_are_inlined(tmp_path: Path) -> None:
+    body = helper.make_function(
+        "mine", "Twice", ["a"], ["c"], [node("Add", "a a", "c")], [helper.make_opsetid("", 17)]
+    )
+    proto = make([node("Twice", "x", "y", domain="mine")], {"x": [3]}, ["y"], domains=["mine"])
+    proto.functions.append(body)
+    model = load(write(proto, tmp_path))
+    assert [n.op_type for n in model.proto.graph.node] == ["Add"]
+
+
+def test_names_are_unique_and_unused_things_go(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", "x", "a", name="act"),
+        node("Relu", "a", "b", name="act"),
+        node("Relu", "b", "y"),
+        node("Tanh", "x", "unused"),
+    ]
+    proto = make(nodes, {"x": [2], "idle": [3]}, ["y"], {"w": values([4])})
+    model = load(write(proto, tmp_path))
+    assert [n.name for n in model.proto.graph.node] == ["act", "act_1", "Relu_2"]
+    assert [v.name for v in model.proto.graph.input] == ["x"]
+    assert not model.proto.graph.initializer
+
+
+def test_unsorted_graphs_are_sorted(tmp_path: Path) -> None:
+    nodes = [node("Relu", "b", "y"), node("Tanh", "a", "b"), node("Exp", "x", "a")]
+    model = load(write(make(nodes, {"x": [2]}, ["y"]), tmp_path))
+    assert [n.op_type for n in model.proto.graph.node] == ["Exp", "Tanh", "Relu"]
+
+
+@pytest.mark.parametrize("cut", [["c"], ["conv"]])
+def test_outputs_cut_at_tensors_and_nodes(tmp_path: Path, cut: list[str]) -> None:
+    model = load(write(conv_net(), tmp_path), outputs=cut)
+    assert [n.name for n in model.proto.graph.node] == ["conv"]
+    assert [v.name for v in model.proto.graph.output] == ["c"]
+    assert set(model.weights) == {"w", "b"}
+
+
+def test_a_cut_leaves_unknown_operators_behind(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "a"), node("Detect", "a", "y", domain="vendor")]
+    path = write(make(nodes, {"x": [2]}, ["y"], domains=["vendor"]), tmp_path)
+    assert len(load(path, outputs=["a"]).proto.graph.node) == 1
+
+
+def test_dynamic_sizes_can_be_given(tmp_path: Path) -> None:
+    proto = make([node("Relu", "x", "y")], {"x": ["N", 3, "H", "W"]}, ["y"])
+    model = load(write(proto, tmp_path), shapes={"x": [2, 3, 5, 7]})
+    dims = model.proto.graph.output[0].type.tensor_type.shape.dim
+    assert [d.dim_value for d in dims] == [2, 3, 5, 7]
+
+
+def test_canonical_is_idempotent_and_takes_new_weights() -> None:
+    model = load(light("squeezenet"))
+    again = canonical(model.proto, None, weights=model.weights)
+    assert again.digest == model.digest
+    name, old = next(iter(model.weights.items()))
+    changed = canonical(model.proto, None, weights={**model.weights, name: np.ones_like(old) * 3})
+    assert changed.digest != model.digest
+
+
+def test_weights_given_for_produced_tensors_replace_their_nodes() -> None:
+    proto = onnx.load(light("squeezenet"))
+    made = next(n for n in proto.graph.node if n.op_type == "ConstantOfShape").output[0]
+    shape = load(light("squeezenet")).weights[made].shape
+    given = values(shape)
+    model = canonical(proto, None, weights={made: given})
+    np.testing.assert_array_equal(model.weights[made], given)
+
+
+def test_exporters_traces_do_not_reach_the_digest(tmp_path: Path) -> None:
+    plain = load(write(conv_net(), tmp_path))
+    noted = conv_net()
+    noted.graph.node[0].doc_string = "exporter.py, line 12"
+    noted.doc_string = "made on a laptop"
+    noted.producer_name = "pytorch"
+    assert load(write(noted, tmp_path, "n.onnx")).digest == plain.digest
+
+
+def test_opset_6_is_raised(tmp_path: Path) -> None:
+    nodes = [node("Add", "x b", "y", broadcast=1, axis=1)]
+    proto = make(nodes, {"x": [1, 3, 2, 2]}, ["y"], {"b": values([3])}, opset=6)
+    model = load(write(proto, tmp_path))
+    assert model.proto.opset_import[0].version == 9
+    assert model.proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 3
+
+
+def test_a_large_model_loads_in_little_memory(tmp_path: Path) -> None:
+    rows, columns = 300_000, 256
+    weight = TensorProto(
+        name="w",
+        data_type=TensorProto.FLOAT,
+        dims=[rows, columns],
+        data_location=TensorProto.EXTERNAL,
+    )
+    size = 4 * rows * columns
+    for key, value in (("location", "w.bin"), ("length", str(size))):
+        weight.external_data.add(key=key, value=value)
+    proto = make([node("MatMul", "x w", "y")], {"x": [1, rows]}, ["y"])
+    proto.graph.initializer.append(weight)
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(size)
+    code = """if True:
+        import resource, sys
+        import numpy, onnx.reference, onnx.shape_inference, onnx.inliner, onnx.version_converter
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        from edgekit.network import layers, load
+        before = peak()
+        network = layers(load(sys.argv[1]))
+        assert network.layers[1].weight_elements == int(sys.argv[2])
+        print(peak() - before)
+    """
+    path = write(proto, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(rows * columns)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # KiB on Linux; the weights alone are 300 MiB
+    assert int(done.stdout) < 100 * 1024
+
+
+def test_a_long_chain_is_linear(tmp_path: Path) -> None:
+    count = 2000
+    nodes = []
+    for index in range(count):
+        source = f"t{index}" if index else "x"
+        nodes.append(node("Shape", source, f"s{index}"))
+        nodes.append(node("Reshape", f"{source} s{index}", f"t{index + 1}"))
+    proto = make(nodes, {"x": [1, 4]}, [f"t{count}"])
+    model = load(write(proto, tmp_path))
+    assert len(model.proto.graph.node) == count

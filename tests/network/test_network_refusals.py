@@ -1,0 +1,274 @@
+"""Bad models: each one clear ModelError with a stable code and a place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from onnx_making import conv_net, light, make, node, values, write
+
+from edgekit.errors import ModelError
+from edgekit.network import load
+
+
+def refused(path: Path, **how: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        load(path, **how)
+    error = caught.value
+    assert "\n" not in error.message
+    assert error.where
+    return error
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert refused(tmp_path / "none.onnx").code == "model.missing"
+
+
+def test_directory(tmp_path: Path) -> None:
+    assert refused(tmp_path).code == "model.directory"
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "e.onnx"
+    path.touch()
+    assert refused(path).code == "model.empty"
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello, world", b"\x89PNG\r\n\x1a\n" + bytes(60), b"PK\x03\x04" + bytes(90)]
+)
+def test_other_files(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "o.onnx"
+    path.write_bytes(content)
+    assert refused(path).code == "model.not_onnx"
+
+
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.9, 0.999])
+def test_truncated_anywhere(tmp_path: Path, part: float) -> None:
+    whole = light("squeezenet").read_bytes()
+    path = tmp_path / "t.onnx"
+    path.write_bytes(whole[: int(len(whole) * part)])
+    assert refused(path).code == "model.truncated"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_damage_is_a_model_error(tmp_path_factory: Any, data: st.DataObject) -> None:
+    whole = bytearray(conv_net().SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damage") / "d.onnx"
+    path.write_bytes(whole)
+    with contextlib.suppress(ModelError):
+        load(path)
+
+
+def _external(location: str, length: int | None = None) -> onnx.ModelProto:
+    weight = TensorProto(
+        name="kernel",
+        data_type=TensorProto.FLOAT,
+        dims=[5, 3, 1, 1],
+        data_location=TensorProto.EXTERNAL,
+    )
+    weight.external_data.add(key="location", value=location)
+    if length is not None:
+        weight.external_data.add(key="length", value=str(length))
+    proto = make([node("Conv", "x kernel", "y")], {"x": [1, 3, 4, 4]}, ["y"])
+    proto.graph.initializer.append(weight)
+    return proto
+
+
+def test_external_data_missing(tmp_path: Path) -> None:
+    error = refused(write(_external("weights.bin"), tmp_path))
+    assert error.code == "model.external_missing"
+    assert "kernel" in error.message
+    assert "weights.bin" in error.message
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "", "sub/../../secret.bin"])
+def test_external_data_outside_the_folder(tmp_path: Path, location: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(bytes(60))
+    assert refused(write(_external(location), folder)).code == "model.external_escape"
+
+
+def test_external_data_through_a_link_outside(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(bytes(60))
+    (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
+    assert refused(write(_external("w.bin"), folder)).code == "model.external_escape"
+
+
+def test_external_data_too_short(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(40))
+    assert refused(write(_external("w.bin", 60), tmp_path)).code == "model.external_truncated"
+    assert refused(write(_external("w.bin", 40), tmp_path)).code == "model.tensor_size"
+
+
+def test_unknown_domain_names_node_and_domain(tmp_path: Path) -> None:
+    nodes = [node("Detect", "x", "y", domain="com.vendor", name="head")]
+    error = refused(write(make(nodes, {"x": [2]}, ["y"], domains=["com.vendor"]), tmp_path))
+    assert (error.code, error.where) == ("model.domain", "head")
+    assert "com.vendor" in error.message
+
+
+def test_microsoft_qdq_passes(tmp_path: Path) -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q", domain="com.microsoft"),
+        node("DequantizeLinear", "q s z", "y", domain="com.microsoft"),
+    ]
+    constants = {"s": np.array(0.5, np.float32), "z": np.array(0, np.int8)}
+    proto = make(nodes, {"x": [2]}, ["y"], constants, domains=["com.microsoft"])
+    model = load(write(proto, tmp_path))
+    assert [n.domain for n in model.proto.graph.node] == ["", ""]
+
+
+@pytest.mark.parametrize(("op", "opset"), [("Reluu", 17), ("Gelu", 17)])
+def test_unknown_operator(tmp_path: Path, op: str, opset: int) -> None:
+    proto = make([node(op, "x", "y", name="act")], {"x": [2]}, ["y"], opset=opset)
+    error = refused(write(proto, tmp_path))
+    assert (error.code, error.where) == ("model.operator", "act")
+    assert ("Relu" in error.hint) or ("later opset" in error.message)
+
+
+def test_cycle_names_its_nodes(tmp_path: Path) -> None:
+    nodes = [node("Add", "x b", "a", name="one"), node("Relu", "a", "b", name="two")]
+    error = refused(write(make(nodes, {"x": [2]}, ["b"]), tmp_path))
+    assert error.code == "model.cycle"
+    assert "one" in error.message
+    assert "two" in error.message
+
+
+def _duplicate(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].output[0] = "c"
+
+
+def _undefined(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].input[0] = "d"
+
+
+def _no_opset(proto: onnx.ModelProto) -> None:
+    del proto.opset_import[:]
+
+
+def _future(proto: onnx.ModelProto) -> None:
+    proto.opset_import[0].version = 999
+
+
+def _no_nodes(proto: onnx.ModelProto) -> None:
+    del proto.graph.node[:]
+
+
+def _twice_initialised(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer.append(proto.graph.initializer[0])
+
+
+def _short_tensor(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer[0].raw_data = proto.graph.initializer[0].raw_data[:-4]
+
+
+def _wrong_channels(proto: onnx.ModelProto) -> None:
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+
+
+def _lost_output(proto: onnx.ModelProto) -> None:
+    proto.graph.output[0].name = "nowhere"
+
+
+def _strings(proto: onnx.ModelProto) -> None:
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (_duplicate, "model.duplicate_tensor"),
+        (_undefined, "model.undefined_tensor"),
+        (_no_opset, "model.opset_missing"),
+        (_future, "model.opset"),
+        (_no_nodes, "model.empty_graph"),
+        (_twice_initialised, "model.duplicate_tensor"),
+        (_short_tensor, "model.tensor_size"),
+        (_wrong_channels, "model.shape_inference"),
+        (_lost_output, "model.undefined_tensor"),
+        (_strings, "model.type"),
+    ],
+)
+def test_broken_graphs(
+    tmp_path: Path, damage: Callable[[onnx.ModelProto], None], code: str
+) -> None:
+    proto = conv_net()
+    damage(proto)
+    assert refused(write(proto, tmp_path)).code == code
+
+
+def test_dynamic_shapes_say_how_to_give_them(tmp_path: Path) -> None:
+    proto = make([node("Relu", "image", "y")], {"image": ["batch", 3, "h", "w"]}, ["y"])
+    error = refused(write(proto, tmp_path))
+    assert error.code == "model.dynamic_shape"
+    assert "'image' [batch, 3, h, w]" in error.message
+    assert "model.shapes: {image: [1, 3, 224, 224]}" in error.hint
+    assert "--shape image:1x3x224x224" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("shapes", "code"),
+    [
+        ({"x": [1, 3, 8]}, "model.shape_rank"),
+        ({"x": [1, 4, 8, 8]}, "model.shape_conflict"),
+        ({"x": [1, 3, 0, 8]}, "model.shape_value"),
+        ({"xx": [1, 3, 8, 8]}, "model.unknown_input"),
+    ],
+)
+def test_wrong_given_shapes(tmp_path: Path, shapes: dict[str, list[int]], code: str) -> None:
+    assert refused(write(conv_net(), tmp_path), shapes=shapes).code == code
+
+
+def test_unknown_outputs_get_the_nearest_names(tmp_path: Path) -> None:
+    error = refused(write(conv_net(), tmp_path), outputs=["flaten"])
+    assert error.code == "model.unknown_output"
+    assert "'flatten'" in error.hint
+
+
+def test_data_dependent_shapes_name_the_first_node(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("NonZero", "a", "where", name="find"),
+        node("Cast", "where", "y", to=1),
+    ]
+    error = refused(write(make(nodes, {"x": [2, 2]}, ["y"]), tmp_path))
+    assert (error.code, error.where) == ("model.shape_unknown", "find")
+
+
+def test_sequences_are_refused(tmp_path: Path) -> None:
+    nodes = [
+        node("SequenceConstruct", "x", "s", name="list"),
+        node("SequenceAt", "s i", "y"),
+    ]
+    proto = make(nodes, {"x": [2]}, ["y"], {"i": np.array(0, np.int64)})
+    assert refused(write(proto, tmp_path)).code == "model.type"
+
+
+def test_nan_weights_are_allowed(tmp_path: Path) -> None:
+    weight = values([5, 3, 1, 1])
+    weight[0, 0] = np.nan
+    proto = make([node("Conv", "x w", "y")], {"x": [1, 3, 4, 4]}, ["y"], {"w": weight})
+    assert np.isnan(load(write(proto, tmp_path)).weights["w"]).any()
+
+
+def test_sparse_initialisers_are_refused(tmp_path: Path) -> None:
+    proto = conv_net()
+    indices = helper.make_tensor("i", TensorProto.INT64, [1], [0])
+    data = helper.make_tensor("sparse", TensorProto.FLOAT, [1], [1.0])
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(data, indices, [4]))
+    assert refused(write(proto, tmp_path)).code == "model.sparse"
