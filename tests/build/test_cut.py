@@ -248,7 +248,9 @@ def test_accuracy_measures_what_numpy_measures() -> None:
     runner = Runner(artefacts)
     a = np.stack([reference.run(None, feed)[0] for feed in images]).astype(np.float64)
     b = np.stack([runner.run(feed)["y"] for feed in images]).astype(np.float64)
-    assert result["snr_db"] == pytest.approx(10 * np.log10(a.var() / ((a - b) ** 2).mean()), abs=0.01)
+    assert result["snr_db"] == pytest.approx(
+        10 * np.log10(a.var() / ((a - b) ** 2).mean()), abs=0.01
+    )
     assert result["max_abs"] == pytest.approx(np.abs(a - b).max(), rel=1e-3)
     cosines = [
         float((p * q).sum() / np.sqrt((p * p).sum() * (q * q).sum()))
