@@ -1,5 +1,36 @@
-"""See DESIGN: the dla floor."""
+"""The dla floor: verdicts from the rules under ``dla/``, loadables, memory, formats."""
 
+from edgekit.dla._candidates import candidates
+from edgekit.dla._cbuf import cbuf_banks
+from edgekit.dla._docs import docs_page
+from edgekit.dla._formats import FORMATS, nbytes, strides
+from edgekit.dla._json import check_document
+from edgekit.dla._judge import drives_dla, judge
+from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
+from edgekit.dla._rules import Operator, Rule, explain, load_rules
 from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
 
-__all__ = ["Judgement", "LoadableCandidate", "MemoryNeed", "Reason", "Verdict"]
+__all__ = [
+    "FORMATS",
+    "Judgement",
+    "LoadableCandidate",
+    "MemoryNeed",
+    "Operator",
+    "Reason",
+    "Rule",
+    "Verdict",
+    "candidates",
+    "cbuf_banks",
+    "check_document",
+    "docs_page",
+    "drives_dla",
+    "explain",
+    "internal_bytes",
+    "judge",
+    "load_rules",
+    "memory",
+    "nbytes",
+    "pool_limits",
+    "strides",
+    "weight_bytes",
+]

@@ -1,0 +1,70 @@
+"""What TensorRT groups into loadables when it places layers on the DLA by itself.
+
+A candidate is a maximal run of layers that the DLA can run: parallel branches are one candidate
+even where they share no tensor, as long as no path leaves the group and comes back. TensorRT 10.3
+keeps those with the most layers, ties in graph order, and sends the rest to the GPU (seen in
+verbose builds of ResNet-50 and DETR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.dla._facts import batch_of
+from edgekit.dla._types import LoadableCandidate
+
+if TYPE_CHECKING:
+    from edgekit.network import Layer, Network
+
+__all__ = ["candidates"]
+
+_BEFORE_ANY_DLA = -1
+
+
+def candidates(
+    network: Network, ok: Mapping[str, bool], max_loadables: int = 16
+) -> tuple[LoadableCandidate, ...]:
+    """Groups the layers that ``ok`` allows, in graph order; linear in the size of the network.
+
+    A layer's level counts how often the longest way to it enters the DLA. Layers of one level and
+    batch size form a candidate: a path between two of them that visits the GPU would have raised
+    the level, so every group is convex, and because every level is as low as it can be, no two
+    groups of one batch size can be joined.
+
+    Args:
+        network: The layer graph.
+        ok: By layer name, whether the DLA can run it.
+        max_loadables: How many candidates are kept.
+    """
+    producers = network.producers()
+    level: dict[str, int] = {}
+    batch: dict[str, int] = {}
+    groups: dict[tuple[int, int], list[str]] = {}
+    for layer in network.layers:
+        on_dla = ok.get(layer.name, False)
+        size = _batch(layer, network) if on_dla else 0
+        deepest = _BEFORE_ANY_DLA
+        for name in layer.inputs:
+            source = producers.get(name)
+            if source is None:
+                continue
+            above = level[source.name]
+            if on_dla and batch.get(source.name, 0) != size:
+                # comes from the GPU, or from a loadable of another batch size
+                above += 1
+            deepest = max(deepest, above)
+        level[layer.name] = max(deepest, 0) if on_dla else deepest
+        if on_dla:
+            batch[layer.name] = size
+            groups.setdefault((level[layer.name], size), []).append(layer.name)
+    place = {layer.name: index for index, layer in enumerate(network.layers)}
+    ordered = sorted(groups.values(), key=lambda names: place[names[0]])
+    largest = sorted(range(len(ordered)), key=lambda i: (-len(ordered[i]), i))
+    kept = set(largest[: max(max_loadables, 0)])
+    return tuple(LoadableCandidate(tuple(names), i in kept) for i, names in enumerate(ordered))
+
+
+def _batch(layer: Layer, network: Network) -> int:
+    name = (layer.outputs or layer.inputs)[0]
+    return batch_of(network.tensors[name].shape)

@@ -1,0 +1,68 @@
+"""The ``edgekit.check/1`` document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.dla._types import Judgement
+    from edgekit.network import Layer, Network, Tensor
+    from edgekit.targets import Target
+
+__all__ = ["SCHEMA", "check_document"]
+
+SCHEMA = "edgekit.check/1"
+_ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
+_OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
+
+
+def check_document(
+    model_name: str, network: Network, judgement: Judgement, target: Target
+) -> dict[str, Any]:
+    """Returns a judgement as the contract's JSON object.
+
+    Bytes are those of the precision that was judged (4 for fp32, 2 for fp16, 1 for int8), except
+    for index and truth-value tensors, which keep their type.
+    """
+    outputs = set(network.outputs)
+    element = _ELEMENT[judgement.precision]
+    layers = [_layer(layer, network, judgement, outputs, element) for layer in network.layers]
+    macs = sum(layer.macs for layer in network.layers)
+    on_dla = [la for la in network.layers if judgement.placed[la.name] == "DLA"]
+    return {
+        "schema": SCHEMA,
+        "model": model_name,
+        "target": target.name,
+        "precision": judgement.precision,
+        "tensorrt": judgement.tensorrt,
+        "layers": layers,
+        "candidates": len(judgement.candidates),
+        "loadables": sum(group.kept for group in judgement.candidates),
+        "summary": {
+            "layers": len(network.layers),
+            "dla_layers": len(on_dla),
+            "gpu_layers": len(network.layers) - len(on_dla),
+            "dla_macs_fraction": sum(la.macs for la in on_dla) / macs if macs else 0.0,
+        },
+    }
+
+
+def _layer(
+    layer: Layer, network: Network, judgement: Judgement, outputs: set[str], element: int
+) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "kind": layer.kind,
+        "nodes": list(layer.nodes),
+        "from": list(layer.origin),
+        "dla": judgement.verdicts[layer.name].to_json(),
+        "placed": judgement.placed[layer.name],
+        "graph_output": any(name in outputs for name in layer.outputs),
+        "macs": layer.macs,
+        "weight_bytes": layer.weight_elements * element,
+        "output_bytes": sum(_bytes(network.tensors[n], element) for n in layer.outputs),
+    }
+
+
+def _bytes(tensor: Tensor, element: int) -> int:
+    return tensor.elements * _OTHER.get(tensor.dtype, element)

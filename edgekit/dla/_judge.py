@@ -1,0 +1,188 @@
+"""The verdict of every layer, and what TensorRT would place on the DLA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla._candidates import candidates
+from edgekit.dla._facts import Facts, Graph
+from edgekit.dla._rules import Operator, Rule, Rules, load_rules
+from edgekit.dla._types import Judgement, Reason, Verdict
+from edgekit.dla._versions import Version, parse_version
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.network import Layer, Network
+    from edgekit.quantize import Scales
+    from edgekit.targets import Target
+
+__all__ = ["drives_dla", "judge"]
+
+PRECISIONS = ("fp32", "fp16", "int8")
+
+
+def judge(
+    network: Network,
+    target: Target,
+    *,
+    precision: str = "int8",
+    tensorrt: str | None = None,
+    scales: Scales | None = None,
+    max_loadables: int = 16,
+) -> Judgement:
+    """Judges every layer for a board, and groups what it allows into loadables.
+
+    With "int8" a layer runs in INT8 where its tensors have scales, in FP16 otherwise; without
+    ``scales`` every tensor is taken to have one.
+
+    Args:
+        network: The layer graph.
+        target: The board.
+        precision: "fp32", "fp16" or "int8".
+        tensorrt: TensorRT release; the board's usual one when None.
+        scales: INT8 scales by tensor.
+        max_loadables: Loadables that a DLA core may hold.
+
+    Raises:
+        UsageError: Unknown precision or malformed version.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(
+            f"unknown precision {precision!r}",
+            code="precision.unknown",
+            hint=f"choose one of {', '.join(PRECISIONS)}",
+        )
+    release = tensorrt or target.tensorrt
+    version = parse_version(release)
+    rules = load_rules()
+    common = {
+        "precision": precision,
+        "dla_cores": target.dla.cores,
+        "tensorrt": release,
+        "tensorrt_drives_dla": drives_dla(target, release),
+        "kind_supported": True,
+    }
+    refusal = _network_refusal(rules, common)
+    if refusal is not None:
+        verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in network.layers}
+    else:
+        judging = _Judging(network, target.dla.generation, version, rules, common)
+        known = None if scales is None else scales.scales
+        verdicts = {la.name: judging.verdict(la, known) for la in network.layers}
+    groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, max_loadables)
+    on_dla = {name for group in groups if group.kept for name in group.layers}
+    placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in network.layers}
+    return Judgement(target.name, precision, release, verdicts, groups, placed)
+
+
+def drives_dla(target: Target, tensorrt: str) -> bool:
+    """Says whether a TensorRT release drives the DLA of a board (the board file's ranges)."""
+    part = target.facts.get("dla")
+    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    version = parse_version(tensorrt)
+    return any(
+        parse_version(r["since"]) <= version
+        and ("until" not in r or version < parse_version(r["until"]))
+        for r in ranges
+    )
+
+
+def _network_refusal(rules: Rules, common: Mapping[str, Any]) -> tuple[Reason, ...] | None:
+    for rule in rules:
+        if rule.network and rule.check is not None:
+            failure = rule.check(common)
+            if failure is not None:
+                return (_reason(rule, *failure),)
+    return None
+
+
+class _Judging:
+    """The rules that hold for one DLA generation and TensorRT release, by layer kind."""
+
+    def __init__(
+        self,
+        network: Network,
+        generation: str,
+        version: Version,
+        rules: Rules,
+        common: Mapping[str, Any],
+    ) -> None:
+        self._graph = Graph(network)
+        self._generation = generation
+        self._version = version
+        self._rules = rules
+        self._common = common
+        self._by_kind: dict[str, list[Rule]] = {}
+
+    def verdict(self, layer: Layer, scales: Mapping[str, float] | None) -> Verdict:
+        """Judges one layer."""
+        kind = layer.kind
+        active = self._by_kind.get(kind)
+        if active is None:
+            active = self._by_kind[kind] = [
+                rule
+                for rule in self._rules
+                if not rule.network and rule.holds_for(kind, self._generation, self._version)
+            ]
+        facts = Facts(layer, self._graph, self._common)
+        facts["kind_supported"] = kind in self._rules.kinds
+        precision = self._common["precision"]
+        if precision == "int8" and scales is not None:
+            tensors = (*layer.inputs, *layer.outputs)
+            precision = "int8" if all(name in scales for name in tensors) else "fp16"
+            facts["precision"] = precision
+        row = self._rules.operators.get(layer.op) if layer.nodes else None
+        refusals: list[tuple[Rule, Reason]] = []
+        risks: list[tuple[Rule, Reason]] = []
+        for rule in active:
+            if precision not in rule.precisions:
+                continue
+            if rule.when is not None and rule.when(facts) is not None:
+                continue
+            failure = rule.check(facts) if rule.check is not None else None
+            if failure is not None:
+                fix = row.fix if rule.operator_fix and row is not None else ""
+                kept = risks if rule.effect == "risk" else refusals
+                kept.append((rule, _reason(rule, *failure, fix=fix)))
+        if not refusals and row is not None and not row.composed:
+            self._ask_matrix(row, refusals, risks)
+        found = refusals or risks
+        disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
+        return Verdict(
+            layer.name,
+            ok=not refusals,
+            certainty="disputed" if disputed else "certain",
+            reasons=tuple(reason for _, reason in found),
+        )
+
+    def _ask_matrix(
+        self,
+        row: Operator,
+        refusals: list[tuple[Rule, Reason]],
+        risks: list[tuple[Rule, Reason]],
+    ) -> None:
+        """What the operator matrix adds where the layer rules have nothing against the layer."""
+        by_id = self._rules.rules
+        if row.trt == "native":
+            if row.since and self._version < parse_version(row.since):
+                rule = by_id["operators.since"]
+                limit = f"TensorRT {row.since}"
+                refusals.append((rule, _reason(rule, row.name, limit)))
+            return
+        if row.trt == "folded" or row.name in {"QuantizeLinear", "DequantizeLinear"}:
+            return
+        rule = by_id["operators.not_exposed"]
+        risks.append((rule, _reason(rule, f"{row.name}: {row.trt}", "native", fix=row.fix)))
+
+
+def _reason(rule: Rule, found: str, limit: str, *, fix: str = "") -> Reason:
+    limit = rule.limit or limit
+    return Reason(
+        rule=rule.id,
+        message=f"{rule.text}: {found}, allowed: {limit}",
+        found=found,
+        limit=limit,
+        source="; ".join(rule.sources),
+        fix=fix or rule.fix,
+    )

@@ -1,0 +1,136 @@
+"""Memory pools of a loadable: managed SRAM, local DRAM (tensors), global DRAM (weights)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.dla._formats import nbytes
+from edgekit.dla._rules import memory_facts
+from edgekit.dla._types import MemoryNeed
+
+if TYPE_CHECKING:
+    from edgekit.network import Layer, Network
+    from edgekit.targets import Target
+
+__all__ = ["internal_bytes", "memory", "pool_limits", "weight_bytes"]
+
+# precision: (tensor format, NumPy type)
+_STORAGE = {"int8": ("CHW32", "int8"), "fp16": ("CHW16", "float16")}
+
+
+def memory(
+    network: Network, layers: Sequence[str], target: Target, precision: str = "int8"
+) -> MemoryNeed:
+    """Returns the smallest legal pools that hold a loadable.
+
+    Each pool is a power of two. Local DRAM holds the tensors between the loadable's layers at the
+    moment when they are most; global DRAM holds its weights. Floors and extras come from the
+    verbose build of ResNet-50 named in ``dla/memory.yaml``, where the result is exact.
+
+    Args:
+        network: The layer graph.
+        layers: The loadable's layers.
+        target: The board.
+        precision: "int8" or "fp16" ("fp32" counts as "fp16": no DLA computes in FP32).
+    """
+    wanted = set(layers)
+    chosen = [layer for layer in network.layers if layer.name in wanted]
+    facts = memory_facts()
+    smallest = facts["smallest"]
+    precision = "int8" if precision == "int8" else "fp16"
+    generation = target.dla.generation or "2.0"
+    local = internal_bytes(network, chosen, precision, generation)
+    extra = facts["local_extra"][precision] if local else 0
+    weights = weight_bytes(network, chosen, precision, generation)
+    sram = facts["managed_sram"]["default"]
+    if target.dla.sram_bytes:
+        sram = min(sram, target.dla.sram_bytes)
+    return MemoryNeed(
+        managed_sram=_pool(sram, smallest),
+        local_dram=_pool(max(local + extra, facts["local_dram"]["floor"]), smallest),
+        global_dram=_pool(max(weights, facts["global_dram"]["floor"]), smallest),
+    )
+
+
+def pool_limits(target: Target) -> MemoryNeed:
+    """Returns the largest pools that a build gets without asking for more, in bytes.
+
+    Managed SRAM is what the hardware has (on Xavier shared by all cores); the DRAM pools are
+    TensorRT's defaults, which are also the documented limits for weights and internal tensors.
+    """
+    facts = memory_facts()
+    return MemoryNeed(
+        managed_sram=target.dla.sram_bytes,
+        local_dram=facts["local_dram"]["default"],
+        global_dram=facts["global_dram"]["default"],
+    )
+
+
+def internal_bytes(
+    network: Network, layers: Sequence[Layer], precision: str, generation: str
+) -> int:
+    """The most bytes of tensors alive at once between ``layers`` (in graph order).
+
+    A tensor lives from the layer that writes it to the last one that reads it; what enters or
+    leaves the loadable is the caller's memory and does not count.
+    """
+    form, dtype = _STORAGE[precision]
+    last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
+    leaving = _leaving(network, layers)
+    alive = peak = 0
+    size: dict[str, int] = {}
+    for index, layer in enumerate(layers):
+        for name in layer.outputs:
+            if name in last and name not in leaving:
+                size[name] = nbytes(network.tensors[name].shape, dtype, form, generation)
+                alive += size[name]
+        peak = max(peak, alive)
+        for name in set(layer.inputs):
+            if last[name] == index:
+                alive -= size.pop(name, 0)
+    return peak
+
+
+def _leaving(network: Network, layers: Iterable[Layer]) -> set[str]:
+    inside = {layer.name for layer in layers}
+    leaving = set(network.outputs)
+    for layer in network.layers:
+        if layer.name not in inside:
+            leaving.update(layer.inputs)
+    return leaving
+
+
+def weight_bytes(network: Network, layers: Sequence[Layer], precision: str, generation: str) -> int:
+    """Bytes of weights in global DRAM, with the padding of the channels.
+
+    Convolution weights take two bytes each in either precision (the build log's pools cannot be
+    explained by one); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
+    """
+    facts = memory_facts()
+    multiple = facts["channel_multiple"][precision]
+    each = facts["convolution_weight_bytes"]["value"]
+    other = facts["other_weight_bytes"][generation]
+    total = 0
+    for layer in layers:
+        params = layer.params
+        if layer.kind in {"CONVOLUTION", "DECONVOLUTION"} and layer.inputs:
+            groups = params.get("groups", 1)
+            maps = _round_up(params.get("out_maps", 1), facts["map_multiple"]["value"])
+            inputs = network.tensors[layer.inputs[0]].shape[1]
+            # a grouped convolution keeps only its own channels
+            per_kernel = _round_up(inputs, multiple) if groups == 1 else -(-inputs // groups)
+            total += maps * per_kernel * math.prod(params.get("kernel", (1,))) * each
+            total += maps * other
+        elif layer.weight_elements:
+            total += _round_up(layer.weight_elements, multiple) * other
+    return total
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _pool(size: int, smallest: int) -> int:
+    return 1 << (max(size, smallest) - 1).bit_length()
