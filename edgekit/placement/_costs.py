@@ -184,8 +184,9 @@ class CostModel:
 
 def _is_free(layer: Layer) -> bool:
     free = cost_data("kinds")["free_on_gpu"]
-    permutes = any("perm" in key or "transpose" in key for key in layer.params)
-    return layer.kind in free["kinds"] or (layer.kind in free["reshapes"] and not permutes)
+    if layer.kind in free["kinds"]:
+        return True
+    return layer.kind == "SHUFFLE" and layer.params.get("mode") in free["shuffle_modes"]
 
 
 def _groups(layer: Layer) -> int:

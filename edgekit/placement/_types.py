@@ -86,7 +86,7 @@ class Share:
     layers: tuple[PlacedLayer, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Plan:
     """Placement, loadables, pools, formats and predicted cost.
 

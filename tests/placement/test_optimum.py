@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from placement_brute import brute, random_problem
 
 from edgekit.placement._goal import Goal
 from edgekit.placement._loadables import run_in_order
 from edgekit.placement._optimum import minimise
 from edgekit.placement._problem import Problem
-from placement_brute import brute, random_problem
 
 GOALS = ("latency", "energy", "gpu", "period")
 
@@ -77,7 +77,7 @@ def test_a_bound_that_nothing_meets_has_no_placing() -> None:
 def test_ties_go_to_fewer_transitions(seed: int) -> None:
     problem = random_problem(3000 + seed, kernels=6, cores=1)
     goal = goal_of(problem, "latency")
-    best, ways = brute(problem, goal.value)
+    _, ways = brute(problem, goal.value)
     found = minimise(problem, goal).placing
     if found is None:
         assert not ways

@@ -57,7 +57,7 @@ def test_identical_cores_get_mirrored_plans() -> None:
     problem = random_problem(4001, kernels=7, cores=2)
     found = mix_plans(problem, {})
     assert found is not None
-    by_core = {core: 0.0 for core in problem.cores}
+    by_core = dict.fromkeys(problem.cores, 0.0)
     for part in found.parts:
         for core in set(part.placing.devices) - {0}:
             by_core[core] += part.share
