@@ -68,21 +68,35 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Slot
     Returns:
         Slots sorted by start.
     """
-    free: dict[str, float] = {}
-    slots: list[Slot] = []
+    waiting: dict[tuple[int, int], list[PlacedLayer]] = {}
+    waits: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    pause = 0.0
     for variant, share in enumerate(plan.plans):
         segments = _segments(share.layers)
-        waits = _before(segments, network)
-        device = {s: members[0].device for s, members in segments.items()}
-        pause = _hand_over(plan, segments, waits, device) if variant == 0 else 0.0
-        ends: dict[int, float] = {}
+        before = _before(segments, network)
+        if variant == 0:
+            device = {s: members[0].device for s, members in segments.items()}
+            pause = _hand_over(plan, segments, before, device)
         for s, members in segments.items():
-            ready = max(
-                (ends[w] + (pause if device[w] != device[s] else 0.0) for w in waits[s]),
-                default=0.0,
-            )
-            times = tuple((layer.name, max(layer.predicted_us, 0.0)) for layer in members)
-            slot = Slot(variant, s, device[s], max(ready, free.get(device[s], 0.0)), times)
-            ends[s] = free[device[s]] = slot.start_us + slot.duration_us
-            slots.append(slot)
-    return tuple(sorted(slots, key=lambda slot: (slot.start_us, slot.variant, slot.segment)))
+            waiting[variant, s] = members
+            waits[variant, s] = {(variant, earlier) for earlier in before[s]}
+    done: dict[tuple[int, int], Slot] = {}
+    free: dict[str, float] = {}
+
+    def start(key: tuple[int, int]) -> float:
+        device = waiting[key][0].device
+        ready = (
+            slot.start_us + slot.duration_us + (pause if slot.device != device else 0.0)
+            for slot in (done[earlier] for earlier in waits[key])
+        )
+        return max(*ready, free.get(device, 0.0), 0.0)
+
+    while waiting:
+        ready = [key for key in waiting if waits[key] <= done.keys()]
+        begin, key = min((start(key), key) for key in ready)
+        members = waiting.pop(key)
+        times = tuple((layer.name, max(layer.predicted_us, 0.0)) for layer in members)
+        slot = Slot(*key, members[0].device, begin, times)
+        done[key] = slot
+        free[slot.device] = begin + slot.duration_us
+    return tuple(sorted(done.values(), key=lambda s: (s.start_us, s.variant, s.segment)))
