@@ -25,6 +25,9 @@ def store_artefacts(cache: Cache, artefacts: Artefacts) -> dict[str, Any]:
         "engines": sorted(artefacts.engines),
         "weights": [asdict(weight) for weight in artefacts.weights.values()],
         "fingerprint": dict(artefacts.fingerprint),
+        "inputs": list(artefacts.inputs),
+        "outputs": list(artefacts.outputs),
+        "notes": list(artefacts.notes),
     }
 
 
@@ -56,4 +59,7 @@ def load_artefacts(cache: Cache, record: dict[str, Any]) -> Artefacts | None:
         weights=weights,
         values={w.digest: cache.array(w.digest, w.dtype, w.shape) for w in weights.values()},
         fingerprint=record["fingerprint"],
+        inputs=tuple(record["inputs"]),
+        outputs=tuple(record["outputs"]),
+        notes=tuple(record["notes"]),
     )

@@ -22,6 +22,8 @@ from edgekit.errors import EnvironmentLack
 if TYPE_CHECKING:
     import numpy as np
 
+_KINDS = ("*.py", "*.yaml", "*.j2", "*.css", "*.js")
+
 __all__ = ["Cache", "default_folder", "digest_of", "write_atomically"]
 
 
@@ -51,7 +53,7 @@ def _code_digest() -> str:
     folders = [package, package.parent / "edgekit_device", data_folder("targets"),
                data_folder("dla")]  # fmt: skip
     for folder in folders:
-        for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml"), *folder.rglob("*.j2")]):
+        for file in sorted([f for kind in _KINDS for f in folder.rglob(kind)]):
             digest.update(file.relative_to(folder).as_posix().encode())
             digest.update(file.read_bytes())
     for name in ("numpy", "onnx", "onnxruntime", "highspy"):
@@ -111,13 +113,13 @@ class Cache:
         """Returns where the blob of ``digest`` lies or would lie."""
         return self.folder / "blobs" / digest[:2] / digest
 
-    def put_blob(self, digest: str, data: bytes | np.ndarray) -> None:
+    def put_blob(self, digest: str, data: bytes | memoryview | np.ndarray) -> None:
         """Stores a blob unless it is there."""
         path = self.blob_path(digest)
         if path.exists():
             return
         with write_atomically(path) as temporary, temporary.open("wb") as file:
-            if isinstance(data, bytes):
+            if isinstance(data, bytes | memoryview):
                 file.write(data)
             else:
                 import numpy as np

@@ -24,7 +24,7 @@ def store_model(cache: Cache, model: Model, base: Model | None = None) -> dict[s
     graph = hashlib.sha256(proto).hexdigest()
     cache.put_blob(graph, proto)
     known = weight_digests(base) if base is not None else {}
-    weights = {}
+    weights: dict[str, list[Any] | None] = {}
     for name, digest in weight_digests(model).items():
         if known.get(name) == digest:
             weights[name] = None

@@ -7,7 +7,7 @@ computed, and one that was computed before is read back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,7 +113,8 @@ class Work:
             )
             return document
 
-        return self._stored("check", compute, self.source.digest, *self._rules)
+        result: dict[str, Any] = self._stored("check", compute, self.source.digest, *self._rules)
+        return result
 
     @cached_property
     def _rewriting(self) -> dict[str, Any]:
@@ -159,12 +160,12 @@ class Work:
         record = self._rewriting["model"]
         if record is None:
             return self.source
-        rewritten: Model | None = getattr(self, "_rewritten", None)
+        rewritten: Model | None = self.__dict__.get("_rewritten")
         rewritten = rewritten or load_model(self.cache, record, self.source)
         if rewritten is None:  # somebody emptied the cache's blobs
             self.force = True
             del self._rewriting
-            return self._rewriting and self._rewritten
+            return self.model
         return rewritten
 
     @property
@@ -317,7 +318,8 @@ class Work:
     # -- build --------------------------------------------------------------------------------
 
     @cached_property
-    def _build_key(self) -> str:
+    def build_key(self) -> str:
+        """Identity of the build: model, placement and scales."""
         placed = [
             [share.share, [[p.name, p.device, p.precision, p.segment] for p in share.layers]]
             for share in self.plan.plans
@@ -338,7 +340,7 @@ class Work:
         from edgekit.build import build_reference
         from edgekit.pipeline._artefacts import load_artefacts, store_artefacts
 
-        record = None if self.force else self.cache.get("build", self._build_key)
+        record = None if self.force else self.cache.get("build", self.build_key)
         artefacts = load_artefacts(self.cache, record) if record else None
         if artefacts is None:
             self.fresh.add("build")
@@ -350,7 +352,7 @@ class Work:
                 progress=lambda done, total: self.update(done, total, f"segment {done}"),
             )
             record = store_artefacts(self.cache, artefacts)
-            self.cache.put("build", self._build_key, record)
+            self.cache.put("build", self.build_key, record)
             artefacts = load_artefacts(self.cache, record) or artefacts
         return artefacts
 
@@ -361,31 +363,49 @@ class Work:
         def compute() -> dict[str, Any]:
             from edgekit.build import accuracy
 
-            result: dict[str, Any] = accuracy(
-                self.model,
-                self.artefacts,
-                self.inputs(),
-                progress=lambda done, total: self.update(done, total, "accuracy"),
-            )
-            return {**result, "data": self.inputs_text}
+            return {**accuracy(self.model, self.artefacts, self._told()), "data": self.inputs_text}
 
-        return self._stored("accuracy", compute, self._build_key, self._inputs_identity)
+        result: dict[str, Any] = self._stored(
+            "accuracy", compute, self.build_key, self._inputs_identity
+        )
+        return result
 
-    def check_accuracy(self) -> None:
-        """Raises GateError when the accuracy is below the configuration's gate."""
+    def _told(self) -> Iterator[Mapping[str, np.ndarray]]:
+        """The calibration inputs, telling how many were taken."""
+        inputs = self.inputs()
+        total = len(inputs) if isinstance(inputs, Sized) else 0
+        for done, sample in enumerate(inputs):
+            self.update(done, total, f"accuracy, input {done + 1} of {total}")
+            yield sample
+
+    def check_accuracy(self, error: Mapping[str, Any]) -> None:
+        """Raises GateError when ``error`` is below the configuration's gate."""
         gate = self.file.accuracy
-        if gate.min is None:
+        value = error[gate.metric]
+        # a bit-equal result has no SNR
+        if gate.min is None or value is None or value >= gate.min:
             return
-        value = self.accuracy[gate.metric]
-        # an exact result has no finite SNR
-        if value is not None and value < gate.min:
-            raise GateError(
-                f"{gate.metric} against FP32 is {value:.6g}, below {gate.min:g} "
-                f"({self.accuracy['data']})",
-                code="accuracy.below-gate",
-                where="accuracy.min",
-                hint="calibrate on more or better data, use precision: fp16, or lower the gate",
-            )
+        raise GateError(
+            f"{gate.metric} against FP32 is {value:.6g}, below {gate.min:g} ({self.inputs_text})",
+            code="accuracy.below-gate",
+            where="accuracy.min",
+            hint="calibrate on more or better data, use precision: fp16, or lower the gate",
+        )
+
+    def other_weights(self, path: Path) -> Model:
+        """Loads another model of the same graph and takes it through the same rewrites."""
+        from edgekit import network
+        from edgekit.rewrite import rewrite
+
+        section = self.file.model
+        other = network.load(path, shapes=section.shapes or None, outputs=section.outputs or None)
+        if not self.rewrites:
+            return other
+        names = [item["rewrite"] for item in self.rewrites]
+        return rewrite(
+            other, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
+            enable=list(dict.fromkeys(names)),
+        )[0]  # fmt: skip
 
     # -- helpers ------------------------------------------------------------------------------
 

@@ -1,0 +1,155 @@
+"""The boards of a configuration, connected when they are first needed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from edgekit.pipeline._packing import Packing
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle
+    from edgekit.deploy import BoardClient
+    from edgekit.pipeline._steps import Steps
+    from edgekit.pipeline._work import Work
+
+__all__ = ["Boards"]
+
+# phases of an installation by the step they belong to
+_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
+
+
+class Boards:
+    """Connections to every board of a configuration; its own board when it names none."""
+
+    def __init__(
+        self, work: Work, packing: Packing, *, accept_host_key: bool, trust_key: bool
+    ) -> None:
+        self._work = work
+        self._packing = packing
+        self._accept_host_key = accept_host_key
+        self._trust_key = trust_key
+        self._stack = contextlib.ExitStack()
+        self._clients: list[BoardClient] | None = None
+
+    def close(self) -> None:
+        """Closes every connection; edgekit's own board stops."""
+        self._clients = None
+        self._stack.close()
+
+    def clients(self) -> list[BoardClient]:
+        """Returns the boards, connected."""
+        if self._clients is None:
+            from edgekit.deploy import open_board
+
+            self._clients = [
+                self._stack.enter_context(
+                    open_board(
+                        board,
+                        state_folder=self._work.cache.folder,
+                        signer_public_key=self._packing.public_key,
+                        trust_key=self._trust_key,
+                        accept_host_key=self._accept_host_key,
+                    )
+                )
+                for board in self._wanted()
+            ]
+        return self._clients
+
+    def describe(self, client: BoardClient) -> dict[str, str]:
+        """Returns the contract's ``board`` object."""
+        return {"name": client.name, "kind": client.kind, "note": client.note}
+
+    def identity(self, client: BoardClient) -> list[str]:
+        """Returns what tells one board's results from another's."""
+        own = client.kind != "remote"
+        return [client.kind, client.name, "" if own else client.board.host, client.board.root]
+
+    def serves(self, client: BoardClient, app: str) -> tuple[str, str] | None:
+        """Returns id and bundle digest of the release that serves, or None."""
+        state = client.releases(app)["apps"].get(app, {})
+        for release in state.get("releases", ()):
+            if release["id"] == state.get("current"):
+                return release["id"], release["digest"]
+        return None
+
+    def install(
+        self, bundle: Bundle, steps: Steps, *, always: bool = False
+    ) -> list[dict[str, Any]]:
+        """Brings every board to ``bundle``; one that serves it already is left alone.
+
+        Returns:
+            One object a board: board, release, digest, bytes sent and reused, refit and self-test.
+        """
+        return [self._install(client, bundle, steps, always) for client in self.clients()]
+
+    def _install(
+        self, client: BoardClient, bundle: Bundle, steps: Steps, always: bool
+    ) -> dict[str, Any]:
+        from edgekit.deploy import install
+
+        cache = self._work.cache
+        key = cache.key("release", self.identity(client), bundle.digest)
+        known = cache.get("release", key)
+        serving = self.serves(client, bundle.name)
+        if known and not always and serving == (known["release"], bundle.digest):
+            for name in ("deploy", "refit", "self-test"):
+                with steps.step(name) as step:
+                    step.reuse(f"{client.name} serves {known['release']}")
+            return {**known, "bytes_sent": 0, "reused": True}
+        with contextlib.ExitStack() as stack:
+            details = {
+                "deploy": f"{client.kind} board {client.name}",
+                "refit": f"{len(bundle.manifest['weights'])} tensors from the board's store",
+                "self-test": "golden vectors of the unstripped build",
+            }
+
+            def progress(phase: str, done: int, total: int) -> None:
+                name = _STEP_OF.get(phase)
+                if name and done == 0:
+                    stack.close()
+                    step = stack.enter_context(steps.step(name))
+                    step.detail = details[name]
+                elif phase in ("loader", "send") and total:
+                    steps.progress.update(done, total, f"{phase} {total / 1e6:.1f} MB")
+
+            release = install(
+                bundle,
+                client,
+                signature=bundle.signature,
+                progress=progress,
+                keep=self._work.file.deploy.keep,
+            )
+        result = {
+            "board": self.describe(client),
+            "release": release.id,
+            "digest": release.digest,
+            "bytes_sent": release.bytes_sent,
+            "bytes_reused": release.bytes_reused,
+            "previous": release.previous,
+            "refit": dict(release.refit),
+            "selftest": dict(release.selftest),
+            "hello": dict(release.hello),
+            "reused": False,
+        }
+        cache.put("release", key, result)
+        return result
+
+    def _wanted(self) -> list[Any]:
+        from edgekit.deploy import Board
+
+        config = self._work.config
+        boards = [
+            Board(
+                name=b.name,
+                host=b.host,
+                port=b.port,
+                user=b.user,
+                key=config.resolve(b.key) if b.key else None,
+                host_key=b.host_key,
+                root=b.root,
+                python=b.python,
+            )
+            for b in config.file.deploy.boards
+        ]
+        return list(boards) or [None]

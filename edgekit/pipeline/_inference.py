@@ -1,0 +1,189 @@
+"""Inference and measurement on a board, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.pipeline._pipeline import Pipeline
+    from edgekit.pipeline._steps import Step
+
+__all__ = ["bench", "infer"]
+
+
+def infer(
+    pipeline: Pipeline,
+    release: Mapping[str, Any],
+    source: Path | None,
+    output: Path | None,
+    step: Step,
+) -> dict[str, Any]:
+    """Runs one inference on the first board.
+
+    Args:
+        pipeline: The configuration's pipeline.
+        release: What serves there.
+        source: Inputs, .npz or .npy; the first calibration input when None.
+        output: Where the outputs go; ``outputs.npz`` of the out folder when None.
+        step: The step, for its detail.
+
+    Returns:
+        An ``edgekit.infer/1``; ``bit_equal`` compares with the unstripped build on this machine
+        and is None for a refitted release.
+    """
+    from edgekit_device._npz import read_npz, write_npz
+
+    boards, cache = pipeline.boards, pipeline.cache
+    client = boards.clients()[0]
+    path = output or pipeline.out / "outputs.npz"
+    inputs = _inputs(pipeline, source)
+    feed = write_npz(inputs)
+    key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed))
+    known = None if pipeline.work.force else cache.get("infer", key)
+    if known is not None and cache.has_blobs([known["blob"]]):
+        answer = cache.blob_path(known["blob"]).read_bytes()
+    else:
+        pipeline.work.fresh.add("infer")
+        answer = client.infer(release_app(pipeline), feed, release=release["release"])
+    outputs = read_npz(answer)
+    if known is None:
+        equal = None if release.get("refitted") else _equals_unstripped(pipeline, inputs, outputs)
+        blob = _digest(answer)
+        cache.put_blob(blob, answer)
+        known = {"blob": blob, "bit_equal": equal}
+        cache.put("infer", key, known)
+    _write(path, answer)
+    facts = [_facts(name, value) for name, value in outputs.items()]
+    step.detail = f"{client.kind} board {client.name}, arg max {facts[0]['argmax']}"
+    return {
+        "schema": "edgekit.infer/1",
+        "board": boards.describe(client),
+        "release": release["release"],
+        "backend": pipeline.work.artefacts.backend,
+        "bit_equal": known["bit_equal"],
+        "outputs": facts,
+        "file": str(path),
+    }
+
+
+def bench(
+    pipeline: Pipeline, release: Mapping[str, Any], step: Step, *, again: bool
+) -> dict[str, Any]:
+    """Measures on the first board and writes ``bench.json`` and ``trace.json``.
+
+    Args:
+        pipeline: The configuration's pipeline.
+        release: What serves there.
+        step: The step, for its detail.
+        again: Measure even when the same release was measured before.
+    """
+    from edgekit.bench import Limits, bench_document, trace_document, write_json
+
+    boards, cache, work = pipeline.boards, pipeline.cache, pipeline.work
+    client = boards.clients()[0]
+    section = pipeline.file.bench
+    settings = section.model_dump()
+    key = cache.key("bench", boards.identity(client), release["digest"], settings)
+    measured = None if again or work.force else cache.get("bench", key)
+    if measured is None:
+        work.fresh.add("bench")
+        measured = client.bench(
+            release_app(pipeline),
+            release=release["release"],
+            warmup_ms=section.warmup_ms,
+            duration_s=section.duration_s,
+            iterations=section.iterations,
+            profile=True,
+        )
+        cache.put("bench", key, measured)
+    document = bench_document(
+        measured,
+        work.plan,
+        name=pipeline.file.name,
+        board=boards.describe(client),
+        environment={"release": release["release"], **_environment(release)},
+        limits=Limits(section.iterations, section.duration_s, section.warmup_ms),
+    )
+    trace = trace_document(
+        work.plan,
+        measured,
+        dla_cores=work.target.dla.cores,
+        network=work.network,
+        name=pipeline.file.name,
+    )
+    files = {"bench": pipeline.out / "bench.json", "trace": pipeline.out / "trace.json"}
+    document["files"] = {name: str(path) for name, path in files.items()}
+    write_json(files["bench"], document)
+    write_json(files["trace"], trace)
+    latency = document["latency_ms"]
+    step.detail = (
+        f"median {latency['median']:.2f} ms over {document['iterations']} inferences, "
+        f"{document['clock']}, {document['verdict']['status'] if document['verdict'] else ''}"
+    )
+    return document
+
+
+def release_app(pipeline: Pipeline) -> str:
+    """Returns the application's name on the board."""
+    return str(pipeline.file.name)
+
+
+def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
+    hello = release.get("hello") or {}
+    keys = ("python", "machine", "numpy", "onnxruntime")
+    return {key: hello[key] for key in keys if hello.get(key)}
+
+
+def _inputs(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
+    if source is None:
+        return dict(next(iter(pipeline.work.inputs())))
+    from edgekit.quantize import load_data
+
+    for sample in load_data({"data": source, "count": 1}, pipeline.work.model):
+        return dict(sample)
+    raise DataError("the file holds no input", code="data.empty", where=str(source))
+
+
+def _equals_unstripped(
+    pipeline: Pipeline, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+) -> bool:
+    from edgekit.build import Runner
+
+    expected = Runner(pipeline.work.artefacts, stripped=False).run(inputs)
+    return all(
+        name in outputs and outputs[name].tobytes() == value.tobytes()
+        for name, value in expected.items()
+    )
+
+
+def _digest(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    from edgekit.pipeline._cache import write_atomically
+
+    with write_atomically(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def _facts(name: str, value: np.ndarray) -> dict[str, Any]:
+    import numpy as np
+
+    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    return {
+        "name": name,
+        "dtype": str(value.dtype),
+        "shape": list(value.shape),
+        "min": float(finite.min()) if finite.size else None,
+        "max": float(finite.max()) if finite.size else None,
+        "argmax": int(value.reshape(-1).argmax()) if value.size else None,
+    }

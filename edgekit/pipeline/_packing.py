@@ -1,0 +1,143 @@
+"""Bundles: golden vectors, packing, signing, and bundles with other weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from edgekit.build import Artefacts
+    from edgekit.bundle import Bundle, Golden
+    from edgekit.network import Model
+    from edgekit.pipeline._work import Work
+
+__all__ = ["Packing"]
+
+_GOLDEN_SEED = 7
+
+
+class Packing:
+    """The signed bundle of a configuration's build."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    @cached_property
+    def key(self) -> Path:
+        """The private key that signs: the configuration's, or one of edgekit's own."""
+        from edgekit.bundle import ensure_key
+
+        config = self.work.config
+        chosen = config.file.deploy.sign_with
+        if chosen is None:
+            return ensure_key(self.work.cache.folder / "keys" / "ed25519")
+        path = config.resolve(chosen)
+        if not path.is_file():
+            hint = "make one with: ssh-keygen -t ed25519"
+            problem = Problem(f"there is no signing key {path}", config.path, hint)
+            raise ConfigError([problem], code="config.no-key")
+        return path
+
+    @cached_property
+    def public_key(self) -> Path:
+        """The public half of ``key``, which boards trust."""
+        return self.key if self.key.suffix == ".pub" else self.key.with_name(self.key.name + ".pub")
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The bundle, signed; read back from the cache when it was packed before."""
+        work = self.work
+        key = work.cache.key(
+            "bundle", work.build_key, work.file.name, work.file.build.mode, _digest(self.public_key)
+        )
+        record = None if work.force else work.cache.get("bundle", key)
+        bundle = self._read(record) if record else None
+        if bundle is None:
+            work.fresh.add("bundle")
+            bundle = self._pack()
+            work.cache.put("bundle", key, self._store(bundle))
+        return bundle
+
+    def with_weights(self, model: Model) -> tuple[Bundle, Artefacts]:
+        """Returns the bundle with another model's weights, signed, and its artefacts.
+
+        Raises:
+            DataError: Code ``refit.mismatch``: names, shapes or types differ.
+        """
+        from edgekit import bundle as floor
+        from edgekit.build import derive_weights
+
+        weights, values = derive_weights(self.work.artefacts.weights, model)
+        artefacts = dataclasses.replace(self.work.artefacts, weights=weights, values=values)
+        golden = self._golden(artefacts)
+        made = floor.with_weights(self.bundle, weights, values, [golden], model)
+        return made.signed(floor.sign(made.manifest_bytes, self.key)), artefacts
+
+    def _pack(self) -> Bundle:
+        from edgekit.bundle import pack, sign
+
+        work = self.work
+        bundle = pack(
+            name=work.file.name,
+            model=work.model,
+            network=work.network,
+            plan=work.plan,
+            artefacts=work.artefacts,
+            golden=[self._golden(work.artefacts)],
+            mode=work.file.build.mode,
+        )
+        return bundle.signed(sign(bundle.manifest_bytes, self.key))
+
+    def _golden(self, artefacts: Artefacts) -> Golden:
+        """Runs the unstripped build on generated inputs of the calibration inputs' range."""
+        from edgekit.build import Runner
+        from edgekit.bundle import Golden, golden_inputs
+
+        work = self.work
+        ranges = {
+            name: (float(value.min()), float(value.max()))
+            for name, value in next(iter(work.inputs())).items()
+        }
+        inputs = golden_inputs(work.network, _GOLDEN_SEED, ranges)
+        outputs = Runner(artefacts, stripped=False).run(inputs)
+        return Golden(_GOLDEN_SEED, ranges, outputs)
+
+    def _store(self, bundle: Bundle) -> dict[str, Any]:
+        cache = self.work.cache
+        for digest, blob in bundle.blobs.items():
+            cache.put_blob(digest, blob)
+        return {
+            "manifest": bundle.manifest_bytes.decode("utf-8"),
+            "blobs": sorted(bundle.blobs),
+            "signature": (bundle.signature or b"").decode("ascii"),
+        }
+
+    def _read(self, record: Mapping[str, Any]) -> Bundle | None:
+        from edgekit.bundle import Bundle
+
+        cache = self.work.cache
+        manifest = json.loads(record["manifest"])
+        weights = {entry["digest"]: entry for entry in manifest["weights"].values()}
+        if not cache.has_blobs([*record["blobs"], *weights]):
+            return None
+        return Bundle(
+            manifest,
+            record["manifest"].encode("utf-8"),
+            {digest: cache.blob_path(digest).read_bytes() for digest in record["blobs"]},
+            {
+                digest: cache.array(digest, entry["dtype"], tuple(entry["shape"]))
+                for digest, entry in weights.items()
+            },
+            record["signature"].encode("ascii"),
+        )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else str(path)

@@ -1,0 +1,428 @@
+"""A configuration's steps in order; each command runs those it needs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from edgekit.pipeline._boards import Boards
+from edgekit.pipeline._cache import Cache
+from edgekit.pipeline._packing import Packing
+from edgekit.pipeline._progress import Progress, Quiet
+from edgekit.pipeline._steps import STEPS, Step, Steps
+from edgekit.pipeline._work import Work
+
+if TYPE_CHECKING:
+    from edgekit.config import Config
+    from edgekit.placement import Plan
+
+__all__ = ["Pipeline", "RunResult"]
+
+_HOST = STEPS[: STEPS.index("bundle")]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What ``run`` gives: the ``edgekit.run/1`` document and the ``edgekit.report/1`` document."""
+
+    document: dict[str, Any]
+    report: dict[str, Any]
+
+
+class Pipeline:
+    """The steps of one configuration. Use it as a context manager: boards are closed at its end.
+
+    Args:
+        config: The configuration.
+        out: Folder for bundle, report and trace; ``edgekit-out/NAME`` when None.
+        force: Do everything again.
+        progress: Where steps are told; nowhere when None.
+        cache: Where results are kept; the user's cache folder when None.
+        accept_host_key: Accept unknown host keys of boards this once.
+        trust_key: Let boards trust the signing key from now on.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        out: Path | None = None,
+        force: bool = False,
+        progress: Progress | None = None,
+        cache: Cache | None = None,
+        accept_host_key: bool = False,
+        trust_key: bool = False,
+    ) -> None:
+        self.config = config
+        self.file = config.file
+        self.out = out or Path("edgekit-out") / self.file.name
+        self.cache = cache or Cache()
+        self.work = Work(config, self.cache, force=force)
+        self.packing = Packing(self.work)
+        self.boards = Boards(
+            self.work, self.packing, accept_host_key=accept_host_key, trust_key=trust_key
+        )
+        self._force = force
+        self._steps = Steps(STEPS, progress or Quiet())
+        self.work.update = self._steps.progress.update
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.boards.close()
+
+    # -- commands -----------------------------------------------------------------------------
+
+    def check(self) -> dict[str, Any]:
+        """Returns the ``edgekit.check/1`` document."""
+        self._only("check")
+        return self._check()
+
+    def rewrite(self, save: Path | None = None) -> dict[str, Any]:
+        """Rewrites the model, writes it to ``save``, and returns an ``edgekit.rewrite/1``."""
+        from edgekit.dla import check_document
+        from edgekit.network import save as save_model
+
+        self._only("check", "rewrite")
+        before = self._check()
+        self._rewrite()
+        work = self.work
+        after = check_document(work.model.source, work.network, work.judgement, work.target)
+        if save is not None:
+            save_model(work.model, save)
+        return {
+            "schema": "edgekit.rewrite/1",
+            "model": work.source.source,
+            "target": self.file.target,
+            "rewrites": work.rewrites,
+            "before": _verdict(before),
+            "after": _verdict(after),
+            "notes": work.notes,
+            "file": str(save) if save else None,
+        }
+
+    def calibrate(self, save: Path | None = None) -> dict[str, Any]:
+        """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
+        from edgekit.quantize import write_cache
+
+        self._only("rewrite", "calibrate")
+        self._rewrite()
+        self._calibrate()
+        scales = self.work.scales
+        assert scales is not None
+        if save is not None:
+            write_cache(scales, save, self.work.tensorrt)
+        return {
+            "schema": "edgekit.scales/1",
+            "model": self.work.source.source,
+            "method": scales.method,
+            "data": scales.data,
+            "digest": scales.digest,
+            "scales": dict(scales.scales),
+            "file": str(save) if save else None,
+        }
+
+    def plan(self) -> Plan:
+        """Returns the placement."""
+        self._only("check", "rewrite", "plan")
+        self._check()
+        self._rewrite()
+        self._plan()
+        return self.work.plan
+
+    def build(self) -> dict[str, Any]:
+        """Builds the engines and returns an ``edgekit.build/1``."""
+        self._only(*_HOST)
+        self._host()
+        work = self.work
+        return {
+            "schema": "edgekit.build/1",
+            "steps": self._step_list(),
+            "backend": work.artefacts.backend,
+            "segments": [
+                {"lane": lane, "share": share, "index": s.index, "device": s.device,
+                 "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
+                 "outputs": list(s.outputs)}
+                for lane, (share, segments) in enumerate(work.artefacts.lanes)
+                for s in segments
+            ],
+            "weights": len(work.artefacts.weights),
+            "accuracy": work.accuracy,
+            "notes": self.notes(),
+        }  # fmt: skip
+
+    def bundle(self, *, full: Path | None = None) -> dict[str, Any]:
+        """Packs and signs, and returns an ``edgekit.packed/1``."""
+        from edgekit.bundle import write
+
+        self._only(*_HOST, "bundle")
+        self._host()
+        document = self._bundle()
+        if full is not None:
+            write(self.packing.bundle, full, stripped=False)
+        return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
+                "full": str(full) if full else None}  # fmt: skip
+
+    def deploy(self) -> dict[str, Any]:
+        """Installs the bundle on every board and returns an ``edgekit.deploy/1``."""
+        self._only(*_HOST, "bundle", "deploy", "refit", "self-test")
+        self._host()
+        self._bundle()
+        releases = self.boards.install(self.packing.bundle, self._steps, always=self._force)
+        return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
+                "releases": [_release(r) for r in releases]}  # fmt: skip
+
+    def rollback(self) -> dict[str, Any]:
+        """Takes every board back to its previous release."""
+        app = self.file.name
+        boards = []
+        for client in self.boards.clients():
+            before = self.boards.serves(client, app)
+            answer = client.rollback(app)
+            boards.append({**self.boards.describe(client), "from": before and before[0],
+                           "to": answer["current"]})  # fmt: skip
+        return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}
+
+    def refit(self, weights: Path) -> dict[str, Any]:
+        """Deploys the same engines with the weights of another file."""
+        from edgekit.build import accuracy
+
+        self._only(*_HOST, "bundle", "deploy", "refit", "self-test")
+        self._host()
+        self._bundle()
+        work = self.work
+        model = work.other_weights(weights)
+        old = self.packing.bundle
+        bundle, artefacts = self.packing.with_weights(model)
+        error = accuracy(model, artefacts, work.inputs())
+        work.check_accuracy(error)
+        releases = self.boards.install(bundle, self._steps, always=self._force)
+        before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
+        after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
+        # infer and bench must not take this release for an outdated one
+        key = self.cache.key("refitted", old.digest)
+        refitted = self.cache.get("refitted", key) or []
+        self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
+        return {
+            "schema": "edgekit.refit/1",
+            "steps": self._step_list(),
+            "tensors": len(after),
+            "changed": sum(before[name] != digest for name, digest in after.items()),
+            "accuracy": error,
+            "digest": bundle.digest,
+            "releases": [_release(r) for r in releases],
+        }
+
+    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
+        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+        self._only(*_HOST, "bundle", "deploy", "refit", "self-test", "infer")
+        release = self._deployed()
+        return self._infer(release, source, output)
+
+    def bench(self) -> dict[str, Any]:
+        """Measures on the first board and returns an ``edgekit.bench/1``."""
+        self._only(*_HOST, "bundle", "deploy", "refit", "self-test", "bench")
+        release = self._deployed()
+        return self._bench(release, again=True)
+
+    def run(self) -> RunResult:
+        """Runs every step and returns the ``edgekit.run/1`` and ``edgekit.report/1`` documents."""
+        from edgekit.pipeline._result import report_facts, run_document
+
+        check = self._host()
+        bundle = self._bundle()
+        releases = self.boards.install(self.packing.bundle, self._steps, always=self._force)
+        infer = self._infer(releases[0])
+        bench = self._bench(releases[0])
+        refit = {
+            "bit_equal": bool(releases[0]["selftest"].get("bit_equal") and infer["bit_equal"]),
+            "tensors": len(self.packing.bundle.manifest["weights"]),
+        }
+        files = self._files()
+        with self._steps.step("report") as step:
+            step.detail = files["report"]
+            steps = self._step_list()
+            facts = report_facts(self, check, bundle, releases, refit, bench, files, steps)
+            report = self._write_report(facts, step)
+        document = run_document(
+            self, check, bundle, releases, refit, infer, bench, files, self._step_list()
+        )
+        self._write_json("run.json", document)
+        return RunResult(document, report)
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def _only(self, *names: str) -> None:
+        self._steps.names = [name for name in STEPS if name in names]
+
+    @contextlib.contextmanager
+    def _step(self, name: str) -> Iterator[Step]:
+        """A step of the host's work: it is reused when nothing was computed in it."""
+        self.work.fresh.clear()
+        with self._steps.step(name) as step:
+            yield step
+            if not self.work.fresh:
+                step.reuse()
+
+    def _host(self) -> dict[str, Any]:
+        check = self._check()
+        self._rewrite()
+        self._calibrate()
+        self._plan()
+        self._build()
+        return check
+
+    def _check(self) -> dict[str, Any]:
+        with self._step("check") as step:
+            document = self.work.check()
+            summary = document["summary"]
+            step.detail = (
+                f"{summary['layers']} layers, {summary['dla_layers']} could run on the DLA "
+                f"({summary['dla_macs_fraction']:.1%} of the MACs)"
+            )
+        return document
+
+    def _rewrite(self) -> None:
+        with self._step("rewrite") as step:
+            applied = self.work.rewrites
+            names = list(dict.fromkeys(item["rewrite"] for item in applied))
+            step.detail = ", ".join(names) if names else "nothing to rewrite"
+
+    def _calibrate(self) -> None:
+        with self._step("calibrate") as step:
+            scales = self.work.scales
+            if scales is None:
+                step.detail = f"{self.file.precision} needs no scales"
+            else:
+                step.detail = f"{len(scales.scales)} scales, {scales.method}, {scales.data}"
+
+    def _plan(self) -> None:
+        with self._step("plan") as step:
+            plan = self.work.plan
+            on_dla = sum(layer.device != "GPU" for layer in plan.layers)
+            proof = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"
+            step.detail = (
+                f"{on_dla} of {len(plan.layers)} layers on the DLA, {len(plan.loadables)} "
+                f"loadables, {plan.objective}, {proof}"
+            )
+
+    def _build(self) -> None:
+        with self._step("build") as step:
+            artefacts = self.work.artefacts
+            error = self.work.accuracy
+            step.detail = (
+                f"{sum(len(s) for _, s in artefacts.lanes)} segments, {artefacts.backend} backend; "
+                f"cosine {error['cosine']:.5f} against FP32"
+            )
+            self.work.check_accuracy(error)
+
+    def _bundle(self) -> dict[str, Any]:
+        from edgekit.bundle import write
+
+        path = self.out / "bundle.ekb"
+        stripped = self.file.build.strip is not False
+        with self._step("bundle") as step:
+            bundle = self.packing.bundle
+            key = self.cache.key("written", bundle.digest, stripped)
+            sizes = self.cache.get("written", key)
+            # the file may have been removed, or be another configuration's
+            if sizes is None or self._force or _identity(path) != sizes["files"].get(str(path)):
+                self.work.fresh.add("bundle")
+                write(bundle, path, stripped=stripped)
+                known = (sizes or {}).get("files", {})
+                sizes = {"files": {**known, str(path): _identity(path)}}
+                self.cache.put("written", key, sizes)
+            document = {
+                "path": str(path),
+                "bytes": bundle.full_bytes,
+                "stripped_bytes": bundle.stripped_bytes,
+                "digest": bundle.digest,
+            }
+            step.detail = f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
+        return document
+
+    def _deployed(self) -> dict[str, Any]:
+        """Brings the first board to the bundle, unless it serves it or a refit of it."""
+        self._host()
+        self._bundle()
+        bundle = self.packing.bundle
+        refitted = self.cache.get("refitted", self.cache.key("refitted", bundle.digest)) or []
+        client = self.boards.clients()[0]
+        serving = self.boards.serves(client, bundle.name)
+        if serving and serving[1] in refitted:
+            return {"board": self.boards.describe(client), "release": serving[0],
+                    "digest": serving[1], "refitted": True}  # fmt: skip
+        return self.boards.install(bundle, self._steps)[0]
+
+    def _infer(
+        self, release: Mapping[str, Any], source: Path | None = None, output: Path | None = None
+    ) -> dict[str, Any]:
+        from edgekit.pipeline._inference import infer
+
+        with self._step("infer") as step:
+            return infer(self, release, source, output, step)
+
+    def _bench(self, release: Mapping[str, Any], *, again: bool = False) -> dict[str, Any]:
+        from edgekit.pipeline._inference import bench
+
+        with self._step("bench") as step:
+            return bench(self, release, step, again=again)
+
+    # -- files and documents ------------------------------------------------------------------
+
+    def _files(self) -> dict[str, str]:
+        names = {"report": "report.html", "trace": "trace.json", "bundle": "bundle.ekb",
+                 "bench": "bench.json", "plan": "plan.json", "outputs": "outputs.npz"}  # fmt: skip
+        return {key: str(self.out / name) for key, name in names.items()}
+
+    def notes(self) -> list[str]:
+        """Returns what a person should know about the result."""
+        work = self.work
+        return list(dict.fromkeys([*work.notes, *work.plan.notes, *work.artefacts.notes]))
+
+    def _step_list(self) -> list[dict[str, Any]]:
+        return list(self._steps.done)
+
+    def _write_report(self, facts: Any, step: Step) -> dict[str, Any]:
+        from edgekit.report import report_document, write_report
+
+        plan = self.work.plan.to_json()
+        report = report_document(facts)
+        # everything but how long the steps took, and whether they were done again
+        key = self.cache.key("report", {k: v for k, v in report.items() if k != "steps"})
+        path = Path(facts.files["report"])
+        if self.cache.get("report", key) == _identity(path) and not self._force:
+            step.reuse(step.detail)
+            return report
+        write_report(report, path)
+        self._write_json("report.json", report)
+        self._write_json("plan.json", plan)
+        self.cache.put("report", key, _identity(path))
+        return report
+
+    def _write_json(self, name: str, document: Any) -> None:
+        from edgekit.bench import write_json
+
+        write_json(self.out / name, document)
+
+
+def _verdict(check: Mapping[str, Any]) -> dict[str, Any]:
+    return {**check["summary"], "candidates": check["candidates"], "loadables": check["loadables"]}
+
+
+def _release(result: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("board", "release", "digest", "bytes_sent", "previous", "reused")
+    return {key: result.get(key) for key in keys}
+
+
+def _identity(path: Path) -> list[int] | None:
+    """Returns size and time of a file, None when it is not there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns]

@@ -1,0 +1,121 @@
+"""The documents at the end of a run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._pipeline import Pipeline
+    from edgekit.report import RunFacts
+
+__all__ = ["report_facts", "run_document"]
+
+_ACCURACY = ("cosine", "snr_db", "max_abs", "top1_agreement")
+
+
+def run_document(
+    pipeline: Pipeline,
+    check: Mapping[str, Any],
+    bundle: Mapping[str, Any],
+    releases: Sequence[Mapping[str, Any]],
+    refit: Mapping[str, Any],
+    infer: Mapping[str, Any],
+    bench: Mapping[str, Any],
+    files: Mapping[str, str],
+    steps: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Returns the ``edgekit.run/1`` document."""
+    work = pipeline.work
+    scales = work.scales
+    return {
+        "schema": "edgekit.run/1",
+        "name": pipeline.file.name,
+        "target": pipeline.file.target,
+        "precision": pipeline.file.precision,
+        "backend": work.artefacts.backend,
+        "steps": list(steps),
+        "check": {**check["summary"], "candidates": check["candidates"],
+                  "loadables": check["loadables"]},
+        "rewrites": work.rewrites,
+        "calibration": {"method": scales.method, "data": scales.data} if scales else None,
+        "plan": work.plan.to_json(),
+        "bundle": dict(bundle),
+        "accuracy": work.accuracy,
+        "refit": dict(refit),
+        "infer": dict(infer),
+        "bench": {key: bench.get(key) for key in
+                  ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
+        "board": dict(releases[0]["board"]),
+        "releases": [
+            {key: r.get(key) for key in ("board", "release", "digest", "bytes_sent", "previous")}
+            for r in releases
+        ],
+        "files": dict(files),
+        "notes": pipeline.notes(),
+    }  # fmt: skip
+
+
+def report_facts(
+    pipeline: Pipeline,
+    check: Mapping[str, Any],
+    bundle: Mapping[str, Any],
+    releases: Sequence[Mapping[str, Any]],
+    refit: Mapping[str, Any],
+    bench: Mapping[str, Any],
+    files: Mapping[str, str],
+    steps: Sequence[Mapping[str, Any]],
+) -> RunFacts:
+    """Returns what the report is made of."""
+    from edgekit.report import RunFacts
+
+    work = pipeline.work
+    gate = pipeline.file.accuracy
+    error = work.accuracy
+    accuracy = {
+        **{key: error[key] for key in _ACCURACY},
+        "data": error["data"],
+        "inputs": error["count"],
+        "metric": gate.metric,
+        "min": gate.min,
+        "passed": True,  # a run that misses its gate ends before the report
+        "segments": error["per_segment"],
+    }
+    return RunFacts(
+        name=pipeline.file.name,
+        model=work.source.source,
+        target=work.target,
+        plan=work.plan,
+        network=work.network,
+        judgement=work.judgement,
+        mode=pipeline.file.build.mode,
+        backend=work.artefacts.backend,
+        scales=work.scales,
+        accuracy=accuracy,
+        bundle=bundle,
+        refit=refit,
+        bench=bench,
+        board=releases[0]["board"],
+        rewrites=tuple(
+            {"name": item["rewrite"], "nodes": item["nodes"],
+             "loadables_before": check["loadables"], "loadables_after": len(work.plan.loadables)}
+            for item in work.rewrites
+        ),
+        steps=tuple(steps),
+        files=files,
+        config_text=pipeline.config.text,
+        environment=_environment(),
+        notes=tuple(pipeline.notes()),
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    from importlib.metadata import version
+
+    names = ("edgekit", "numpy", "onnx", "onnxruntime", "highspy")
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        **{name: version(name) for name in names},
+    }
