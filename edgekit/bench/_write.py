@@ -13,7 +13,7 @@ from edgekit.errors import EnvironmentLack
 __all__ = ["write_json", "write_text"]
 
 
-def write_text(text: str, path: Path) -> None:
+def write_text(path: Path, text: str) -> None:
     """Writes UTF-8 text under a temporary name in the same folder and renames it.
 
     Raises:
@@ -43,7 +43,7 @@ def write_text(text: str, path: Path) -> None:
         raise
 
 
-def write_json(document: Any, path: Path) -> None:
+def write_json(path: Path, document: Any) -> None:
     """Writes one JSON document (no NaN or infinity: ValueError) with a trailing newline."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
-    write_text(text + "\n", path)
+    write_text(path, text + "\n")

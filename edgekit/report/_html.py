@@ -60,4 +60,4 @@ def write_report(document: Mapping[str, Any], path: Path) -> None:
     from edgekit.bench import write_text
 
     # lone surrogates cannot be written; `clean` has escaped them in names
-    write_text(render_html(document), path)
+    write_text(path, render_html(document))
