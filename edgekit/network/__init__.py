@@ -1,11 +1,13 @@
 """See DESIGN: the network floor."""
 
+from edgekit.network._builtin import builtin, builtin_names
 from edgekit.network._digest import weight_digests
 from edgekit.network._extract import extract
 from edgekit.network._layers import layers
 from edgekit.network._load import canonical, load
 from edgekit.network._save import save
 from edgekit.network._session import session
+from edgekit.network._synthetic import synthetic_description, synthetic_inputs
 from edgekit.network._types import Layer, Model, Network, Tensor
 
 __all__ = [
@@ -13,11 +15,15 @@ __all__ = [
     "Model",
     "Network",
     "Tensor",
+    "builtin",
+    "builtin_names",
     "canonical",
     "extract",
     "layers",
     "load",
     "save",
     "session",
+    "synthetic_description",
+    "synthetic_inputs",
     "weight_digests",
 ]
