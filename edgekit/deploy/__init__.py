@@ -8,7 +8,7 @@ from edgekit.deploy._client import BoardClient
 from edgekit.deploy._embedded import find_sshd, sshd
 from edgekit.deploy._install import install
 from edgekit.deploy._local import LocalTransport
-from edgekit.deploy._open import open_board, signer_line
+from edgekit.deploy._open import open_board
 from edgekit.deploy._ssh import SshTransport
 from edgekit.deploy._transport import Completed, Transport
 from edgekit.deploy._types import Board, Kind, Progress, Release
@@ -26,6 +26,5 @@ __all__ = [
     "find_sshd",
     "install",
     "open_board",
-    "signer_line",
     "sshd",
 ]

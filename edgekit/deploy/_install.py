@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from edgekit.deploy._client import BoardClient, Buffer
 from edgekit.deploy._types import Progress, Release
 from edgekit.errors import BoardError, BundleError, EdgekitError
 
-__all__ = ["Shipment", "install"]
+if TYPE_CHECKING:
+    import numpy as np
 
+    from edgekit.bundle import Bundle
 
-class Shipment(Protocol):
-    """What ``install`` needs of a bundle: its manifest's bytes, and its blobs by SHA-256.
-
-    ``blobs`` are the engines and golden outputs, ``weights`` the tensors that were stripped.
-    """
-
-    @property
-    def manifest_bytes(self) -> bytes: ...
-
-    @property
-    def blobs(self) -> Mapping[str, Any]: ...
-
-    @property
-    def weights(self) -> Mapping[str, Any]: ...
+__all__ = ["install"]
 
 
 def install(
-    bundle: Shipment,
+    bundle: Bundle,
     board: BoardClient,
     *,
     signature: bytes | None = None,
@@ -48,8 +35,8 @@ def install(
     Args:
         bundle: What to install.
         board: Where to.
-        signature: OpenSSH's signature of the manifest; None for an unsigned one, which boards
-            refuse.
+        signature: OpenSSH's signature of the manifest; the bundle's own when None. Boards refuse
+            a bundle without.
         progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "stage",
             "refit", "selftest", "switch" with 0 of 1 before and 1 of 1 after.
         keep: Releases that stay on the board.
@@ -59,18 +46,13 @@ def install(
         BoardError: The board failed; ``where`` names it.
     """
     step = _Steps(progress)
-    facts = _facts(bundle.manifest_bytes)
-    app = str(facts["name"])
+    signature = bundle.signature if signature is None else signature
+    sizes = _sizes(bundle)
     with step("hello"):
         loader_bytes = board.ensure_loader(progress)
         hello = board.hello()
-        _check_fits(facts, hello, board.name)
-    payload = {
-        **{digest: _buffer(value) for digest, value in bundle.weights.items()},
-        **{digest: _buffer(value) for digest, value in bundle.blobs.items()},
-    }
-    lacking = dict.fromkeys(board.missing(payload))
-    to_send = {digest: payload[digest] for digest in payload if digest in lacking}
+        _check_fits(bundle.manifest, hello, board.name)
+    to_send = _payload(bundle, board.missing(sizes), board.name)
     sent = sum(len(data) for data in to_send.values())
     _check_space(sent, hello, board.name)
     board.receive(to_send, progress)
@@ -79,29 +61,29 @@ def install(
         with step("stage"):
             release = str(board.stage(bundle.manifest_bytes, signature)["release"])
         with step("refit"):
-            refit = board.refit(app, release)
+            refit = board.refit(bundle.name, release)
         with step("selftest"):
-            selftest = board.selftest(app, release)
+            selftest = board.selftest(bundle.name, release)
         with step("switch"):
-            switched = board.switch(app, release)
+            switched = board.switch(bundle.name, release)
     except BaseException:
         if release:
-            _withdraw(board, app, release)
+            _withdraw(board, bundle.name, release)
         raise
     # what is left over costs space, not the deployment
     with contextlib.suppress(EdgekitError):
-        board.gc(app, keep)
+        board.gc(bundle.name, keep)
     signed = len(signature) if signature else 0
     return Release(
         id=release,
         board=board.name,
         kind=board.kind,
-        app=app,
-        digest=hashlib.sha256(bundle.manifest_bytes).hexdigest(),
+        app=bundle.name,
+        digest=bundle.digest,
         bytes_sent=loader_bytes + sent + len(bundle.manifest_bytes) + signed,
-        bytes_reused=sum(len(data) for data in payload.values()) - sent,
+        bytes_reused=sum(sizes.values()) - sent,
         blobs_sent=len(to_send),
-        blobs_reused=len(payload) - len(to_send),
+        blobs_reused=len(sizes) - len(to_send),
         previous=switched.get("previous"),
         hello=hello,
         refit=refit,
@@ -114,7 +96,7 @@ class _Steps:
         self._progress = progress
 
     @contextlib.contextmanager
-    def __call__(self, phase: str) -> Any:
+    def __call__(self, phase: str) -> Iterator[None]:
         if self._progress:
             self._progress(phase, 0, 1)
         yield
@@ -130,19 +112,26 @@ def _withdraw(board: BoardClient, app: str, release: str) -> None:
             board.remove(app, release)
 
 
-def _facts(manifest: bytes) -> dict[str, Any]:
-    try:
-        facts = json.loads(manifest)
-        if isinstance(facts, dict) and isinstance(facts.get("name"), str):
-            return facts
-    except ValueError:
-        pass
-    raise BundleError(
-        "the bundle's manifest cannot be read",
-        code="bundle.malformed",
-        where="manifest.json",
-        hint="make the bundle again with `edgekit bundle`",
-    )
+def _sizes(bundle: Bundle) -> dict[str, int]:
+    """Returns the bytes of everything that the board must have, by digest."""
+    blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
+    return {**bundle.weight_bytes, **blobs}
+
+
+def _payload(bundle: Bundle, lacking: Sequence[str], where: str) -> dict[str, Buffer]:
+    """Returns what to send; a stripped bundle can only go where its weights already are."""
+    have = {**bundle.weights, **bundle.blobs}
+    absent = set(lacking) - set(have)
+    if absent:
+        names = [n for n, w in bundle.manifest["weights"].items() if w["digest"] in absent]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise BundleError(
+            f"neither the bundle nor the board has the weights {shown or 'and blobs it names'}",
+            code="bundle.stripped",
+            where=where,
+            hint="deploy the full bundle, or from the configuration that it was built from",
+        )
+    return {digest: _buffer(have[digest]) for digest in lacking}
 
 
 def _check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
@@ -182,9 +171,10 @@ def _check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _buffer(value: Any) -> Buffer:
-    """Returns the bytes of a blob that is bytes or an array in C order."""
-    if isinstance(value, bytes):
-        return value
-    view = memoryview(value)
-    return view.cast("B") if view.nbytes else b""
+def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
+    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
+    if isinstance(blob, (bytes, memoryview)):
+        return blob
+    import numpy as np
+
+    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data

@@ -6,19 +6,17 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from edgekit.bundle import allowed_signers_line, build_zipapp
 from edgekit.deploy._client import BoardClient
 from edgekit.deploy._embedded import sshd
 from edgekit.deploy._local import LocalTransport
 from edgekit.deploy._types import Board
-from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
+from edgekit.errors import EdgekitError, EnvironmentLack
 
-__all__ = ["open_board", "signer_line"]
-
-_NAMESPACE = "edgekit-bundle"
-_SIGNER = "edgekit"
+__all__ = ["open_board"]
 
 
 @contextlib.contextmanager
@@ -30,7 +28,6 @@ def open_board(
     trust_key: bool = False,
     accept_host_key: str | bool = False,
     remember_host_key: bool = False,
-    build_loader: Callable[[Path], object] | None = None,
 ) -> Iterator[BoardClient]:
     """Connects to ``board``; with None starts edgekit's own board for as long as the block lasts.
 
@@ -40,13 +37,12 @@ def open_board(
 
     Args:
         board: A board of the config, or None.
-        state_folder: Where edgekit keeps the embedded board, its loader and its own known_hosts.
+        state_folder: Where edgekit keeps its own board and its own known_hosts.
         signer_public_key: The public key that signs bundles, as a file or its one line. The
             embedded board trusts it; another board only with ``trust_key``.
         trust_key: Whether to add the signer to what the config's board trusts.
         accept_host_key: Consent for an unknown host key: its fingerprint, or True for any.
         remember_host_key: Whether an accepted host key is written to edgekit's known_hosts.
-        build_loader: Writes the loader's zipapp to a path; ``edgekit.bundle.build_zipapp`` if None.
 
     Raises:
         EnvironmentLack: "board.unreachable".
@@ -54,9 +50,9 @@ def open_board(
         UsageError: There is no such public key.
     """
     state_folder.mkdir(parents=True, exist_ok=True)
-    line = signer_line(signer_public_key) if signer_public_key is not None else None
+    line = allowed_signers_line(signer_public_key) if signer_public_key is not None else None
     with contextlib.ExitStack() as stack:
-        loader = _loader(stack, build_loader)
+        loader = _loader(stack)
         if board is None:
             client = _own(stack, state_folder / "board", loader)
         elif board.kind == "local":
@@ -76,35 +72,6 @@ def open_board(
         if line and (trust_key or board is None):
             client.trust([line])
         yield client
-
-
-def signer_line(public_key: str | Path) -> str:
-    """Returns the allowed_signers line of a public key, kept to edgekit's bundles.
-
-    Raises:
-        UsageError: There is no such file, or it is no OpenSSH public key.
-    """
-    text = public_key if isinstance(public_key, str) else ""
-    if not text.startswith(("ssh-", "ecdsa-", "sk-")):
-        try:
-            text = Path(public_key).expanduser().read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise UsageError(
-                f"the public key cannot be read: {reason}",
-                code="deploy.public-key",
-                where=str(public_key),
-                hint="`ssh-keygen -y -f KEY > KEY.pub` makes it from the private key",
-            ) from error
-    words = text.split()
-    if len(words) < 2 or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
-        raise UsageError(
-            "not an OpenSSH public key",
-            code="deploy.public-key",
-            where=str(public_key)[:80],
-            hint="its one line starts with `ssh-ed25519 ` or another key type",
-        )
-    return f'{_SIGNER} namespaces="{_NAMESPACE}" {words[0]} {words[1]}'
 
 
 def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:
@@ -129,12 +96,8 @@ def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:
         return BoardClient(board, LocalTransport("local"), loader, note)
 
 
-def _loader(stack: contextlib.ExitStack, build: Callable[[Path], object] | None) -> Path:
-    if build is None:
-        from edgekit.bundle import build_zipapp
-
-        build = build_zipapp
+def _loader(stack: contextlib.ExitStack) -> Path:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-loader-"))
     path = Path(folder, "edgekit_device.pyz")
-    build(path)
+    build_zipapp(path)
     return path

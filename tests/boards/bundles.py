@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import zipapp
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,70 +12,30 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-import edgekit_device
+from edgekit.bundle import Bundle
 from edgekit_device._golden import golden_inputs
 from edgekit_device._types import TensorEntry
 
-__all__ = ["HandMade", "Signer", "build_loader", "hand_made", "make_signer"]
+__all__ = ["HandMade", "hand_made"]
 
 _ROWS = 16
 
 
-@dataclass(frozen=True)
-class HandMade:
-    """Manifest, blobs and weights by digest, and the function that it computes."""
+@dataclass(frozen=True, eq=False)
+class HandMade(Bundle):
+    """A bundle and the matrix that it multiplies with."""
 
-    manifest_bytes: bytes
-    blobs: Mapping[str, bytes]
-    weights: Mapping[str, np.ndarray]
-    matrix: np.ndarray
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the manifest."""
-        return hashlib.sha256(self.manifest_bytes).hexdigest()
+    matrix: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @property
     def payload_bytes(self) -> int:
         """Bytes of all blobs and weights."""
-        sizes = [len(data) for data in self.blobs.values()]
-        return sum(sizes) + sum(array.nbytes for array in self.weights.values())
+        return self.full_bytes - len(self.manifest_bytes)
 
 
-@dataclass(frozen=True)
-class Signer:
-    """A throw-away signing key."""
-
-    private: Path
-    public: Path
-
-    def sign(self, manifest: bytes) -> bytes:
-        """Returns OpenSSH's signature of the manifest."""
-        argv = ["ssh-keygen", "-Y", "sign", "-q", "-n", "edgekit-bundle", "-f", str(self.private)]
-        return subprocess.run(argv, input=manifest, capture_output=True, check=True).stdout
-
-
-def make_signer(folder: Path, name: str = "signer") -> Signer:
-    """Makes a key without passphrase."""
-    path = folder / name
-    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
-    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
-    return Signer(path, path.with_suffix(".pub"))
-
-
-def build_loader(path: Path) -> None:
-    """Writes the zipapp of the tree's ``edgekit_device``."""
-    source = path.parent / "source"
-    package = source / "edgekit_device"
-    package.mkdir(parents=True)
-    for file in sorted(Path(edgekit_device.__file__).parent.glob("*.py")):
-        (package / file.name).write_bytes(file.read_bytes())
-    main = "import sys\nfrom edgekit_device.__main__ import main\nsys.exit(main())\n"
-    (source / "__main__.py").write_text(main, encoding="utf-8")
-    zipapp.create_archive(source, path)
-
-
-def hand_made(name: str = "net", seed: int = 0, columns: int = 64, *, good: bool = True) -> Any:
+def hand_made(
+    name: str = "net", seed: int = 0, columns: int = 64, *, good: bool = True
+) -> HandMade:
     """Makes the bundle of ``y = x @ W`` with W of [16, columns] from ``seed``.
 
     With ``good`` False its golden vector is wrong, so that the self-test fails.
@@ -157,7 +113,7 @@ def hand_made(name: str = "net", seed: int = 0, columns: int = 64, *, good: bool
         "plugins": [],
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
-    return HandMade(text.encode(), blobs, {weight: matrix}, matrix)
+    return HandMade(manifest, text.encode(), blobs, {weight: matrix}, None, matrix)
 
 
 def _tensor(name: str, shape: tuple[int, int]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Real sshd boards for tests; import what you need from here into a test module or conftest.
 
-    from tests.boards.fixtures import boards, home  # noqa: F401
+from tests.boards.fixtures import boards, home  # noqa: F401
 """
 
 from __future__ import annotations

@@ -9,22 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from edgekit.deploy import Board, BoardClient, LocalTransport, install, signer_line
+from edgekit.bundle import allowed_signers_line, build_zipapp, ensure_key, sign
+from edgekit.deploy import Board, BoardClient, LocalTransport, install
 from edgekit.deploy._connect import connect
 from edgekit.errors import BoardError, BundleError
-from tests.boards.bundles import Signer, build_loader, hand_made, make_signer
-from tests.boards.fixtures import (  # noqa: F401
-    StartBoard,
-    boards,
-    hard_kill,
-    home,
-    remote,
-)
+from tests.boards.bundles import HandMade, hand_made
+from tests.boards.fixtures import StartBoard, hard_kill, remote
 
 pytestmark = pytest.mark.boards
 
@@ -34,23 +28,23 @@ Client = Callable[[Board], BoardClient]
 @pytest.fixture(scope="session")
 def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
-    build_loader(path)
+    build_zipapp(path)
     return path
 
 
 @pytest.fixture
-def signer(tmp_path: Path) -> Signer:
-    return make_signer(tmp_path)
+def signer(tmp_path: Path) -> Path:
+    return ensure_key(tmp_path / "signer")
 
 
 @pytest.fixture
-def client(loader: Path, signer: Signer) -> Iterator[Client]:
+def client(loader: Path, signer: Path) -> Iterator[Client]:
     opened: list[BoardClient] = []
 
     def open_client(board: Board) -> BoardClient:
         transport = LocalTransport(board.name) if board.kind == "local" else connect(board)
         opened.append(BoardClient(board, transport, loader))
-        opened[-1].trust([signer_line(signer.public)])
+        opened[-1].trust([allowed_signers_line(public(signer))])
         return opened[-1]
 
     yield open_client
@@ -59,11 +53,15 @@ def client(loader: Path, signer: Signer) -> Iterator[Client]:
 
 
 @pytest.fixture
-def lab(boards: StartBoard, client: Client) -> BoardClient:  # noqa: F811
+def lab(boards: StartBoard, client: Client) -> BoardClient:
     return client(remote(boards()))
 
 
-def run(board: BoardClient, bundle: Any) -> bool:
+def public(key: Path) -> Path:
+    return key.with_name(key.name + ".pub")
+
+
+def run(board: BoardClient, bundle: HandMade) -> bool:
     """Whether the board's current release computes what the bundle should."""
     x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)
     file = io.BytesIO()
@@ -78,9 +76,9 @@ def leftovers(root: Path) -> list[str]:
     return names + [path.name for path in root.rglob("*.tmp")]
 
 
-def test_install_then_reinstall_sends_next_to_nothing(lab: BoardClient, signer: Signer) -> None:
+def test_install_then_reinstall_sends_next_to_nothing(lab: BoardClient, signer: Path) -> None:
     bundle = hand_made(columns=20_000)
-    signature = signer.sign(bundle.manifest_bytes)
+    signature = sign(bundle.manifest_bytes, signer)
     first = install(bundle, lab, signature=signature)
     assert first.blobs_sent == 3
     assert first.bytes_sent >= bundle.payload_bytes
@@ -95,11 +93,11 @@ def test_install_then_reinstall_sends_next_to_nothing(lab: BoardClient, signer: 
 
 
 def test_other_weights_ship_only_what_changed_and_rollback_returns(
-    lab: BoardClient, signer: Signer
+    lab: BoardClient, signer: Path
 ) -> None:
     old, new = hand_made(seed=1), hand_made(seed=2)
-    first = install(old, lab, signature=signer.sign(old.manifest_bytes))
-    second = install(new, lab, signature=signer.sign(new.manifest_bytes))
+    first = install(old, lab, signature=sign(old.manifest_bytes, signer))
+    second = install(new, lab, signature=sign(new.manifest_bytes, signer))
     # the engine is the same; weight and golden output are not
     assert (second.blobs_sent, second.blobs_reused) == (2, 1)
     assert second.previous == first.id
@@ -108,21 +106,23 @@ def test_other_weights_ship_only_what_changed_and_rollback_returns(
     assert run(lab, old)
 
 
-def test_two_boards_at_once(boards: StartBoard, client: Client, signer: Signer, tmp_path: Path):  # noqa: F811
+def test_two_boards_at_once(
+    boards: StartBoard, client: Client, signer: Path, tmp_path: Path
+) -> None:
     a = client(remote(boards(tmp_path / "a"), name="a"))
     b = client(remote(boards(tmp_path / "b"), name="b"))
     one, two = hand_made(seed=1), hand_made(seed=2)
-    release_a = install(one, a, signature=signer.sign(one.manifest_bytes))
-    release_b = install(two, b, signature=signer.sign(two.manifest_bytes))
+    release_a = install(one, a, signature=sign(one.manifest_bytes, signer))
+    release_b = install(two, b, signature=sign(two.manifest_bytes, signer))
     assert (release_a.board, release_b.board) == ("a", "b")
     assert run(a, one)
     assert run(b, two)
 
 
-def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Signer) -> None:
+def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -> None:
     for seed in range(4):
         bundle = hand_made(seed=seed)
-        last = install(bundle, lab, signature=signer.sign(bundle.manifest_bytes), keep=2)
+        last = install(bundle, lab, signature=sign(bundle.manifest_bytes, signer), keep=2)
     state = lab.releases("net")["apps"]["net"]
     assert len(state["releases"]) == 2
     assert state["current"] == last.id
@@ -134,15 +134,15 @@ def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Signer)
 )
 def test_any_folder_name_will_do(
     name: str,
-    boards: StartBoard,  # noqa: F811
+    boards: StartBoard,
     client: Client,
-    signer: Signer,
+    signer: Path,
     tmp_path: Path,
 ) -> None:
     bundle = hand_made()
     root = tmp_path / name / name
     board = client(remote(boards(), root=str(root)))
-    install(bundle, board, signature=signer.sign(bundle.manifest_bytes))
+    install(bundle, board, signature=sign(bundle.manifest_bytes, signer))
     assert run(board, bundle)
     assert (root / "apps" / "net" / "current").is_symlink()
 
@@ -159,15 +159,15 @@ def test_folders_relative_to_the_accounts_home(
 
 
 def test_unsigned_foreign_and_tampered_bundles_are_refused(
-    lab: BoardClient, signer: Signer, tmp_path: Path
+    lab: BoardClient, signer: Path, tmp_path: Path
 ) -> None:
     good, evil = hand_made(seed=1), hand_made(seed=2)
-    release = install(good, lab, signature=signer.sign(good.manifest_bytes))
-    stranger = make_signer(tmp_path, "stranger").sign(evil.manifest_bytes)
+    release = install(good, lab, signature=sign(good.manifest_bytes, signer))
+    stranger = sign(evil.manifest_bytes, ensure_key(tmp_path / "stranger"))
     for signature, code in (
         (None, "bundle.unsigned"),
         (stranger, "bundle.unknown-signer"),
-        (signer.sign(good.manifest_bytes), "bundle.bad-signature"),
+        (sign(good.manifest_bytes, signer), "bundle.bad-signature"),
     ):
         with pytest.raises(BundleError) as caught:
             install(evil, lab, signature=signature)
@@ -179,12 +179,12 @@ def test_unsigned_foreign_and_tampered_bundles_are_refused(
 
 
 def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
-    lab: BoardClient, signer: Signer
+    lab: BoardClient, signer: Path
 ) -> None:
     old, bad = hand_made(seed=1), hand_made(seed=2, good=False)
-    release = install(old, lab, signature=signer.sign(old.manifest_bytes))
+    release = install(old, lab, signature=sign(old.manifest_bytes, signer))
     with pytest.raises(BoardError) as caught:
-        install(bad, lab, signature=signer.sign(bad.manifest_bytes))
+        install(bad, lab, signature=sign(bad.manifest_bytes, signer))
     assert caught.value.code == "selftest.failed"
     state = lab.releases("net")["apps"]["net"]
     assert state["current"] == release.id
@@ -198,16 +198,16 @@ PHASES = ["hello", "loader", "send", "stage", "refit", "selftest", "switch"]
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
     phase: str,
-    boards: StartBoard,  # noqa: F811
+    boards: StartBoard,
     client: Client,
-    signer: Signer,
+    signer: Path,
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "board"
     server = boards(root)
     old, new = hand_made(seed=1), hand_made(seed=2, columns=20_000)
     board = client(remote(server))
-    release = install(old, board, signature=signer.sign(old.manifest_bytes))
+    release = install(old, board, signature=sign(old.manifest_bytes, signer))
     if phase == "loader":  # as after an update of edgekit: the board has another loader
         for file in (root / "bin").iterdir():
             file.unlink()
@@ -217,7 +217,7 @@ def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
         if current == phase:
             raise KeyboardInterrupt
 
-    signature = signer.sign(new.manifest_bytes)
+    signature = sign(new.manifest_bytes, signer)
     with pytest.raises(KeyboardInterrupt):
         install(new, board, signature=signature, progress=interrupt)
     state = board.releases("net")["apps"]["net"]
@@ -232,23 +232,23 @@ def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
 
 
 def test_power_cut_in_the_transfer_then_the_next_run_resumes(
-    boards: StartBoard,  # noqa: F811
+    boards: StartBoard,
     client: Client,
-    signer: Signer,
+    signer: Path,
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "board"
     server = boards(root)
     old, new = hand_made(seed=1), hand_made(seed=2, columns=100_000)
     board = client(remote(server))
-    release = install(old, board, signature=signer.sign(old.manifest_bytes))
+    release = install(old, board, signature=sign(old.manifest_bytes, signer))
     cut_at = new.payload_bytes // 2
 
     def cut(phase: str, done: int, total: int) -> None:
         if phase == "send" and done >= cut_at:
             hard_kill(server)
 
-    signature = signer.sign(new.manifest_bytes)
+    signature = sign(new.manifest_bytes, signer)
     with pytest.raises(BoardError) as caught:
         install(new, board, signature=signature, progress=cut)
     assert caught.value.code == "board.connection-lost"
@@ -261,9 +261,9 @@ def test_power_cut_in_the_transfer_then_the_next_run_resumes(
 
 
 def test_cut_between_blobs_sends_only_the_rest(
-    boards: StartBoard,  # noqa: F811
+    boards: StartBoard,
     client: Client,
-    signer: Signer,
+    signer: Path,
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "board"
@@ -275,7 +275,7 @@ def test_cut_between_blobs_sends_only_the_rest(
         if phase == "send" and total - done < 300_000:
             raise KeyboardInterrupt
 
-    signature = signer.sign(bundle.manifest_bytes)
+    signature = sign(bundle.manifest_bytes, signer)
     with pytest.raises(KeyboardInterrupt):
         install(bundle, board, signature=signature, progress=stop)
     release = install(bundle, board, signature=signature)
@@ -284,10 +284,11 @@ def test_cut_between_blobs_sends_only_the_rest(
 
 
 def test_full_disk_is_said_and_the_old_release_serves(
-    boards: StartBoard,  # noqa: F811
+    boards: StartBoard,
     client: Client,
-    signer: Signer,
+    signer: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = tmp_path / "small"
     root.mkdir()
@@ -295,13 +296,13 @@ def test_full_disk_is_said_and_the_old_release_serves(
     with _small_disk(root, tmp_path) as python:
         board = client(replace(remote(server), root=str(root), python=python))
         old, new = hand_made(seed=1), hand_made(seed=2, columns=200_000)
-        release = install(old, board, signature=signer.sign(old.manifest_bytes))
-        for check_first in (True, False):
-            if not check_first:  # as when something else fills the disk in the meantime
-                hello = board.hello
-                board.hello = lambda: {**hello(), "free_bytes": 1 << 60}  # type: ignore[method-assign]
+        release = install(old, board, signature=sign(old.manifest_bytes, signer))
+        facts = board.hello()
+        # the second time as when something else fills the disk after it was asked
+        for free in (facts["free_bytes"], 1 << 60):
+            monkeypatch.setattr(board, "hello", lambda free=free: {**facts, "free_bytes": free})
             with pytest.raises(BoardError) as caught:
-                install(new, board, signature=signer.sign(new.manifest_bytes))
+                install(new, board, signature=sign(new.manifest_bytes, signer))
             assert caught.value.code == "board.disk-full"
             assert caught.value.where.startswith("lab")
         assert board.releases("net")["apps"]["net"]["current"] == release.id
@@ -333,7 +334,7 @@ class _small_disk:
 
 
 def test_board_without_the_runtime_is_told_before_anything_is_sent(
-    lab: BoardClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
+    lab: BoardClient, signer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = hand_made()
     hello = lab.hello()
@@ -343,13 +344,24 @@ def test_board_without_the_runtime_is_told_before_anything_is_sent(
     ):
         monkeypatch.setattr(lab, "hello", lambda change=change: {**hello, **change})
         with pytest.raises(BundleError) as caught:
-            install(bundle, lab, signature=signer.sign(bundle.manifest_bytes))
+            install(bundle, lab, signature=sign(bundle.manifest_bytes, signer))
         assert caught.value.code == code
     assert len(lab.missing(bundle.blobs)) == len(bundle.blobs)
 
 
-def test_missing_python_is_named(boards: StartBoard, client: Client) -> None:  # noqa: F811
+def test_missing_python_is_named(boards: StartBoard, client: Client) -> None:
     with pytest.raises(BoardError) as caught:
         client(remote(boards(), python="/opt/no python"))
     assert caught.value.code == "board.no-python"
     assert "/opt/no python" in caught.value.message
+
+
+def test_stripped_bundle_goes_only_where_its_weights_are(lab: BoardClient, signer: Path) -> None:
+    full = hand_made()
+    stripped = replace(full, weights={}, signature=sign(full.manifest_bytes, signer))
+    with pytest.raises(BundleError) as caught:
+        install(stripped, lab)
+    assert caught.value.code == "bundle.stripped"
+    assert "W" in caught.value.message
+    install(full, lab, signature=stripped.signature)
+    assert install(stripped, lab).bytes_reused == full.payload_bytes

@@ -16,7 +16,7 @@ from edgekit.deploy import LocalTransport, Transport
 from edgekit.deploy._answers import failure
 from edgekit.deploy._connect import connect
 from edgekit.errors import BoardError
-from tests.boards.fixtures import StartBoard, boards, hard_kill, home  # noqa: F401
+from tests.boards.fixtures import StartBoard, hard_kill
 
 pytestmark = pytest.mark.boards
 
@@ -117,7 +117,7 @@ def test_transport_survives_an_interrupted_command(transport: Transport) -> None
     assert transport.run(["echo", "still here"]).out == b"still here\n"
 
 
-def test_cut_connection_is_named(boards: StartBoard) -> None:  # noqa: F811
+def test_cut_connection_is_named(boards: StartBoard) -> None:
     server = boards()
     connection = connect(server.board)
 
