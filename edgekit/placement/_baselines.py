@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._problem import Problem, loads
-from edgekit.placement._request import Request, kernels_of, problem_of
+from edgekit.placement._request import Request, build_problem, kernels_of, problem_of
 
 __all__ = ["Baseline", "baselines"]
 
@@ -39,13 +39,6 @@ def baselines(
     }
 
 
-def _by_capability(request: Request) -> tuple[tuple[Kernel, ...], Problem]:
-    fp16 = request.model.fp16_layers
-    keys = {x.name: (request.able[x.name], x.name in fp16) for x in request.network.layers}
-    kernels = kernels_of(request.network, keys)
-    return kernels, problem_of(request, kernels)
-
-
 def _gpu_only(request: Request) -> Baseline:
     fp16 = request.model.fp16_layers
     kernels = kernels_of(request.network, {x.name: x.name in fp16 for x in request.network.layers})
@@ -75,7 +68,7 @@ def _best_cut(
     request: Request, value: Callable[[Problem, Sequence[float]], float]
 ) -> Baseline | None:
     """Returns the best of: the first kernels on one device, the rest on the other."""
-    kernels, problem = _by_capability(request)
+    kernels, problem = build_problem(request)
     count = len(kernels)
     able = [row[1] is not None for row in problem.times]
     first = next((v for v in range(count) if not able[v]), count)  # DLA may have kernels before it

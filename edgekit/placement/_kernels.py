@@ -6,12 +6,12 @@ count layers, costs count kernels; a kernel lies on one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.network import Layer, Network
 
-__all__ = ["Kernel", "fuse"]
+__all__ = ["Kernel", "fuse", "join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def fuse(
             if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
                 ends[tensor] = group
     groups.sort(key=lambda group: group[-1])
-    return tuple(_kernel(network, group, consumers, leaves) for group in groups)
+    return tuple(_kernel(network, group, consumers) for group in groups)
 
 
 def _host(
@@ -77,11 +77,13 @@ def _host(
     return max(fitting, key=lambda group: group[-1], default=None)
 
 
+def join(network: Network, group: Sequence[int]) -> Kernel:
+    """Returns the kernel of these layers (indices, ascending)."""
+    return _kernel(network, group, network.consumers())
+
+
 def _kernel(
-    network: Network,
-    group: list[int],
-    consumers: dict[str, tuple[Layer, ...]],
-    leaves: set[str],
+    network: Network, group: Sequence[int], consumers: Mapping[str, tuple[Layer, ...]]
 ) -> Kernel:
     members = [network.layers[i] for i in group]
     inside = {layer.name for layer in members}
@@ -91,6 +93,7 @@ def _kernel(
         name
         for layer in members
         for name in layer.outputs
-        if name in leaves or any(user.name not in inside for user in consumers.get(name, ()))
+        if name in network.outputs
+        or any(user.name not in inside for user in consumers.get(name, ()))
     ]
     return Kernel(tuple(group), tuple(read), tuple(kept))

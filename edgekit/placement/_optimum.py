@@ -46,13 +46,19 @@ def minimise(problem: Problem, goal: Goal, starts: Sequence[Placing] = ()) -> Op
     found = _search(problem, goal, best, Model(problem, goal))
     if goal.weights and found.placing and found.bound < found.placing.value * (1 - TIE_SLACK):
         # the costs that decide ties weigh too much beside so small a value: settle it without them
-        exact = _search(problem, goal, found.placing, Model(problem, goal, ties=False))
+        plain = Model(problem, goal, ties=False)
+        exact = _search(problem, goal, found.placing, plain, -EXACT_GAP)
         return Optimum(exact.placing, max(found.bound, exact.bound))
     return found
 
 
-def _search(problem: Problem, goal: Goal, best: Placing | None, model: Model) -> Optimum:
-    """Solves the model, adding cuts until its placement can be run as it says."""
+def _search(
+    problem: Problem, goal: Goal, best: Placing | None, model: Model, margin: float = EXACT_GAP
+) -> Optimum:
+    """Solves the model, adding cuts until its placement can be run as it says.
+
+    A placement replaces one that is at most ``margin`` better: the model settles ties.
+    """
     gap, nodes = (EXACT_GAP, NODES) if goal.weights else (PERIOD_GAP, PERIOD_NODES)
     bound = 0.0
     for _ in range(ROUNDS):
@@ -63,8 +69,7 @@ def _search(problem: Problem, goal: Goal, best: Placing | None, model: Model) ->
         if devices is None:
             break
         found = evaluate(problem, devices, goal)
-        # a found placement replaces an equal one: the programme has settled the ties
-        if found and (best is None or found.value <= best.value * (1 + EXACT_GAP)):
+        if found and (best is None or found.value <= best.value * (1 + margin)):
             best = found
         if not _cut(problem, model, devices):
             break

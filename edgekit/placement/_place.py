@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from edgekit.dla import Judgement
+from edgekit.errors import GateError
 from edgekit.network import Network
 from edgekit.placement._baselines import Baseline, baselines
 from edgekit.placement._costs import CostModel, cost_data, model_error
-from edgekit.placement._goal import Goal, evaluate
+from edgekit.placement._goal import Goal, Placing, evaluate
 from edgekit.placement._kernels import Kernel
-from edgekit.placement._loadables import run_in_order
+from edgekit.placement._loadables import Step, run_in_order
 from edgekit.placement._problem import Problem, metrics
+from edgekit.placement._problem import loads as loads_of
 from edgekit.placement._request import Request, build_problem, check_options, make_request
 from edgekit.placement._segments import (
     DIGITS,
     loadables_of,
     placed_layers,
     pools_of,
+    split_by_memory,
     transitions_of,
 )
 from edgekit.placement._solve import Solved, objective_value, solve
@@ -123,16 +127,21 @@ def _plan(
     model, options = request.model, request.options
     shares: list[Share] = []
     loadables: list[Loadable] = []
-    transitions = 0
-    for number, part in enumerate(solved.parts):
-        placing = part.placing
-        steps = run_in_order(problem, placing.devices, placing.sequence)
-        layers = placed_layers(request.network, model, kernels, problem.devices, steps)
+    transitions: list[int] = []
+    loads: list[tuple[float, ...]] = []
+    for part in solved.parts:
+        steps, load = _fitted(request, kernels, problem, part.placing)
+        layers = placed_layers(request.network, model, kernels, problem, steps)
         shares.append(Share(round(part.share, 9), layers))
         loadables += loadables_of(request.network, model, layers)
-        if number == 0:
-            transitions = transitions_of(steps)
-    value, bound = round(solved.value, DIGITS), round(solved.bound, DIGITS)
+        transitions.append(transitions_of(steps))
+        loads.append(load)
+    predicted = _predicted_mix(problem, [part.share for part in solved.parts], loads)
+    if options.objective == "throughput":
+        value = predicted.throughput_qps
+    else:
+        value = round(objective_value(options.objective, problem, loads[0]), DIGITS)
+    bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
     return Plan(
         target=model.target.name,
@@ -142,8 +151,8 @@ def _plan(
         layers=shares[0].layers,
         loadables=tuple(loadables),
         pools=pools_of(loadables),
-        transitions=transitions,
-        predicted=_predicted_mix(problem, solved),
+        transitions=transitions[0],
+        predicted=predicted,
         objective=options.objective,
         optimal=gap <= OPTIMAL_GAP,
         bound=bound,
@@ -169,16 +178,40 @@ def _predicted(problem: Problem, load: Sequence[float]) -> Predicted:
     )
 
 
-def _predicted_mix(problem: Problem, solved: Solved) -> Predicted:
-    if len(solved.parts) == 1:
-        return _predicted(problem, solved.parts[0].placing.load)
-    each = [(part.share, metrics(problem, part.placing.load)) for part in solved.parts]
+def _predicted_mix(
+    problem: Problem, shares: Sequence[float], loads: Sequence[Sequence[float]]
+) -> Predicted:
+    if len(loads) == 1:
+        return _predicted(problem, loads[0])
+    each = [metrics(problem, load) for load in loads]
+    mean = [
+        sum(s * us for s, us in zip(shares, device, strict=True))
+        for device in zip(*loads, strict=True)
+    ]
     return Predicted(
-        round(max(have["latency_us"] for _, have in each), DIGITS),
-        round(solved.value, DIGITS),
-        round(sum(share * have["energy_uj"] for share, have in each), DIGITS),
-        round(sum(share * have["gpu_us"] for share, have in each), DIGITS),
+        round(max(have["latency_us"] for have in each), DIGITS),
+        round(1e6 / max(mean), DIGITS),
+        round(sum(s * have["energy_uj"] for s, have in zip(shares, each, strict=True)), DIGITS),
+        round(mean[0], DIGITS),
     )
+
+
+def _fitted(
+    request: Request, kernels: tuple[Kernel, ...], problem: Problem, placing: Placing
+) -> tuple[tuple[Step, ...], tuple[float, ...]]:
+    """Returns the runs of a placement within the memory pools, and its loads with them."""
+    steps = run_in_order(problem, placing.devices, placing.sequence)
+    fitting = split_by_memory(request.network, request.model, kernels, steps)
+    used = Counter(step.device for step in fitting if step.device)
+    for core, count in used.items():
+        if count > problem.max_loadables:
+            raise GateError(
+                f"{count} loadables are needed on {problem.devices[core]} to keep its memory "
+                f"pools within their limits, and it holds {problem.max_loadables}",
+                code="plan.infeasible",
+                hint="pin the largest layers to the GPU",
+            )
+    return fitting, tuple(loads_of(problem, placing.devices, used))
 
 
 def _notes(request: Request, shares: Sequence[Share]) -> list[str]:

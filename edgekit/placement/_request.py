@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,7 +12,7 @@ from edgekit.dla import Judgement, Reason
 from edgekit.errors import GateError, UsageError
 from edgekit.network import Layer, Network
 from edgekit.placement._costs import CostModel, cost_data
-from edgekit.placement._kernels import Kernel, fuse
+from edgekit.placement._kernels import Kernel, fuse, join
 from edgekit.placement._problem import OUTSIDE, Border, Problem
 from edgekit.placement._types import OBJECTIVES, Options
 from edgekit.targets import Target
@@ -179,7 +179,7 @@ def build_problem(request: Request) -> tuple[tuple[Kernel, ...], Problem]:
         for layer in request.network.layers
     }
     kernels = kernels_of(request.network, key_of)
-    return kernels, problem_of(request, kernels)
+    return kernels, _fused_on_gpu(request, kernels, problem_of(request, kernels))
 
 
 def kernels_of(network: Network, key_of: Mapping[str, object]) -> tuple[Kernel, ...]:
@@ -210,6 +210,42 @@ def problem_of(request: Request, kernels: tuple[Kernel, ...]) -> Problem:
         request.options.max_loadables,
         tuple(request.model.watts(name) for name in names),
     )
+
+
+def _fused_on_gpu(request: Request, kernels: tuple[Kernel, ...], problem: Problem) -> Problem:
+    """Lets kernels that only a capability or a pin keeps apart run as one where both are on GPU.
+
+    The later part then costs what it adds to the fused kernel; coming from a DLA it costs what it
+    takes alone, and the border between the two, which nobody else reads, pays the difference.
+    """
+    network, model = request.network, request.model
+    fp16 = {layer.name: layer.name in model.fp16_layers for layer in network.layers}
+    whole_of = {i: n for n, k in enumerate(kernels_of(network, fp16)) for i in k.layers}
+    last_of: dict[int, tuple[int, tuple[int, ...]]] = {}  # whole -> latest part, layers so far
+    times = [list(row) for row in problem.times]
+    extra: dict[tuple[int, int], float] = {}
+    for v, kernel in enumerate(kernels):
+        wholes = {whole_of[i] for i in kernel.layers}
+        alone = times[v][0]
+        if len(wholes) != 1 or alone is None:
+            continue
+        whole = wholes.pop()
+        u, before = last_of.get(whole, (v, ()))
+        if before and times[u][0] is None:
+            continue
+        layers = tuple(sorted((*before, *kernel.layers)))
+        last_of[whole] = (v, layers)
+        if before and set(kernels[u].outputs) & set(kernel.inputs):
+            prefix = model.kernel_us(network, join(network, before), "GPU")
+            added = max(0.0, model.kernel_us(network, join(network, layers), "GPU") - prefix)
+            if added < alone:
+                times[v][0] = added
+                extra[u, v] = alone - added
+    borders = tuple(
+        replace(b, to_gpu_us=b.to_gpu_us + sum(extra.get((b.producer, v), 0) for v in b.consumers))
+        for b in problem.borders
+    )
+    return replace(problem, times=tuple(map(tuple, times)), borders=borders)
 
 
 def _allowed(request: Request, layers: list[Layer], device: str) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from edgekit.dla import memory
+from edgekit.dla import MemoryNeed, memory, pool_limits
+from edgekit.errors import GateError
 from edgekit.network import Network
 from edgekit.placement._costs import CostModel
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._loadables import Step
+from edgekit.placement._problem import Problem
 from edgekit.placement._types import Loadable, PlacedLayer
 
-__all__ = ["loadables_of", "placed_layers", "pools_of", "transitions_of"]
+__all__ = ["loadables_of", "placed_layers", "pools_of", "split_by_memory", "transitions_of"]
 
 DIGITS = 6  # of microseconds and microjoules in a plan
 
@@ -21,7 +23,7 @@ def placed_layers(
     network: Network,
     model: CostModel,
     kernels: Sequence[Kernel],
-    devices: Sequence[str],
+    problem: Problem,
     steps: Sequence[Step],
 ) -> tuple[PlacedLayer, ...]:
     """Returns every layer with its device and segment, in graph order.
@@ -31,10 +33,10 @@ def placed_layers(
     """
     found: dict[int, PlacedLayer] = {}
     for segment, step in enumerate(steps):
-        device = devices[step.device]
+        device = problem.devices[step.device]
         for v in step.kernels:
             layers = [(i, network.layers[i]) for i in kernels[v].layers]
-            time = model.kernel_us(network, kernels[v], device)
+            time = problem.times[v][step.device] or 0.0
             total = sum(layer.macs for _, layer in layers)
             for index, layer in layers:
                 share = layer.macs / total if total else 1 / len(layers)
@@ -48,6 +50,52 @@ def placed_layers(
                     round(time * share * model.watts(device), DIGITS),
                 )
     return tuple(found[index] for index in sorted(found))
+
+
+def split_by_memory(
+    network: Network, model: CostModel, kernels: Sequence[Kernel], steps: Sequence[Step]
+) -> tuple[Step, ...]:
+    """Cuts loadables that need larger pools than a build gets, in topological order.
+
+    Raises:
+        GateError: One kernel alone is too large (code "plan.infeasible").
+    """
+    limits = pool_limits(model.target)
+
+    def fits(chosen: Sequence[int]) -> bool:
+        names = [network.layers[i].name for v in chosen for i in kernels[v].layers]
+        need = memory(network, names, model.target, model.precision)
+        return _within(need, limits)
+
+    found: list[Step] = []
+    for step in steps:
+        rest = step.kernels
+        while step.device and not fits(rest):
+            count = _longest_prefix(rest, fits)
+            if not count:
+                name = network.layers[kernels[rest[0]].layers[0]].name
+                raise GateError(
+                    "the layer alone needs larger memory pools than a loadable can have",
+                    code="plan.infeasible",
+                    where=name,
+                    hint=f"pin it to the GPU: {{layers: {name}, device: GPU}}",
+                )
+            found.append(Step(step.device, rest[:count]))
+            rest = rest[count:]
+        found.append(Step(step.device, rest))
+    return tuple(found)
+
+
+def _within(need: MemoryNeed, limits: MemoryNeed) -> bool:
+    return need.local_dram <= limits.local_dram and need.global_dram <= limits.global_dram
+
+
+def _longest_prefix(rest: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> int:
+    low, high = 0, len(rest)  # a longer prefix never needs less
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(rest[:middle]) else (low, middle - 1)
+    return low
 
 
 def loadables_of(
