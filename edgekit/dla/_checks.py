@@ -24,6 +24,7 @@ Facts = Mapping[str, Any]
 Check = Callable[[Facts], Failure | None]
 _MANY = (tuple, list)
 _LARGE = 1e30
+_SIDES = frozenset({"kernel", "stride", "pads", "dilation", "window", "inner_scales"})
 
 
 def _in_range(value: Any, limit: Any) -> bool:
@@ -131,11 +132,16 @@ def _each(fact: str, holds: Callable[[Any, Any], bool], bound: Any, words: str) 
         if value is None:
             return None
         if isinstance(value, _MANY):
-            if all(holds(item, bound) for item in value):
+            wrong = tuple(dict.fromkeys(item for item in value if not holds(item, bound)))
+            if not wrong:
                 return None
+            # the sides of a window belong together; of a list of tensors the wrong ones are enough
+            shown = show(value) if fact in _SIDES else ", ".join(show(item) for item in wrong)
         elif holds(value, bound):
             return None
-        return Failure(f"{fact.replace('_', ' ')} {show(value)}", words)
+        else:
+            shown = show(value)
+        return Failure(f"{fact.replace('_', ' ')} {shown}", words)
 
     return check
 

@@ -117,6 +117,11 @@ def _dilated(facts: Facts) -> tuple[int, ...] | None:
     return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
+def _chw_dims(facts: Facts) -> tuple[int, ...]:
+    # a tensor without all of C, H and W is judged by its rank
+    return tuple(size for s in _both(facts) if len(s) > _CHW for size in s[-_CHW:])
+
+
 def _square(sides: Any) -> int | None:
     return sides[0] if sides and len(set(sides)) == 1 else None
 
@@ -209,7 +214,7 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),
     "tensor_types": _types,
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
-    "non_batch_dims": lambda facts: tuple(size for s in _both(facts) for size in s[-_CHW:]),
+    "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),
     "spatial_dims": lambda facts: None if facts["kernel"] is None else len(facts["kernel"]),
     "dilated_kernel": _dilated,

@@ -1,0 +1,37 @@
+"""The convolution buffer: the documented formula, and both sides of its limit."""
+
+import pytest
+from one_layer import convolution, rules_of, verdict
+
+from edgekit.dla import cbuf_banks
+
+
+def test_the_convolution_of_trt_3499() -> None:
+    """512 -> 256, 3x3 on 512x80x160: 9 banks in INT8, exactly 16 in FP16, refused on a board."""
+    assert cbuf_banks(512, (3, 3), 1, 160, "int8") == 9
+    assert cbuf_banks(512, (3, 3), 1, 160, "fp16") == 16
+    layer = convolution((3, 3), channels=512, size=(80, 160), maps=256)
+    assert verdict("CONVOLUTION", precision="int8", **layer).certainty == "certain"
+    full = verdict("CONVOLUTION", precision="fp16", **layer)
+    assert (full.ok, full.certainty) == (True, "disputed")
+    assert rules_of(full) == {"convolution.cbuf_limit"}
+
+
+def test_one_bank_more_is_refused() -> None:
+    wider = convolution((3, 3), channels=512, size=(80, 176), maps=256)
+    found = verdict("CONVOLUTION", precision="fp16", **wider)
+    assert (found.ok, found.certainty) == (False, "certain")
+    assert rules_of(found) == {"convolution.cbuf"}
+    assert verdict("CONVOLUTION", precision="int8", **wider).ok
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "dilation", "width", "precision", "banks"),
+    [(3, (7, 7), 1, 224, "int8", 1 + 2), (64, (1, 1), 1, 56, "int8", 1 + 1),
+     (2048, (1, 1), 1, 7, "fp16", 1 + 1), (512, (3, 3), 1, 28, "fp16", 1 + 3),
+     (256, (3, 3), 4, 60, "int8", 1 + 5), (8192, (3, 3), 1, 8, "int8", 3 + 6)],
+)  # fmt: skip
+def test_formula(
+    channels: int, kernel: tuple[int, int], dilation: int, width: int, precision: str, banks: int
+) -> None:
+    assert cbuf_banks(channels, kernel, dilation, width, precision) == banks

@@ -1,0 +1,102 @@
+"""Pool sizes and tensor formats."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_candidates import graph
+
+from edgekit import targets
+from edgekit.dla import FORMATS, internal_bytes, memory, nbytes, pool_limits, strides
+
+ORIN = targets.get("jetson-agx-orin-64gb")
+
+
+def test_internal_tensors_live_from_their_writer_to_their_last_reader() -> None:
+    """8 channels of 4x4 take 512 bytes in CHW32: 4 * 4 * 32."""
+    chain = graph({"a": "", "b": "a", "c": "b", "d": "c"})
+    # a writes, b reads it and writes: two at once; d's result leaves the loadable
+    assert internal_bytes(chain, chain.layers, "int8", "2.0") == 2 * 512
+    assert internal_bytes(chain, chain.layers, "fp16", "2.0") == 2 * 512
+    skip = graph({"a": "", "b": "a", "c": "b", "d": "c a"})
+    assert internal_bytes(skip, skip.layers, "int8", "2.0") == 3 * 512
+    assert internal_bytes(chain, chain.layers[:1], "int8", "2.0") == 0
+
+
+@given(st.sets(st.integers(0, 9), min_size=1), st.sampled_from(["int8", "fp16"]))
+def test_pools_are_powers_of_two_within_the_limits(chosen: set[int], precision: str) -> None:
+    names = [f"n{i}" for i in range(10)]
+    net = graph({name: names[i - 1] if i else "" for i, name in enumerate(names)})
+    need = memory(net, [names[i] for i in chosen], ORIN, precision)
+    limits = pool_limits(ORIN)
+    for size, limit in zip(need.to_json().values(), limits.to_json().values(), strict=True):
+        assert size & (size - 1) == 0
+        assert 4096 <= size <= limit
+
+
+def test_xavier_shares_four_mebibytes_of_sram() -> None:
+    assert pool_limits(targets.get("jetson-agx-xavier")).managed_sram == 4 << 20
+    assert pool_limits(ORIN).managed_sram == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "form", "generation", "expected", "size"),
+    [((1, 3, 224, 224), "float32", "LINEAR", "2.0", (602112, 200704, 896, 4), 602112),
+     ((1, 1000), "float32", "LINEAR", "2.0", (4000, 4), 4000),
+     ((1, 3, 10, 20), "int8", "DLA_LINEAR", "2.0", (1920, 640, 64, 1), 1920),
+     ((1, 3, 10, 33), "float16", "DLA_LINEAR", "1.0", (3840, 1280, 128, 2), 3840),
+     ((2, 3, 10, 20), "int8", "DLA_HWC4", "2.0", (1280, 1, 128, 4), 2560),
+     ((2, 3, 10, 20), "int8", "DLA_HWC4", "1.0", (960, 1, 96, 4), 1920),
+     ((1, 1, 10, 20), "float16", "DLA_HWC4", "2.0", (640, 2, 64, 2), 640),
+     ((1, 2048, 7, 7), "int8", "CHW32", "2.0", (100352, 1568, 224, 32), 100352),
+     ((1, 33, 2, 2), "int8", "CHW32", "2.0", (256, 128, 64, 32), 256),
+     ((4, 17, 2, 2), "float16", "CHW16", "2.0", (256, 128, 64, 32), 1024)],
+)  # fmt: skip
+def test_strides_and_sizes(
+    shape: tuple[int, ...],
+    dtype: str,
+    form: str,
+    generation: str,
+    expected: tuple[int, ...],
+    size: int,
+) -> None:
+    assert strides(shape, dtype, form, generation) == expected
+    assert nbytes(shape, dtype, form, generation) == size
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 4]), st.integers(1, 9), st.integers(1, 70)),
+    st.sampled_from([("int8", "DLA_LINEAR"), ("float16", "DLA_LINEAR"), ("int8", "DLA_HWC4"),
+                     ("float16", "DLA_HWC4"), ("int8", "CHW32"), ("float16", "CHW16")]),
+    st.sampled_from(["1.0", "2.0"]),
+)  # fmt: skip
+def test_every_element_has_its_own_place_inside(
+    shape: tuple[int, int, int, int], kind: tuple[str, str], generation: str
+) -> None:
+    dtype, form = kind
+    size = {"int8": 1, "float16": 2}[dtype]
+    n, c, h, w = strides(shape, dtype, form, generation)
+    vector = {"CHW32": 32, "CHW16": 16}.get(form)
+    seen = set()
+    for a in range(shape[0]):
+        for b in range(shape[1]):
+            channel = b // vector * c + b % vector * size if vector else b * c
+            for i in {0, shape[2] - 1}:
+                for j in {0, shape[3] - 1}:
+                    seen.add(a * n + channel + i * h + j * w)
+    wanted = shape[0] * shape[1] * len({0, shape[2] - 1}) * len({0, shape[3] - 1})
+    assert len(seen) == wanted
+    total = nbytes(shape, dtype, form, generation)
+    assert max(seen) + size <= total
+    assert total >= math.prod(shape) * size
+
+
+def test_what_a_format_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="1, 3 or 4 channels"):
+        strides((1, 2, 4, 4), "int8", "DLA_HWC4")
+    with pytest.raises(ValueError, match="unknown format"):
+        strides((1, 2, 4, 4), "int8", "CHW64")
+    with pytest.raises(ValueError, match="element size"):
+        strides((1, 2, 4, 4), "complex64", "LINEAR")
+    assert len(FORMATS) == 5

@@ -1,0 +1,108 @@
+"""torchvision's ResNet-50 against the verbose TensorRT 10.3 build of it on an AGX Orin.
+
+The log (see ``build_log`` in dla/_sources.yaml): 122 layers, two loadables, GlobalAveragePool and
+the reshape behind the classifier on the GPU, pools of 1/4/64 and 1/2/8 MiB in INT8; in FP16 the
+backbone's local pool is 16 MiB and the global pools are the same.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from dla_nets import resnet50
+
+from edgekit import targets
+from edgekit.dla import check_document, judge, memory
+from edgekit.network import Network
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return resnet50(Path(tmp_path_factory.mktemp("resnet50")))
+
+
+def test_layers_and_loadables_of_the_real_build(net: Network) -> None:
+    found = judge(net, targets.get("jetson-agx-orin-64gb"))
+    assert len(net.layers) == 122
+    backbone, classifier = found.candidates
+    assert (len(backbone.layers), backbone.kept, classifier.kept) == (119, True, True)
+    assert backbone.layers[0] == "/conv1/Conv"
+    assert backbone.layers[-1] == "/layer4/layer4.2/relu_2/Relu"
+    assert classifier.layers == ("/fc/Gemm",)
+    assert {name for name, place in found.placed.items() if place == "GPU"} == {
+        "/avgpool/GlobalAveragePool",
+        "reshape_after_/fc/Gemm",
+    }
+    pool = found.verdicts["/avgpool/GlobalAveragePool"]
+    assert [reason.rule for reason in pool.reasons] == ["reduce.function"]
+    assert pool.certainty == "certain"
+    assert found.verdicts["reshape_after_/fc/Gemm"].certainty == "disputed"
+
+
+@pytest.mark.parametrize(
+    ("precision", "pools"),
+    [("int8", [(1, 4, 64), (1, 2, 8)]), ("fp16", [(1, 16, 64), (1, 2, 8)])],
+)
+def test_pools_of_the_real_build(
+    net: Network, precision: str, pools: list[tuple[int, int, int]]
+) -> None:
+    target = targets.get("jetson-agx-orin-64gb")
+    found = judge(net, target, precision=precision)
+    needs = [memory(net, group.layers, target, precision) for group in found.candidates]
+    sizes = [(n.managed_sram, n.local_dram, n.global_dram) for n in needs]
+    assert sizes == [(a * MIB, b * MIB, c * MIB) for a, b, c in pools]
+
+
+def test_check_document_is_the_contract(net: Network) -> None:
+    target = targets.get("jetson-agx-orin-64gb")
+    document = check_document("resnet50.onnx", net, judge(net, target), target)
+    assert json.loads(json.dumps(document)) == document
+    heads = ("schema", "model", "target", "precision", "tensorrt")
+    assert {key: document[key] for key in heads} == {
+        "schema": "edgekit.check/1", "model": "resnet50.onnx", "target": "jetson-agx-orin-64gb",
+        "precision": "int8", "tensorrt": "10.3",
+    }  # fmt: skip
+    assert (document["candidates"], document["loadables"]) == (2, 2)
+    assert document["summary"] == {
+        "layers": 122, "dla_layers": 120, "gpu_layers": 2, "dla_macs_fraction": 1.0,
+    }  # fmt: skip
+    first, last = document["layers"][0], document["layers"][-1]
+    assert set(first) == {
+        "name", "kind", "nodes", "from", "dla", "placed", "graph_output", "macs", "weight_bytes",
+        "output_bytes",
+    }  # fmt: skip
+    assert first["macs"] == 64 * 112 * 112 * 3 * 49
+    assert (first["weight_bytes"], first["output_bytes"]) == (64 * 3 * 49 + 64, 64 * 112 * 112)
+    assert (last["nodes"], last["from"], last["graph_output"]) == ([], ["/fc/Gemm"], True)
+    assert set(last["dla"]["reasons"][0]) == {"rule", "message", "found", "limit", "source", "fix"}
+    assert last["dla"]["certainty"] == "disputed"
+
+
+def test_the_slot_limit_moves_loadables_to_the_gpu(net: Network) -> None:
+    target = targets.get("jetson-agx-orin-64gb")
+    found = judge(net, target, max_loadables=1)
+    assert [group.kept for group in found.candidates] == [True, False]
+    assert found.verdicts["/fc/Gemm"].ok
+    assert found.placed["/fc/Gemm"] == "GPU"
+    document = check_document("m", net, found, target)
+    assert (document["candidates"], document["loadables"]) == (2, 1)
+    assert 0.99 < document["summary"]["dla_macs_fraction"] < 1
+
+
+def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:
+    found = judge(net, targets.get("jetson-orin-nano-8gb"))
+    assert found.candidates == ()
+    assert set(found.placed.values()) == {"GPU"}
+    rules = {reason.rule for v in found.verdicts.values() for reason in v.reasons}
+    assert rules == {"general.no_dla"}
+
+
+def test_a_layer_without_scales_is_judged_in_fp16(net: Network) -> None:
+    from edgekit.quantize import Scales
+
+    names = [name for name in net.tensors if not name.startswith("/layer1")]
+    scales = Scales(dict.fromkeys(names, 0.1), "cache", "test", "0" * 64)
+    found = judge(net, targets.get("jetson-agx-orin-64gb"), scales=scales)
+    assert found.placed["/layer1/layer1.0/conv1/Conv"] == "DLA"

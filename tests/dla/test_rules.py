@@ -1,0 +1,106 @@
+"""The rule files: complete, with sources, and in forms that the engine knows."""
+
+import re
+
+import pytest
+
+from edgekit._data import data_folder
+from edgekit.dla import docs_page, explain, load_rules
+from edgekit.dla._checks import compile_check, show
+from edgekit.dla._facts import _DERIVED
+from edgekit.dla._versions import parse_version
+from edgekit.errors import UsageError
+
+FAMILIES = {
+    "general", "convolution", "deconvolution", "pooling", "activation", "prelu", "elementwise",
+    "comparison", "scale", "lrn", "concatenation", "resize", "slice", "softmax", "unary",
+    "shuffle", "reduce", "operators", "memory",
+}  # fmt: skip
+# parameters that the network floor gives, as far as rules ask for them
+PARAMETERS = {
+    "kernel", "stride", "pads", "dilation", "groups", "out_maps", "mode", "count_include_pad",
+    "alpha", "beta", "function", "window", "region", "power", "value", "strides", "sizes", "perm",
+    "precision", "dla_cores", "tensorrt_drives_dla", "kind_supported", "op", "kind",
+}  # fmt: skip
+
+
+def test_every_family_has_its_file_and_every_rule_its_source() -> None:
+    assert {p.stem for p in data_folder("dla").glob("*.yaml")} - {"_sources"} == FAMILIES
+    rules = load_rules()
+    assert {rule.family for rule in rules} == FAMILIES
+    for rule in rules:
+        assert rule.id.startswith(f"{rule.family}.") or rule.family == "operators"
+        assert rule.sources, rule.id
+        assert rule.text, rule.id
+        assert rule.fix, rule.id
+        assert rule.certainty in {"certain", "disputed"}
+        assert rule.effect in {"refuse", "risk", "note"}
+        assert set(rule.generations) <= {"1.0", "2.0"}
+        for version in (rule.since, rule.until):
+            assert version is None or parse_version(version)
+
+
+def test_rules_ask_only_for_facts_that_exist() -> None:
+    asked = set()
+    for path in data_folder("dla").glob("*.yaml"):
+        asked |= set(re.findall(r"\bof: (\w+)", path.read_text()))
+        asked |= set(re.findall(r"\bbelow: (\w+)", path.read_text()))
+    assert asked <= PARAMETERS | set(_DERIVED)
+
+
+def test_the_matrix_is_complete() -> None:
+    operators = load_rules().operators
+    assert len(operators) == 114
+    counts = dict.fromkeys(("native", "reconstruction", "rfe", "folded"), 0)
+    for row in operators.values():
+        counts[row.trt] += 1
+        assert set(row.families) <= FAMILIES
+    assert counts == {"native": 37, "reconstruction": 21, "rfe": 54, "folded": 2}
+    assert operators["Div"].since == operators["Greater"].since == "8.6.12"
+    assert operators["Abs"].since == ""
+
+
+def test_explain() -> None:
+    rule = explain("convolution.kernel")
+    assert "kernel" in rule.text
+    with pytest.raises(UsageError) as caught:
+        explain("convolution.kernle")
+    assert caught.value.code == "rule.unknown"
+    assert "convolution.kernel" in caught.value.hint
+
+
+def test_docs_page_has_every_rule_and_operator() -> None:
+    page = docs_page()
+    for rule in load_rules():
+        assert f"`{rule.id}`" in page
+    for name in load_rules().operators:
+        assert f"\n| {name} |" in page
+    assert page == docs_page()
+
+
+def test_versions() -> None:
+    assert parse_version("10.3") == parse_version("10.3.0")
+    assert parse_version("8.5.2") < parse_version("8.6") < parse_version("8.6.12")
+    assert parse_version("8.6.12") < parse_version("10.3.0.30")
+    for bad in ("", "ten", "10.x", "10.", "1.2.3.4.5"):
+        with pytest.raises(UsageError, match="no TensorRT version"):
+            parse_version(bad)
+
+
+def test_checks_that_have_no_known_form() -> None:
+    for spec in (
+        {"of": "a"},
+        {"of": "a", "near": 3},
+        {"range": [1, 2]},
+        {"of": "a", "in": [], "x": 1},
+    ):
+        with pytest.raises(ValueError, match=r"not a check|unknown operator"):
+            compile_check(spec)
+
+
+def test_values_as_people_write_them() -> None:
+    assert show((33, 1)) == "33x1"
+    assert show(("int64", "int64", "bool")) == "int64, bool"
+    assert show(2.5) == "2.5"
+    assert show(-3.4e38) == "unbounded"
+    assert show(True) == "yes"
