@@ -22,7 +22,7 @@ PERCENTILES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 def measure_words(measures: Mapping[str, Any], key: str) -> str:
     """Formats one measure of ``measures``; the SNR of equal outputs is infinite."""
     value = measures.get(key)
-    if key == "snr_db" and value is None and measures.get("exact"):
+    if key == "snr_db" and value is None and measures.get("max_abs") == 0:
         return "infinite"
     if value is None:
         return text.ABSENT
@@ -88,13 +88,14 @@ def accuracy_view(
         metric = str(accuracy.get("metric", "cosine"))
         answer = {True: "passed", False: "failed"}.get(accuracy.get("passed"), "not judged")  # type: ignore[arg-type]
         gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
-    count = accuracy.get("count")
+    inputs = accuracy.get("inputs")
+    data = accuracy.get("data") or (text.plural(inputs, "input") if inputs else "")
     return {
         "measures": [
             {"name": name, "value": measure_words(accuracy, key)}
             for key, name in MEASURES
         ],
-        "data": text.clean(accuracy.get("data") or (text.plural(count, "input") if count else "")),
+        "data": text.clean(data),
         "gate": text.clean(gate),
         "calibration": text.clean(
             f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "
@@ -105,12 +106,12 @@ def accuracy_view(
         "columns": [name for _, name in SEGMENT_MEASURES],
         "segments": [
             {
-                "index": segment.get("segment", position),
+                "index": text.clean(segment.get("segment", position)),
                 "device": text.clean(segment.get("device", "")),
                 "css": charts.device_class(str(segment.get("device", ""))),
                 "cells": [measure_words(segment, key) for key, _ in SEGMENT_MEASURES],
             }
-            for position, segment in enumerate(accuracy.get("per_segment") or ())
+            for position, segment in enumerate(accuracy.get("segments") or ())
         ],
     }  # fmt: skip
 

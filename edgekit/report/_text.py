@@ -35,12 +35,14 @@ def clean(text: object) -> str:
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """Returns a number with so many significant digits and no exponent: 1.23, 12.3, 1,230."""
+    """Returns a number with so many significant digits: 1.23, 12.3, 1,230; 1.23e-07 if tiny."""
     if value is None or not math.isfinite(value):
         return ABSENT
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4:
+        return f"{value:.{digits - 1}e}"
     # rounding can carry into the next power of ten (9.999 is 10.0)
     rounded = round(value, digits - 1 - exponent)
     exponent = math.floor(math.log10(abs(rounded)))

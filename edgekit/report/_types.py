@@ -31,14 +31,14 @@ class RunFacts:
         backend: "reference", "tensorrt" or "trtexec"; empty when nothing was built.
         scales: INT8 scales and the data they come from.
         accuracy: Against FP32: {"cosine", "snr_db", "max_abs", "top1_agreement"}, and where
-            known "exact" (no difference at all), "data" (on what, for people), "count" (inputs),
-            "metric", "min", "passed" (the gate), "per_segment": [{"segment", "device", and the
-            same measures, accumulated up to there}].
+            known "data" (on what, for people), "inputs" (how many), "metric", "min", "passed"
+            (the gate), "segments": [{"segment", "device", and the same measures, accumulated up
+            to there}]. ``snr_db`` is None when there is no difference at all.
         bundle: {"path", "bytes", "stripped_bytes", "digest"}.
         refit: {"bit_equal"}.
         bench: The ``edgekit.bench/1`` document.
         board: {"name", "kind"}.
-        rewrites: Applied rewrites: {"rewrite", "reason", "nodes", "max_error"}.
+        rewrites: Applied rewrites: {"name", "nodes"}, and where known "reason" and "max_error".
         steps: {"name", "status": "done" | "reused" | "failed", "seconds"}, in order.
         files: Paths by what they are: "report", "trace", "bundle", ...
         config_text: The configuration as the user wrote it.

@@ -166,7 +166,7 @@ def _pairs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
 def _rewrites(rewrites: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [
         {
-            "name": text.clean(rewrite.get("rewrite", "")),
+            "name": text.clean(rewrite["name"]),
             "reason": text.clean(rewrite.get("reason", "")),
             "nodes": text.clean(", ".join(map(str, rewrite.get("nodes") or ()))),
             "proof": f"{rewrite['max_error']:.1e}" if "max_error" in rewrite else text.ABSENT,

@@ -1,0 +1,94 @@
+import dataclasses
+import json
+
+import handmade_plan
+import handmade_run
+
+from edgekit import targets
+from edgekit.placement import Share
+from edgekit.report import report_document
+
+
+def test_document_is_strict_json_with_its_schema():
+    document = report_document(handmade_run.facts())
+    assert document["schema"] == "edgekit.report/1"
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_layers_and_macs_by_device_add_up():
+    document = report_document(handmade_run.facts())
+    placement = document["placement"]
+    devices = {row["device"]: row for row in placement["devices"]}
+    assert list(devices) == ["GPU", "DLA0", "DLA1"]
+    assert sum(row["layers"] for row in devices.values()) == placement["layers"] == 123
+    assert sum(row["macs"] for row in devices.values()) == placement["macs"]
+    assert devices["GPU"]["layers"] == 5
+    assert devices["DLA1"]["layers"] == 0
+    assert placement["dla_macs_fraction"] == devices["DLA0"]["macs_fraction"]
+    assert "118 of 123 layers" in document["headline"]
+    assert "98.1 %" in document["headline"]
+
+
+def test_predictions_stand_beside_their_baselines_and_are_called_so():
+    predicted = report_document(handmade_run.facts())["predicted"]
+    assert predicted["clock"] == "predicted"
+    rows = {row["key"]: row for row in predicted["rows"]}
+    assert list(rows) == ["plan", "gpu_only", "tensorrt_auto", "best_cut"]
+    assert rows["gpu_only"]["latency_ratio"] == 618.0 / 2412.0
+    assert rows["best_cut"]["latency_us"] is None
+
+
+def test_a_layer_row_joins_plan_network_and_verdict():
+    rows = {row["name"]: row for row in report_document(handmade_run.facts())["layers"]}
+    prob = rows["prob"]
+    assert (prob["device"], prob["precision"], prob["kind"]) == ("GPU", "fp16", "SOFTMAX")
+    assert prob["dla_ok"] is False
+    assert prob["reasons"][0]["rule"] == "softmax.orin-axis"
+    assert rows["gap"]["certainty"] == "disputed"
+
+
+def test_reasons_are_grouped_by_rule_most_frequent_first():
+    facts = handmade_run.facts()
+    verdicts = dict(facts.judgement.verdicts)
+    verdicts["relu1"] = dataclasses.replace(
+        verdicts["relu1"], ok=False, reasons=(handmade_run.SHUFFLE,)
+    )
+    judgement = dataclasses.replace(facts.judgement, verdicts=verdicts)
+    groups = report_document(handmade_run.facts(judgement=judgement))["why_not"]
+    assert [(g["rule"], g["count"]) for g in groups] == [
+        ("shuffle.flatten", 2), ("softmax.orin-axis", 1),
+    ]  # fmt: skip
+    assert [layer["name"] for layer in groups[0]["layers"]] == ["relu1", "flatten"]
+
+
+def test_measured_and_predicted_times_never_share_an_object():
+    bench = report_document(handmade_run.facts())["bench"]
+    assert bench["clock"] == "cpu-measured"
+    assert "predicted" not in bench
+    assert "samples_ms" not in bench
+    assert sum(bench["histogram"]["counts"]) == 150
+
+
+def test_a_target_without_dla_is_a_full_answer():
+    plan = handmade_plan.plan()
+    layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
+    plan = dataclasses.replace(
+        plan, layers=layers, plans=(Share(1.0, layers),), loadables=(), pools={}, transitions=0
+    )
+    document = report_document(
+        handmade_run.facts(plan=plan, target=targets.get("jetson-orin-nano-8gb"))
+    )
+    assert [row["device"] for row in document["placement"]["devices"]] == ["GPU"]
+    assert "has no DLA" in document["headline"]
+    assert document["timeline"]["tracks"] == ["GPU"]
+
+
+def test_a_run_that_stopped_early_still_has_a_document():
+    facts = handmade_run.facts(
+        scales=None, accuracy=None, bundle=None, refit=None, bench=None, board=None, steps=(),
+        rewrites=(), files={}, environment={}, notes=(),
+    )  # fmt: skip
+    document = report_document(facts)
+    assert document["accuracy"] is None
+    assert document["bench"] is None
+    assert document["notes"] == []

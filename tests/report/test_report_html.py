@@ -1,0 +1,186 @@
+import base64
+import dataclasses
+import hashlib
+import html.parser
+import re
+
+import handmade_plan
+import handmade_run
+import pytest
+
+from edgekit.bench import bench_document
+from edgekit.dla import Reason, Verdict
+from edgekit.report import render_html, report_document, write_report
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\x1b[31m"
+VOID = {"meta", "link", "input"}
+
+
+class Page(html.parser.HTMLParser):
+    """Reads the page: text by element, attributes, and whether elements nest."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.words = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def page(**changes):
+    return Page(render_html(report_document(handmade_run.facts(**changes))))
+
+
+def hostile_facts():
+    facts = handmade_run.facts()
+    evil = HOSTILE + "/conv"
+    layers = tuple(
+        dataclasses.replace(p, name=evil) if p.name == "prob" else p for p in facts.plan.layers
+    )
+    plan = dataclasses.replace(
+        facts.plan, layers=layers, plans=(dataclasses.replace(facts.plan.plans[0], layers=layers),),
+        loadables=(dataclasses.replace(facts.plan.loadables[0], layers=(evil,)),),
+        notes=(HOSTILE,), model_error=HOSTILE,
+    )  # fmt: skip
+    network = dataclasses.replace(
+        facts.network,
+        layers=tuple(
+            dataclasses.replace(layer, name=evil) if layer.name == "prob" else layer
+            for layer in facts.network.layers
+        ),
+    )
+    reason = Reason(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    verdicts = {**facts.judgement.verdicts, evil: Verdict(evil, False, "certain", (reason,))}
+    judgement = dataclasses.replace(facts.judgement, verdicts=verdicts)
+    return handmade_run.facts(
+        name=HOSTILE, model=HOSTILE, plan=plan, network=network, judgement=judgement,
+        config_text=HOSTILE, environment={HOSTILE: {HOSTILE: [HOSTILE]}}, files={HOSTILE: HOSTILE},
+        board={"name": HOSTILE, "kind": HOSTILE}, notes=(HOSTILE,),
+        rewrites=({"name": HOSTILE, "reason": HOSTILE, "nodes": [HOSTILE]},),
+        steps=({"name": HOSTILE, "status": HOSTILE, "seconds": None},),
+        bundle={"path": HOSTILE, "bytes": 1, "stripped_bytes": 1, "digest": HOSTILE},
+        accuracy={"cosine": 1.0, "data": HOSTILE, "metric": HOSTILE, "min": 0.5,
+                  "segments": [{"segment": HOSTILE, "device": HOSTILE}]},
+    )  # fmt: skip
+
+
+def test_the_page_nests_and_names_its_language_and_title():
+    found = page()
+    assert found.open == []
+    assert found.all("html")[0]["lang"] == "en"
+    assert "resnet50" in found.text
+
+
+def test_nothing_is_fetched():
+    text = render_html(report_document(handmade_run.facts()))
+    found = Page(text)
+    for _, attrs in found.elements:
+        for key in ("src", "href", "action", "srcset", "poster", "data"):
+            assert attrs.get(key, "#").startswith(("#", "data:,"))
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "http:" not in text.replace("http-equiv", "")
+
+
+def test_policy_allows_only_the_pages_own_script_and_style():
+    text = render_html(report_document(handmade_run.facts()))
+    policy = next(m["content"] for m in Page(text).all("meta") if "http-equiv" in m)
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        bodies = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S)
+        assert len(bodies) == 1
+        digest = base64.b64encode(hashlib.sha256(bodies[0].encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_no_inline_style_or_handler_that_the_policy_would_block():
+    for _, attrs in page().elements:
+        assert not any(key == "style" or key.startswith("on") for key in attrs)
+
+
+def test_hostile_names_stay_text():
+    text = render_html(report_document(hostile_facts()))
+    found = Page(text)
+    assert found.open == []
+    assert len(found.all("script")) == 1
+    assert "<script>alert" not in text
+    assert "<script>alert(1)</script>" in found.text
+    assert "{{7*7}}" in found.text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_tables_have_header_cells_and_pictures_have_words():
+    found = page()
+    assert all(attrs.get("scope") in ("col", "row") for attrs in found.all("th"))
+    for attrs in found.all("svg"):
+        assert attrs.get("aria-label") or attrs.get("aria-hidden") == "true"
+    assert len(found.all("main")) == len(found.all("header")) == len(found.all("h1")) == 1
+    assert all(attrs.get("aria-labelledby") for attrs in found.all("section"))
+    ids = [attrs["id"] for _, attrs in found.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = [a["href"][1:] for a in found.all("a")]
+    assert set(targets) <= set(ids)
+
+
+def test_it_says_what_is_measured_and_what_is_predicted():
+    text = page().text
+    assert "this is not a board time" in text
+    assert "Predictions of edgekit's cost model, not measurements" in text
+    for words in ("2.41 ms", "618 µs", "TensorRT automatic DLA", "not possible here", "0.99873",
+                  "26.1 MiB", "403 KiB", "equal bit for bit", "16 synthetic inputs, seed 0",
+                  "SoftMax over 1000 elements is not for the DLA",
+                  "edgekit-out/resnet50/trace.json", "objective: gpu_time"):  # fmt: skip
+        assert words in text, words
+
+
+def test_an_invalid_measurement_shows_why():
+    measurement = {**handmade_plan.measurement(), "iterations": 3}
+    bench = bench_document(measurement, handmade_plan.plan())
+    text = page(bench=bench).text
+    assert "INVALID" in text
+    assert "set bench.iterations to 10 or more" in text
+
+
+def test_absent_parts_are_told():
+    text = page(accuracy=None, bundle=None, refit=None, bench=None, board=None, scales=None).text
+    for words in ("Not compared", "Nothing was measured", "No bundle was made"):
+        assert words in text
+
+
+def test_equal_outputs_have_infinite_snr():
+    accuracy = {"cosine": 1.0, "snr_db": None, "max_abs": 0.0, "top1_agreement": 1.0}
+    assert "infinite" in page(accuracy=accuracy).text
+
+
+def test_the_page_is_the_same_every_time_and_written_whole(tmp_path):
+    document = report_document(handmade_run.facts())
+    path = tmp_path / "out" / "report.html"
+    write_report(document, path)
+    assert path.read_text("utf-8") == render_html(document)
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize("variants", [1, 2])
+def test_plans_that_share_frames(variants):
+    text = page(plan=handmade_plan.plan(variants)).text
+    assert ("50.0 % / 50.0 %" in text) == (variants == 2)

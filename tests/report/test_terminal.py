@@ -1,0 +1,102 @@
+import io
+
+import handmade_plan
+import handmade_run
+import pytest
+from rich.console import Console
+from test_report_html import HOSTILE, hostile_facts
+
+from edgekit.report import report_document, summary_check, summary_plan, terminal_summary
+
+
+def told(show, **options):
+    out = io.StringIO()
+    console = Console(file=out, width=80, **options)
+    show(console)
+    return out.getvalue()
+
+
+def summary(facts, **options):
+    document = report_document(facts)
+    return told(lambda console: terminal_summary(document, console), **options)
+
+
+def check_document():
+    def layer(name, ok, reasons=()):
+        return {
+            "name": name, "kind": "SOFTMAX", "nodes": [f"node/{name}"], "from": [f"node/{name}"],
+            "dla": {"ok": ok, "certainty": "certain", "reasons": [r.to_json() for r in reasons]},
+            "placed": "DLA" if ok else "GPU", "graph_output": False, "macs": 5,
+            "weight_bytes": 0, "output_bytes": 4,
+        }  # fmt: skip
+
+    return {
+        "schema": "edgekit.check/1", "model": "net.onnx", "target": "jetson-agx-orin-64gb",
+        "precision": "int8", "tensorrt": "10.3",
+        "layers": [layer("conv", True), layer("prob", False, [handmade_run.REASON]),
+                   layer("prob2", False, [handmade_run.REASON, handmade_run.SHUFFLE])],
+        "candidates": 3, "loadables": 1,
+        "summary": {"layers": 3, "dla_layers": 1, "gpu_layers": 2, "dla_macs_fraction": 0.3333},
+    }  # fmt: skip
+
+
+def test_summary_has_what_a_person_wants_in_eighty_columns():
+    text = summary(handmade_run.facts())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    for words in ("DLA0: 118 layers, 98.1 %", "GPU: 5 layers", "2 on the DLA", "local DRAM 64 MiB",
+                  "26.1 MiB, stripped 403 KiB", "cosine 0.99873", "CPU latency",
+                  "not a board time", "Predicted for the board (not measured)", "GPU only",
+                  "TensorRT automatic DLA", "edgekit-out/resnet50/report.html",
+                  "edgekit-out/resnet50/trace.json",
+                  "edgekit-out/resnet50/resnet50.ekb"):  # fmt: skip
+        assert words in text, words
+
+
+def test_colours_only_on_a_terminal_and_without_no_color(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[" not in summary(handmade_run.facts())
+    assert "\x1b[33m" in summary(handmade_run.facts(), force_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[33m" not in summary(handmade_run.facts(), force_terminal=True)
+
+
+def test_names_from_the_model_are_neither_markup_nor_escapes():
+    text = summary(handmade_run.facts(name="[red]net[/red]\x1b]0;title\x07"))
+    assert "[red]net[/red]" in text
+    assert "\x1b" not in text
+    assert "\x1b" not in summary(hostile_facts())
+    assert HOSTILE[:20] in summary(hostile_facts())
+
+
+def test_long_paths_are_not_broken():
+    path = "edgekit-out/" + "very-long-name/" * 12 + "report.html"
+    assert path in summary(handmade_run.facts(files={"report": path}))
+
+
+def test_a_run_that_stopped_early_has_a_summary():
+    text = summary(
+        handmade_run.facts(accuracy=None, bundle=None, refit=None, bench=None, board=None)
+    )
+    assert "Predicted for the board" in text
+    assert "CPU latency" not in text
+
+
+@pytest.mark.parametrize("variants", [1, 2])
+def test_plan_summary(variants):
+    text = told(lambda c: c.print(summary_plan(handmade_plan.plan(variants))))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "proved optimal" in text
+    assert "2 on DLA0" in text
+    assert ("2 on DLA1" in text) == (variants == 2)
+    assert "not possible" in text
+
+
+def test_check_summary_groups_reasons_by_rule():
+    text = told(lambda c: c.print(summary_check(check_document())))
+    assert "1 of 3 layers and 33.3 % of the MACs go to the DLA, in 1 loadable" in text
+    assert "(of 3 candidates)" in " ".join(text.split())
+    assert text.index("softmax.orin-axis  2 layers") < text.index("shuffle.flatten  1 layer")
+    assert "node/prob: SoftMax over 1000 elements" in text
+    assert "fix: leave the SoftMax out" in text
