@@ -22,8 +22,6 @@ from edgekit.build._writer import MICROSOFT, Writer
 from edgekit.errors import BuildError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     import onnx
 
@@ -42,7 +40,6 @@ def emit(
     graph: Graph,
     segment: Cut,
     numerics: Numerics,
-    scales: Mapping[str, float],
     store: WeightStore,
 ) -> bytes:
     """Returns the engine: a serialized ModelProto whose weights are EXTERNAL stubs.
@@ -55,7 +52,7 @@ def emit(
     """
     import onnx
 
-    engine = _Engine(graph, segment, numerics, scales, store)
+    engine = _Engine(graph, segment, numerics, store)
     engine.write()
     proto = onnx.ModelProto(ir_version=graph.model.proto.ir_version, producer_name="edgekit")
     proto.opset_import.extend(
@@ -80,13 +77,12 @@ class _Engine:
         graph: Graph,
         segment: Cut,
         numerics: Numerics,
-        scales: Mapping[str, float],
         store: WeightStore,
     ) -> None:
         self.graph = graph
         self.segment = segment
         self.numerics = numerics
-        self.scales = scales
+        self.scales = numerics.scales
         self.store = store
         opset = next((o.version for o in graph.model.proto.opset_import if not o.domain), 0)
         rounds = any(p != "fp32" for p in numerics.precision.values())

@@ -51,12 +51,14 @@ class Numerics:
         precision: "fp32", "fp16" or "int8" by unit name, after fall-backs.
         rounding: "none", "fp16" or "int8" by tensor that a unit writes.
         exact: Tensors that need no rounding because their values already are on the grid.
+        scales: INT8 scale by tensor, inherited ones too.
         unscaled: Units meant for INT8 that lack a scale, with the tensors.
     """
 
     precision: Mapping[str, str]
     rounding: Mapping[str, str]
     exact: frozenset[str]
+    scales: Mapping[str, float]
     unscaled: Mapping[str, tuple[str, ...]]
 
 
@@ -67,7 +69,7 @@ def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numeri
     constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
     of kernels, so the choice is repeated until it holds.
     """
-    known = scales.scales if scales is not None else {}
+    known = _inherit(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
     precision = {unit.name: _able(graph, unit) for unit in units}
     unscaled: dict[str, tuple[str, ...]] = {}
@@ -95,7 +97,7 @@ def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numeri
             rounding[name] = kind if rounds else "none"
             if rounds and _keeps_grid(graph, unit, name, kind, known):
                 exact.add(name)
-    return Numerics(precision, rounding, frozenset(exact), unscaled)
+    return Numerics(precision, rounding, frozenset(exact), known, unscaled)
 
 
 def quantised_weight(graph: Graph, node: onnx.NodeProto) -> tuple[str, int] | None:
@@ -116,6 +118,21 @@ def quantised_weight(graph: Graph, node: onnx.NodeProto) -> tuple[str, int] | No
         return (inputs[1], 1) if weight.ndim == 2 else None
     transposed = any(a.name == "transB" and a.i for a in node.attribute)
     return inputs[1], 0 if transposed else 1
+
+
+def _inherit(graph: Graph, scales: Mapping[str, float]) -> dict[str, float]:
+    """Gives a tensor without a scale that of the tensor whose values it only moves.
+
+    TensorRT's layers, and so its calibration caches, do not know every ONNX tensor: it merges
+    neighbouring shuffles and drops Dropout and Identity.
+    """
+    known = dict(scales)
+    for node in graph.nodes:
+        reads = [name for name in graph.activations(node) if graph.is_float32(name)]
+        if node.op_type in _MOVING_OPS - {"Pad"} and len(reads) == 1 and reads[0] in known:
+            for name in node.output:
+                known.setdefault(name, known[reads[0]])
+    return known
 
 
 def _quantised_inputs(unit: Unit) -> list[str]:

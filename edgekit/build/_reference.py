@@ -52,7 +52,6 @@ def build_reference(
 
     graph = Graph.of(model)
     store = WeightStore(model)
-    known = scales.scales if scales is not None else {}
     lanes_to_cut = [(share.share, cut(graph, network, share.layers)) for share in plan.plans]
     total = sum(len(cuts) for _, cuts in lanes_to_cut)
     engines: dict[str, bytes] = {}
@@ -64,7 +63,7 @@ def build_reference(
         notes.update(dict.fromkeys(_notes(numerics)))
         segments = []
         for index, segment in enumerate(cuts):
-            data = emit(graph, segment, numerics, known, store)
+            data = emit(graph, segment, numerics, store)
             digest = hashlib.sha256(data).hexdigest()
             engines[digest] = data
             segments.append(_segment(index, segment, digest))

@@ -261,6 +261,14 @@ def test_a_tensor_without_a_scale_sends_its_layers_to_fp16_and_a_note_says_so() 
     assert none.engines == fp16.engines
 
 
+def test_tensors_that_only_move_values_inherit_their_scale() -> None:
+    nodes = [node("Flatten", "x", "f"), node("Dropout", "f", "d"), node("Gemm", "d w", "y")]
+    model = model_of(nodes, {"w": normal(12, 4)}, {"x": [2, 3, 2, 2]}, ["y"])
+    artefacts = built(model, "int8", {"x": 0.02, "y": 0.04})
+    assert set(artefacts.weights) == {"w#int8", "w#scale"}
+    assert artefacts.notes == ()
+
+
 def test_sums_that_may_leave_exact_floats_are_counted() -> None:
     weights = {"w": np.ones((2000, 4), F)}
     model = model_of([node("Gemm", "x w", "y")], weights, {"x": [1, 2000]}, ["y"])
