@@ -128,6 +128,7 @@ def _dla(part: Section) -> Dla:
     cores = part.whole("cores")
     if cores == 0:
         return _NO_DLA
+    part.releases("tensorrt")
     return Dla(
         cores=cores,
         generation=part.text("generation"),

@@ -81,6 +81,16 @@ class Section:
             self.fail(key, f"a clock in MHz, a list of them or {_NO_CAP!r}")
         return tuple(float(item) for item in items)
 
+    def releases(self, key: str) -> None:
+        """Checks a list of ``{since, until}`` (until is exclusive and may be left out)."""
+        value = self._values.get(key)
+        rows = value if isinstance(value, list) and value else [None]
+        for row in rows:
+            given = set(row) if isinstance(row, Mapping) else set()
+            texts = all(isinstance(row[name], str) for name in given)
+            if not texts or "since" not in given or given - {"since", "until"}:
+                self.fail(key, 'a list of {since: "8.4", until: "10.8"}')
+
     def flag(self, key: str) -> bool:
         """Returns a truth value, false when absent."""
         value = self._values.get(key, False)

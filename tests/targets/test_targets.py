@@ -126,6 +126,8 @@ def test_a_new_board_needs_only_a_file(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [("sms: 8", "sms: eight", "gpu.sms"), ("max_mhz: 765", "max_mhz: -1", "gpu.max_mhz"),
      ("source: [spec_tables, benchmarks, nvinfer_header]", "source: [hearsay]", "dla.source"),
+     ('[{since: "8.4", until: "10.8"}]', "8.4", "dla.tensorrt"),
+     ('since: "8.4"', "since: 8.4", "dla.tensorrt"),
      ("dla: 153.6", "dla: [153.6, 115, 1]", "power_modes.10W.dla"),
      ("edgekit.target/1", "edgekit.target/9", "schema")],
 )  # fmt: skip
