@@ -48,9 +48,10 @@ def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko
     for path in files:
         try:
             yield str(path), paramiko.PKey.from_path(path)
-        except paramiko.PasswordRequiredException:
+        except (TypeError, paramiko.PasswordRequiredException):
+            # cryptography says TypeError for a key that needs a password
             tried.append(f"{path} (has a passphrase: put it into the agent with ssh-add)")
-        except (OSError, ValueError, TypeError, paramiko.SSHException) as error:
+        except (OSError, ValueError, paramiko.SSHException) as error:
             tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
     if hop.only_keys:
         return

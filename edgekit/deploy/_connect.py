@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import socket
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.deploy._auth import authenticate
 from edgekit.deploy._hostkeys import Trust, remember
+from edgekit.deploy._link import open_link
 from edgekit.deploy._ssh import SshTransport
 from edgekit.deploy._sshconfig import Endpoint, resolve
 from edgekit.deploy._types import Board
@@ -97,7 +96,7 @@ def _known(
     skip: set[str] = set()
     first: BoardError | None = None
     while True:
-        sock = _socket(hop, upstream, where, limits)
+        sock = _link(hop, upstream, where, limits)
         try:
             return _open(hop, sock, trust, store, where, limits, skip)
         except _WrongPin as error:
@@ -128,26 +127,15 @@ def _hops(board: Board, endpoint: Endpoint) -> list[tuple[Endpoint, bool]]:
     return [*hops, (endpoint, False)]
 
 
-def _socket(hop: Endpoint, upstream: list[paramiko.Transport], where: str, limits: Limits) -> Any:
+def _link(hop: Endpoint, upstream: list[paramiko.Transport], where: str, limits: Limits) -> Any:
     import paramiko
 
-    address = f"{hop.host}:{hop.port}"
+    through = upstream[-1] if upstream else None
     try:
-        if upstream:
-            return upstream[-1].open_channel(
-                "direct-tcpip", (hop.host, hop.port), ("127.0.0.1", 0), timeout=limits.connect_s
-            )
-        if hop.proxy_command:
-            return paramiko.ProxyCommand(hop.proxy_command)
-        sock = socket.create_connection((hop.host, hop.port), timeout=limits.connect_s)
+        return open_link(hop, through, limits.connect_s, limits.silence_s)
     except (OSError, UnicodeError, paramiko.SSHException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise _unreachable(address, reason, where) from error
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if sys.platform == "linux":
-        milliseconds = int(limits.silence_s * 1000)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    return sock
+        raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
 
 
 def _open(
@@ -177,10 +165,10 @@ def _open(
                 raise
             skip.add(key.get_name())
             raise _WrongPin(error) from error
-        if new and store is not None:
-            remember(store, name, key)
         authenticate(connection, hop, where)
         connection.set_keepalive(limits.keepalive_s)
+        if new and store is not None:
+            remember(store, name, key)
         return connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         _shut(connection, sock)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgekit.deploy._types import Board
@@ -32,22 +32,33 @@ _ATTEMPTS = 5
 _PRIVSEP = Path("/run/sshd")
 _LISTENING = re.compile(rb"Server listening on \S+ port \d+")
 
-# the inner shell keeps the process id that sshd takes over; it and the server are one process
-# group, whose number cannot be given to others while the shell lives
-_WATCHED = 'exec 3<&0; { cat; kill "$$"; } <&3 >/dev/null 2>&1 & exec 3<&- "$@" </dev/null'
+# The inner shell waits for the end of the pipe, then removes the folder and ends the server, whose
+# process id is the outer shell's. Both are one process group, and a group's number is not given to
+# others while one of it lives.
+_WATCHED = (
+    'folder=$1; shift; exec 3<&0; { cat; rm -rf -- "$folder"; kill "$$"; } <&3 >/dev/null 2>&1 & '
+    'exec 3<&- "$@" </dev/null'
+)
 
 
 class Sshd:
     """A running server. ``board`` is how to reach it; ``pid`` its process."""
 
-    def __init__(self, program: str, folder: Path, root: Path, port: int | None) -> None:
+    def __init__(
+        self,
+        program: str,
+        folder: Path,
+        root: Path,
+        port: int | None,
+        host_keys: Sequence[Path],
+    ) -> None:
         host_key, user_key = folder / "host_key", folder / "user_key"
         for path in (host_key, user_key):
             _keygen(path)
         pin = _fingerprint(host_key)
         self._log = bytearray()
         self._listening = threading.Event()
-        self._process = self._start(program, folder, port)
+        self._process = self._start(program, folder, port, (host_key, *host_keys))
         self.pid = self._process.pid
         self.board = Board(
             name="embedded",
@@ -83,14 +94,27 @@ class Sshd:
         """What the server has written so far."""
         return bytes(self._log).decode("utf-8", "replace")
 
-    def _start(self, program: str, folder: Path, port: int | None) -> subprocess.Popen[bytes]:
+    def _start(
+        self, program: str, folder: Path, port: int | None, host_keys: Sequence[Path]
+    ) -> subprocess.Popen[bytes]:
         # between choosing a free port and sshd binding it another process may take it
         for attempt in range(_ATTEMPTS):
             self.port = port or _free_port()
             config = folder / "sshd_config"
-            config.write_text(_config(folder, self.port), encoding="utf-8")
+            config.write_text(_config(folder, self.port, host_keys), encoding="utf-8")
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHED, "sh", program, "-D", "-e", "-f", str(config)],
+                [
+                    "/bin/sh",
+                    "-c",
+                    _WATCHED,
+                    "sh",
+                    str(folder),
+                    program,
+                    "-D",
+                    "-e",
+                    "-f",
+                    str(config),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -135,12 +159,13 @@ def find_sshd() -> str | None:
 
 
 @contextlib.contextmanager
-def sshd(root: Path, *, port: int | None = None) -> Iterator[Sshd]:
+def sshd(root: Path, *, port: int | None = None, host_keys: Sequence[Path] = ()) -> Iterator[Sshd]:
     """Runs a board whose folder is ``root``; the server ends with the block.
 
     Args:
         root: The board's folder; made when it is not there, and kept.
         port: A loopback port; a free one when None.
+        host_keys: Private keys that the server shows besides its throw-away one.
 
     Raises:
         EnvironmentLack: "board.no-sshd", saying what is missing or what sshd complained about.
@@ -155,7 +180,7 @@ def sshd(root: Path, *, port: int | None = None) -> Iterator[Sshd]:
     _privilege_separation()
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="edgekit-sshd-", ignore_cleanup_errors=True) as folder:
-        server = Sshd(program, Path(folder), root.absolute(), port)
+        server = Sshd(program, Path(folder), root.absolute(), port, host_keys)
         try:
             yield server
         finally:
@@ -174,12 +199,12 @@ def _privilege_separation() -> None:
         ) from error
 
 
-def _config(folder: Path, port: int) -> str:
+def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
     user = getpass.getuser()
     lines = [
         "ListenAddress 127.0.0.1",
         f"Port {port}",
-        f"HostKey {_quoted(folder / 'host_key')}",
+        *(f"HostKey {_quoted(path)}" for path in host_keys),
         f"AuthorizedKeysFile {_quoted(folder / 'user_key.pub')}",
         f"AllowUsers {user}",
         "PidFile none",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import BoardError, ConfigError, Problem
+from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 
 if TYPE_CHECKING:
     import paramiko
@@ -136,10 +136,25 @@ class Trust:
 
 
 def remember(path: Path, name: str, key: paramiko.PKey) -> None:
-    """Adds ``key`` to edgekit's own known_hosts file, whole or not at all."""
+    """Adds ``key`` to edgekit's own known_hosts file, whole or not at all.
+
+    Raises:
+        EnvironmentLack: The file cannot be written.
+    """
+    try:
+        _add_line(path, f"{name} {key.get_name()} {key.get_base64()}\n")
+    except OSError as error:
+        raise EnvironmentLack(
+            f"the accepted host key cannot be written down: {error.strerror}",
+            code="environment.state-folder",
+            where=str(path),
+            hint="make the folder writable, or pin the key in the config",
+        ) from error
+
+
+def _add_line(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     old = path.read_text(encoding="utf-8") if path.is_file() else ""
-    line = f"{name} {key.get_name()} {key.get_base64()}\n"
     if line in old:
         return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,12 +43,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def boards(tmp_path: Path, home: Path) -> Iterator[StartBoard]:
-    """A function that starts boards: ``boards(root=None, port=None) -> Sshd``; all end here."""
+    """A function that starts boards: ``boards(root=None, **options of sshd) -> Sshd``."""
     need_sshd()
     with contextlib.ExitStack() as stack:
 
-        def start(root: Path | None = None, port: int | None = None) -> Sshd:
-            return stack.enter_context(sshd(root or tmp_path / "board", port=port))
+        def start(
+            root: Path | None = None, port: int | None = None, host_keys: Sequence[Path] = ()
+        ) -> Sshd:
+            folder = root or tmp_path / "board"
+            return stack.enter_context(sshd(folder, port=port, host_keys=host_keys))
 
         yield start
 

@@ -119,6 +119,7 @@ def test_two_boards_at_once(
     assert run(b, two)
 
 
+@pytest.mark.slow
 def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -> None:
     for seed in range(4):
         bundle = hand_made(seed=seed)
@@ -195,6 +196,7 @@ def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
 PHASES = ["hello", "loader", "send", "stage", "refit", "selftest", "switch"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
     phase: str,
@@ -231,6 +233,7 @@ def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
     board.close()
 
 
+@pytest.mark.slow
 def test_power_cut_in_the_transfer_then_the_next_run_resumes(
     boards: StartBoard,
     client: Client,
