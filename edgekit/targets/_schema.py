@@ -84,12 +84,9 @@ class Section:
     def releases(self, key: str) -> None:
         """Checks a list of ``{since, until}`` (until is exclusive and may be left out)."""
         value = self._values.get(key)
-        rows = value if isinstance(value, list) and value else [None]
-        for row in rows:
-            given = set(row) if isinstance(row, Mapping) else set()
-            texts = all(isinstance(row[name], str) for name in given)
-            if not texts or "since" not in given or given - {"since", "until"}:
-                self.fail(key, 'a list of {since: "8.4", until: "10.8"}')
+        rows = value if isinstance(value, list) else []
+        if not rows or not all(_is_release_range(row) for row in rows):
+            self.fail(key, 'a list of {since: "8.4", until: "10.8"}')
 
     def flag(self, key: str) -> bool:
         """Returns a truth value, false when absent."""
@@ -97,6 +94,12 @@ class Section:
         if not isinstance(value, bool):
             self.fail(key, "true or false")
         return value
+
+
+def _is_release_range(row: object) -> bool:
+    if not isinstance(row, Mapping) or "since" not in row or set(row) - {"since", "until"}:
+        return False
+    return all(isinstance(version, str) for version in row.values())
 
 
 def resolve_sources(facts: Mapping[str, Any], shared: frozenset[str], path: str) -> None:
