@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,10 +80,8 @@ def _arrays(path: Path, model: Model) -> Samples:
 
     specs = input_specs(model)
     try:
-        # never allow_pickle: a data file must not run code
-        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix == ".npy" else None)
-        arrays = dict(loaded) if path.suffix.lower() == ".npz" else {next(iter(specs)): loaded}
-    except (OSError, ValueError, EOFError, KeyError) as error:
+        arrays = _read_arrays(path, next(iter(specs)))
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(
             f"cannot read the arrays: {str(error).splitlines()[0]}",
             code="data.unreadable",
@@ -121,6 +120,16 @@ def _arrays(path: Path, model: Model) -> Samples:
         return sample
 
     return Samples(min(counts.values()), read)
+
+
+def _read_arrays(path: Path, first_input: str) -> dict[str, np.ndarray]:
+    """Reads the arrays by name; never with pickle, a data file must not run code."""
+    import numpy as np
+
+    if path.suffix.lower() == ".npy":
+        return {first_input: np.load(path, allow_pickle=False, mmap_mode="r")}
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return dict(archive)
 
 
 def _samples_in(found: tuple[int, ...], shape: tuple[int, ...], where: str) -> int:
