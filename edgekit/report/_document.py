@@ -91,11 +91,16 @@ def _headline(facts: RunFacts, placement: Mapping[str, Any]) -> str:
             f"All {plural(layers, 'layer')} run on the GPU; {count(capable)} could run on a DLA, "
             f"and for the objective {facts.plan.objective} none should."
         )
-    loadables = len(placement["loadables"])
+    share = f"{percent(placement['dla_macs_fraction'])} of the MACs"
+    plans = len(placement["shares"])
+    if plans > 1:
+        return (
+            f"{plans} plans share the frames; the most frequent one has {count(on_dla)} of "
+            f"{plural(layers, 'layer')} and {share} on a DLA core."
+        )
+    loadables = plural(len(placement["loadables"]), "loadable")
     return (
-        f"{count(on_dla)} of {plural(layers, 'layer')} and "
-        f"{percent(placement['dla_macs_fraction'])} of the MACs run on the DLA, "
-        f"in {plural(loadables, 'loadable')}."
+        f"{count(on_dla)} of {plural(layers, 'layer')} and {share} run on the DLA, in {loadables}."
     )
 
 

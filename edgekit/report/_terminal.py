@@ -49,6 +49,9 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
         for row in placement["devices"]
     ]
     rows = [("Placement", "\n".join(lines))]
+    if len(placement["shares"]) > 1:
+        parts = ", ".join(map(text.percent, placement["shares"]))
+        rows.append(("Plans", f"{parts} of the frames; above is the first"))
     if placement["loadables"]:
         pools = placement["pools"]
         sizes = ", ".join(

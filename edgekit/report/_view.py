@@ -96,6 +96,7 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _timeline(timeline: Mapping[str, Any]) -> dict[str, Any]:
     end = timeline["end_us"]
+    plans = len({slot["plan"] for slot in timeline["slots"]})
     return {
         "tracks": [
             {"device": device, "css": charts.device_class(device),
@@ -103,6 +104,7 @@ def _timeline(timeline: Mapping[str, Any]) -> dict[str, Any]:
             for device in timeline["tracks"]
         ],
         "ticks": [text.microseconds(end * step / 4) for step in range(5)],
+        "title": "Timeline of a frame of each plan" if plans > 1 else "Timeline of a frame",
         "empty": end <= 0,
     }  # fmt: skip
 

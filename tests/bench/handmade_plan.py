@@ -79,7 +79,7 @@ def plan(variants: int = 1) -> Plan:
         plans=tuple(Share(1 / variants, _placed(core)) for core in cores),
         baselines={"gpu_only": Predicted(618.0, 1618.0, 17_900.0, 618.0),
                    "tensorrt_auto": Predicted(2630.0, 380.2, 23_800.0, 131.0), "best_cut": None},
-        model_error="On published measurements the model's median error is 12 %.",
+        model_error="predicted by a model with a median error of 12 % on published measurements",
     )  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def test_tables_have_header_cells_and_pictures_have_words():
 def test_it_says_what_is_measured_and_what_is_predicted():
     text = page().text
     assert "this is not a board time" in text
-    assert "Predictions of edgekit's cost model, not measurements" in text
+    assert "Predictions of edgekit's cost model, not measurements: predicted" in text
     for words in ("2.41 ms", "618 µs", "TensorRT automatic DLA", "not possible here", "0.99873",
                   "26.1 MiB", "403 KiB", "equal bit for bit", "16 synthetic inputs, seed 0",
                   "SoftMax over 1000 elements is not for the DLA",
@@ -184,3 +184,5 @@ def test_the_page_is_the_same_every_time_and_written_whole(tmp_path):
 def test_plans_that_share_frames(variants):
     text = page(plan=handmade_plan.plan(variants)).text
     assert ("50.0 % / 50.0 %" in text) == (variants == 2)
+    assert ("2 plans share the frames" in text) == (variants == 2)
+    assert ("Timeline of a frame of each plan" in text) == (variants == 2)

@@ -93,6 +93,12 @@ def test_plan_summary(variants):
     assert "not possible" in text
 
 
+def test_summary_of_plans_that_share_frames():
+    text = summary(handmade_run.facts(plan=handmade_plan.plan(2)))
+    assert "50.0 %, 50.0 % of the frames" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
 def test_check_summary_groups_reasons_by_rule():
     text = told(lambda c: c.print(summary_check(check_document())))
     assert "1 of 3 layers and 33.3 % of the MACs go to the DLA, in 1 loadable" in text
