@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["OPERATORS", "Check", "Failure", "compile_check", "show"]
+__all__ = ["OPERATORS", "Check", "Failure", "compile_check", "limit_of", "show"]
 
 
 class Failure(NamedTuple):
@@ -83,6 +83,14 @@ def compile_check(spec: Mapping[str, Any], limit: str = "") -> Check:
         parts = [compile_check(part, limit) for part in spec["all"]]
         return lambda facts: next((f for f in (p(facts) for p in parts) if f), None)
     return _simple(spec, limit)
+
+
+def limit_of(spec: Mapping[str, Any]) -> str:
+    """The limit of a simple check as people write it; empty for a combined one."""
+    names = [key for key in spec if key != "of"]
+    if "of" not in spec or len(names) != 1 or names[0] not in OPERATORS:
+        return ""
+    return _words(names[0], spec[names[0]])
 
 
 def _any(parts: list[Check], facts: Facts) -> Failure | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._data import data_folder
-from edgekit.dla._checks import Check, compile_check
+from edgekit.dla._checks import Check, compile_check, limit_of
 from edgekit.dla._versions import Version, parse_version
 from edgekit.errors import UsageError
 
@@ -32,7 +32,7 @@ class Rule:
         text: The restriction in one sentence.
         kinds: Layer kinds it holds for; "*" is all.
         exempt: Layer kinds it does not hold for.
-        limit: The limit as people read it; empty when the check says it.
+        limit: The limit as people read it; empty where it is part of the text.
         fix: What a user can do.
         sources: Titles of the documents it comes from.
         generations: DLA generations it holds for.
@@ -77,6 +77,24 @@ class Rule:
         if self.since is not None and version < parse_version(self.since):
             return False
         return self.until is None or version < parse_version(self.until)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a person wants to know of the rule, as plain values."""
+        return {
+            "id": self.id,
+            "family": self.family,
+            "text": self.text,
+            "limit": self.limit,
+            "fix": self.fix,
+            "source": "; ".join(self.sources),
+            "certainty": self.certainty,
+            "effect": self.effect,
+            "kinds": list(self.kinds),
+            "generations": list(self.generations),
+            "precisions": list(self.precisions),
+            "since": self.since,
+            "until": self.until,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +165,15 @@ def memory_facts() -> Mapping[str, Any]:
     return _yaml(data_folder("dla") / "memory.yaml")
 
 
-def explain(rule_id: str) -> Rule:
-    """Returns the rule called ``rule_id``.
+def explain(rule_id: str) -> dict[str, Any]:
+    """Returns the rule called ``rule_id``: text, limit, fix, source and when it holds.
 
     Raises:
         UsageError: There is no such rule (code ``rule.unknown``).
     """
     rules = load_rules().rules
     if rule_id in rules:
-        return rules[rule_id]
+        return rules[rule_id].to_json()
     from difflib import get_close_matches
 
     near = get_close_matches(rule_id, rules, n=3, cutoff=0.4)
@@ -189,8 +207,8 @@ def _rule(
     sources: Mapping[str, Any],
     effect: str,
 ) -> Rule:
-    limit = str(row.get("limit", ""))
     check = row.get("check")
+    limit = str(row.get("limit") or limit_of(check or {}))
     when = row.get("when")
     default = "disputed" if effect == "risk" else "certain"
     return Rule(

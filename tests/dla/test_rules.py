@@ -62,7 +62,9 @@ def test_the_matrix_is_complete() -> None:
 
 def test_explain() -> None:
     rule = explain("convolution.kernel")
-    assert "kernel" in rule.text
+    assert "kernel" in rule["text"]
+    assert rule["limit"] == "1..32"
+    assert "NvInfer.h" in rule["source"]
     with pytest.raises(UsageError) as caught:
         explain("convolution.kernle")
     assert caught.value.code == "rule.unknown"
