@@ -86,10 +86,10 @@ def _headline(facts: RunFacts, placement: Mapping[str, Any]) -> str:
     if facts.target.dla.cores == 0:
         return f"{facts.target.title} has no DLA: all {plural(layers, 'layer')} run on the GPU."
     if on_dla == 0:
-        capable = placement["dla_capable_layers"]
+        capable = count(placement["dla_capable_layers"])
         return (
-            f"All {plural(layers, 'layer')} run on the GPU; {count(capable)} could run on a DLA, "
-            f"and for the objective {facts.plan.objective} none should."
+            f"All {plural(layers, 'layer')} run on the GPU; {capable} could run on a DLA, "
+            f"but for the objective {facts.plan.objective} the GPU alone was chosen."
         )
     share = f"{percent(placement['dla_macs_fraction'])} of the MACs"
     plans = len(placement["shares"])
@@ -194,5 +194,5 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "files": dict(facts.files),
         "config": facts.config_text,
         "environment": dict(facts.environment),
-        "notes": [*facts.notes, *plan.notes],
+        "notes": list(dict.fromkeys([*facts.notes, *plan.notes])),
     }

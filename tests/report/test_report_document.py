@@ -83,6 +83,20 @@ def test_a_target_without_dla_is_a_full_answer():
     assert document["timeline"]["tracks"] == ["GPU"]
 
 
+def test_a_note_of_run_and_plan_is_told_once():
+    plan = dataclasses.replace(handmade_plan.plan(), notes=("same", "of the plan"))
+    document = report_document(handmade_run.facts(plan=plan, notes=("of the run", "same")))
+    assert document["notes"] == ["of the run", "same", "of the plan"]
+
+
+def test_nothing_on_the_dla_although_it_could():
+    plan = handmade_plan.plan()
+    layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
+    plan = dataclasses.replace(plan, layers=layers, plans=(Share(1.0, layers),), loadables=())
+    headline = report_document(handmade_run.facts(plan=plan))["headline"]
+    assert "All 123 layers run on the GPU; 121 could run on a DLA" in headline
+
+
 def test_a_run_that_stopped_early_still_has_a_document():
     facts = handmade_run.facts(
         scales=None, accuracy=None, bundle=None, refit=None, bench=None, board=None, steps=(),
