@@ -12,7 +12,10 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What HiGHS found: values by variable (None when infeasible), objective and dual bound."""
+    """What HiGHS found: values by variable, objective and dual bound.
+
+    Without a solution ``values`` is None, and ``bound`` is infinite when there provably is none.
+    """
 
     values: list[float] | None
     value: float
@@ -97,7 +100,8 @@ class Program:
         info = solver.getInfo()
         bound = float(info.mip_dual_bound if whole else info.objective_function_value)
         if info.primal_solution_status != 2:  # 2: a feasible point
-            return Solution(None, INFINITY, bound, [])
+            proven = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+            return Solution(None, INFINITY, INFINITY if proven else bound, [])
         found = solver.getSolution()
         return Solution(
             list(found.col_value),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgekit.placement._goal import Goal
-from edgekit.placement._highs import INFINITY, Program, Solution
+from edgekit.placement._highs import Program, Solution
 from edgekit.placement._problem import OUTSIDE, Problem
 
 __all__ = ["Model"]
@@ -209,7 +209,7 @@ class Model:
     def solve(
         self, *, gap: float, nodes: int, seconds: float, start: Sequence[int] | None
     ) -> tuple[tuple[int, ...] | None, float]:
-        """Returns device indices by kernel (None: infeasible) and a bound on the goal."""
+        """Returns device indices by kernel (None: none found) and a bound on the goal."""
         hint = None
         if start is not None:
             hint = {
@@ -219,7 +219,7 @@ class Model:
             }
         found: Solution = self.program.solve(gap=gap, nodes=nodes, seconds=seconds, start=hint)
         if found.values is None:
-            return None, INFINITY
+            return None, found.bound
         values = found.values
         devices = tuple(
             next((core for core, variable in spots.items() if values[variable] > 0.5), 0)

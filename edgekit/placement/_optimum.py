@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.placement._goal import Goal, Placing, evaluate, settle
+from edgekit.placement._highs import INFINITY
 from edgekit.placement._loadables import run_in_order, sequences
 from edgekit.placement._model import Model
 from edgekit.placement._problem import Problem
@@ -25,13 +26,13 @@ EXACT_GAP = 1e-7
 TIE_SLACK = 2e-5
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 NODES = 200_000
-PERIOD_NODES = 3_000
-SECONDS = 120.0  # last resort; the node limits come first and are the same everywhere
+PERIOD_WORK = 20_000  # nodes times kernels for a min-max problem: a large one keeps a gap
+SECONDS = 90.0  # last resort; the node limits come first and are the same everywhere
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best placement found (None: there is none) and a proven lower bound of the goal."""
+    """The best placement found and a proven lower bound of the goal, infinite when none exists."""
 
     placing: Placing | None
     bound: float
@@ -39,6 +40,9 @@ class Optimum:
 
 def minimise(problem: Problem, goal: Goal, starts: Sequence[Placing] = ()) -> Optimum:
     """Returns the placement with the least goal; ``starts`` are placements to begin from."""
+    if not problem.cores:
+        alone = settle(problem, (0,) * len(problem.times), (), goal)
+        return Optimum(alone, alone.value if alone else INFINITY)
     if goal.weights is not None and len(problem.cores) > 1 and problem.twins:
         return _as_one_core(problem, goal)
     known = [evaluate(problem, placing.devices, goal) for placing in starts]
@@ -59,7 +63,10 @@ def _search(
 
     A placement replaces one that is at most ``margin`` better: the model settles ties.
     """
-    gap, nodes = (EXACT_GAP, NODES) if goal.weights else (PERIOD_GAP, PERIOD_NODES)
+    if goal.weights:
+        gap, nodes = EXACT_GAP, NODES
+    else:
+        gap, nodes = PERIOD_GAP, max(20, PERIOD_WORK // len(problem.times))
     bound = 0.0
     for _ in range(ROUNDS):
         devices, proven = model.solve(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from edgekit.errors import GateError
 from edgekit.placement._goal import TOLERANCE, Goal, Placing, evaluate
+from edgekit.placement._highs import INFINITY
 from edgekit.placement._optimum import minimise
 from edgekit.placement._problem import Problem, metrics
 from edgekit.placement._throughput import Part, mix_plans
@@ -61,6 +62,12 @@ def solve(problem: Problem, options: Options) -> Solved:
     else:
         goal, starts = Goal(weights_of(problem, options.objective), options.bounds), []
     found = minimise(problem, goal, starts)
+    if found.placing is None and found.bound < INFINITY:
+        raise GateError(
+            "no placement was found within the solver's limits, and none is proved impossible",
+            code="plan.limit",
+            hint="loosen the bounds or remove pins",
+        )
     if found.placing is None:
         raise _infeasible(problem, options)
     return Solved((Part(1.0, found.placing),), found.placing.value, found.bound)

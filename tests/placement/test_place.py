@@ -1,0 +1,304 @@
+"""place() on real networks and on small ones made by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import onnx.backend.test
+import pytest
+
+from edgekit import dla, network, targets
+from edgekit.errors import GateError, UsageError
+from edgekit.network import Layer, Network, Tensor
+from edgekit.placement import (
+    Options,
+    Pin,
+    Plan,
+    PlanImpossible,
+    place,
+    plan_from_json,
+    plan_to_json,
+)
+from edgekit.placement import _segments as segments_module
+
+LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
+ORIN = "jetson-agx-orin-64gb"
+NAMES = [
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
+    "squeezenet", "vgg19", "zfnet512",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Network:
+    return network.layers(network.load(LIGHT / "light_resnet50.onnx"))
+
+
+def plan_of(
+    net: Network,
+    target: str = ORIN,
+    precision: str = "int8",
+    mode: str | None = None,
+    **options: object,
+) -> Plan:
+    board = targets.get(target)
+    verdicts = dla.judge(net, board, precision=precision)
+    return place(
+        net, verdicts, board, precision=precision, power_mode=mode, options=Options(**options)
+    )
+
+
+def chain(kinds: list[str], channels: int = 64, size: int = 56) -> Network:
+    """A chain of 3x3 convolutions and other layers over one shape."""
+    shape = (1, channels, size, size)
+    tensors = {"t0": Tensor("t0", shape, "float32")}
+    layers = []
+    for i, kind in enumerate(kinds):
+        tensors[f"t{i + 1}"] = Tensor(f"t{i + 1}", shape, "float32")
+        name = f"{kind.lower()}{i}"
+        conv = kind == "CONVOLUTION"
+        weights = channels * channels * 9 if conv else 0
+        params: dict[str, object] = {"axes": (1,)}
+        if conv:
+            params = {
+                "kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1),
+                "groups": 1, "out_maps": channels,
+            }  # fmt: skip
+        elif kind == "ACTIVATION":
+            params = {"function": "RELU"}
+        elif kind == "SOFTMAX":
+            params = {"axis": 1}
+        layers.append(
+            Layer(
+                name, kind, {"CONVOLUTION": "Conv", "ACTIVATION": "Relu"}.get(kind, kind.title()),
+                (name,), (name,), (f"t{i}",), (f"t{i + 1}",), params,
+                macs=weights * size * size, weight_elements=weights,
+            )
+        )  # fmt: skip
+    return Network("chain", tuple(layers), tensors, ("t0",), (f"t{len(kinds)}",))
+
+
+def check_segments(net: Network, plan: Plan) -> None:
+    """Every segment is on one device and only reads what earlier ones wrote."""
+    for share in plan.plans:
+        at = {layer.name: layer.segment for layer in share.layers}
+        device = {layer.segment: layer.device for layer in share.layers}
+        assert set(device) == set(range(len(device)))
+        assert all(device[layer.segment] == layer.device for layer in share.layers)
+        makers = net.producers()
+        for layer in net.layers:
+            for name in layer.inputs:
+                if name in makers:
+                    assert at[makers[name].name] <= at[layer.name]
+        assert [layer.name for layer in share.layers] == [layer.name for layer in net.layers]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_light_networks_are_proved(name: str) -> None:
+    net = network.layers(network.load(LIGHT / f"light_{name}.onnx"))
+    board = targets.get(ORIN)
+    verdicts = dla.judge(net, board, precision="int8")
+    for objective in ("latency", "throughput", "gpu_time"):
+        options = Options(objective=objective, dla_cores=(0, 1))
+        plan = place(net, verdicts, board, precision="int8", options=options)
+        assert plan.optimal
+        assert plan.gap <= 1e-4
+        assert sum(share.share for share in plan.plans) == pytest.approx(1)
+        check_segments(net, plan)
+        assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+        for share in plan.plans:
+            for layer in share.layers:
+                assert layer.device == "GPU" or verdicts.verdicts[layer.name].ok
+        best = {"latency": min, "gpu_time": min, "throughput": max}[objective]
+        metric = {"latency": "latency_us", "gpu_time": "gpu_us", "throughput": "throughput_qps"}
+        found = [plan.predicted, *(b for b in plan.baselines.values() if b)]
+        values = [getattr(each, metric[objective]) for each in found]
+        assert values[0] == pytest.approx(best(values), rel=1e-9)
+
+
+def test_resnet50_on_orin_matches_what_was_measured(resnet: Network) -> None:
+    plan = plan_of(resnet)
+    gpu, auto = plan.baselines["gpu_only"], plan.baselines["tensorrt_auto"]
+    assert gpu is not None
+    assert auto is not None
+    assert gpu.latency_us == pytest.approx(1013, rel=0.15)  # trtexec, GPU, INT8
+    assert auto.latency_us == pytest.approx(1278, rel=0.15)  # trtexec, --useDLACore=0, INT8
+    assert {layer.device for layer in plan.layers} == {"GPU"}  # the honest answer at MAXN
+
+
+def test_fp16_on_orins_dla_is_an_order_slower(resnet: Network) -> None:
+    int8 = plan_of(resnet).baselines["tensorrt_auto"]
+    fp16 = plan_of(resnet, precision="fp16").baselines["tensorrt_auto"]
+    assert int8 is not None
+    assert fp16 is not None
+    assert 14 <= fp16.latency_us / int8.latency_us <= 21
+
+
+def test_offload_under_a_latency_bound(resnet: Network) -> None:
+    free = plan_of(resnet, objective="gpu_time")
+    bound = plan_of(resnet, objective="gpu_time", bounds={"latency_us": 1100})
+    assert bound.optimal
+    assert bound.predicted.latency_us <= 1100
+    assert free.predicted.gpu_us < bound.predicted.gpu_us < 600
+    assert bound.loadables
+    pools = set(bound.pools.values())
+    assert all(size & (size - 1) == 0 for size in pools)
+
+
+def test_mirrored_cores_double_the_rate(resnet: Network) -> None:
+    one = plan_of(resnet, objective="throughput")
+    two = plan_of(resnet, objective="throughput", dla_cores=(0, 1))
+    assert one.predicted.throughput_qps < two.predicted.throughput_qps
+    devices = [{layer.device for layer in share.layers} - {"GPU"} for share in two.plans]
+    assert {"DLA0"} in devices
+    assert {"DLA1"} in devices
+    assert all(len(used) <= 1 for used in devices)
+
+
+def test_slower_clocks_are_slower(resnet: Network) -> None:
+    fast, slow = plan_of(resnet, mode="MAXN"), plan_of(resnet, mode="MODE_15W")
+    assert slow.power_mode == "15W"
+    assert slow.predicted.latency_us > 1.5 * fast.predicted.latency_us
+
+
+@pytest.mark.parametrize(
+    ("target", "precision"), [("jetson-orin-nano-8gb", "int8"), (ORIN, "fp32")]
+)
+def test_gpu_only_is_a_first_class_answer(resnet: Network, target: str, precision: str) -> None:
+    for objective in ("latency", "throughput", "period", "energy", "gpu_time"):
+        plan = plan_of(resnet, target, precision, objective=objective)
+        assert plan.optimal
+        assert {layer.device for layer in plan.layers} == {"GPU"}
+        assert plan.loadables == ()
+        assert plan.pools == {}
+        assert plan.baselines["tensorrt_auto"] is None
+        assert any("GPU" in note for note in plan.notes)
+
+
+def test_document_has_the_contracts_keys(resnet: Network) -> None:
+    document = plan_to_json(plan_of(resnet, objective="gpu_time"))
+    contract = {
+        "schema", "layers", "loadables", "pools", "transitions", "predicted", "objective",
+        "optimal", "bound", "gap", "plans", "baselines",
+    }  # fmt: skip
+    assert contract <= set(document)
+    assert document["schema"] == "edgekit.plan/1"
+    assert set(document["layers"][0]) == {
+        "name", "nodes", "device", "precision", "segment", "predicted_us", "predicted_uj",
+    }  # fmt: skip
+    assert {"core", "layers", "memory"} <= set(document["loadables"][0])
+    assert set(document["predicted"]) == {"latency_us", "throughput_qps", "energy_uj", "gpu_us"}
+    assert set(document["baselines"]) == {"gpu_only", "tensorrt_auto", "best_cut"}
+
+
+def test_same_input_same_bytes(resnet: Network) -> None:
+    texts = {
+        json.dumps(plan_of(resnet, objective="throughput", dla_cores=(0, 1)).to_json())
+        for _ in range(2)
+    }
+    assert len(texts) == 1
+
+
+def test_pins_hold(resnet: Network) -> None:
+    some = [layer.name for layer in resnet.layers if layer.kind == "CONVOLUTION"][10:12]
+    pins = (Pin(some[0], "DLA1"), Pin(some[1], "GPU"))
+    plan = plan_of(resnet, dla_cores=(0, 1), pins=pins)
+    devices = {layer.name: layer.device for layer in plan.layers}
+    assert devices[some[0]] == "DLA1"
+    assert devices[some[1]] == "GPU"
+    assert plan.optimal
+
+
+def test_max_loadables_holds() -> None:
+    net = chain((["CONVOLUTION"] * 9 + ["SOFTMAX"]) * 3 + ["CONVOLUTION"] * 9)
+    board = targets.get(ORIN)
+    verdicts = dla.judge(net, board, precision="int8")
+    softmax = {layer.name for layer in net.layers if layer.kind == "SOFTMAX"}
+    blocked = {
+        name: replace(verdict, ok=name not in softmax)
+        for name, verdict in verdicts.verdicts.items()
+    }
+    verdicts = replace(verdicts, verdicts=blocked)
+    for slots in (0, 1, 3):
+        options = Options(objective="gpu_time", max_loadables=slots)
+        plan = place(net, verdicts, board, precision="int8", options=options)
+        assert len(plan.loadables) == slots
+
+
+def test_fp16_layers_run_in_fp16() -> None:
+    net = chain(["CONVOLUTION"] * 3)
+    plan = plan_of(net, fp16_layers=frozenset({"convolution1"}))
+    assert [layer.precision for layer in plan.layers] == ["int8", "fp16", "int8"]
+
+
+def test_standalone_uses_one_loadable_and_no_reformats() -> None:
+    net = chain(["CONVOLUTION", "ACTIVATION"] * 3)
+    plan = plan_of(net, gpu=False)
+    assert {layer.device for layer in plan.layers} == {"DLA0"}
+    assert len(plan.loadables) == 1
+    assert plan.predicted.gpu_us == 0
+    both = plan_of(net, gpu=False, dla_cores=(0, 1), objective="throughput")
+    assert both.predicted.throughput_qps == pytest.approx(2 * plan.predicted.throughput_qps)
+    assert [share.share for share in both.plans] == [0.5, 0.5]
+
+
+def test_standalone_that_cannot_be_names_layers_and_reasons(resnet: Network) -> None:
+    with pytest.raises(PlanImpossible) as caught:
+        plan_of(resnet, gpu=False)
+    document = caught.value.to_json()["error"]
+    assert caught.value.exit_code == 1
+    assert document["code"] == "plan.impossible"
+    assert document["layers"]
+    assert all(entry["reasons"] for entry in document["layers"])
+
+
+def test_impossible_bound_names_itself_and_the_best(resnet: Network) -> None:
+    with pytest.raises(GateError) as caught:
+        plan_of(resnet, objective="energy", bounds={"latency_us": 100, "gpu_us": 1e6})
+    assert caught.value.code == "plan.infeasible"
+    assert caught.value.where == "bounds.latency_us"
+    assert "the best is 98" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"objective": "latencies"}, "plan.objective"),
+        ({"bounds": {"latency": 5}}, "plan.bound"),
+        ({"bounds": {"latency_us": -5}}, "plan.bound"),
+        ({"dla_cores": (2,)}, "plan.core"),
+        ({"pins": (Pin("nothing*", "GPU"),)}, "plan.pin"),
+        ({"pins": (Pin("*", "NPU"),)}, "plan.device"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, object], code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_of(chain(["CONVOLUTION"]), **options)
+    assert caught.value.code == code
+
+
+def test_pin_to_a_dla_that_cannot_run_the_layer(resnet: Network) -> None:
+    with pytest.raises(GateError) as caught:
+        plan_of(resnet, pins=(Pin("*", "DLA"),))
+    assert caught.value.code == "plan.infeasible"
+
+
+def test_loadables_beyond_the_pools_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = chain(["CONVOLUTION"] * 10)
+    whole = plan_of(net, objective="gpu_time")
+    assert len(whole.loadables) == 1
+
+    def tight(layers: list[str]) -> dla.MemoryNeed:
+        return dla.MemoryNeed(4096, 4096, 4096 * len(layers))
+
+    monkeypatch.setattr(segments_module, "memory", lambda net, layers, *_: tight(layers))
+    monkeypatch.setattr(
+        segments_module, "pool_limits", lambda _: dla.MemoryNeed(4096, 4096, 4096 * 4)
+    )
+    cut = plan_of(net, objective="latency", pins=(Pin("*", "DLA"),))
+    assert [len(loadable.layers) for loadable in cut.loadables] == [4, 4, 2]
+    assert cut.gap > 0  # the extra launch was not in what was proved
+    check_segments(net, cut)
