@@ -14,9 +14,10 @@ from edgekit.placement._costs import CostModel, cost_data, model_error
 from edgekit.placement._goal import Goal, Placing, evaluate
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._loadables import Step, run_in_order
+from edgekit.placement._options import check_options
 from edgekit.placement._problem import Problem, metrics
 from edgekit.placement._problem import loads as loads_of
-from edgekit.placement._request import Request, build_problem, check_options, make_request
+from edgekit.placement._request import Request, build_problem, make_request
 from edgekit.placement._segments import (
     DIGITS,
     loadables_of,
