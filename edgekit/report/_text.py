@@ -97,9 +97,14 @@ def count(value: float | None) -> str:
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
-    """Formats a fraction as a percentage."""
+    """Formats a fraction as a percentage; nearly none and nearly all are not called 0 and 100."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
+    step = 10.0**-digits
+    if 0 < 100 * fraction < step / 2:
+        return f"<{step:.{digits}f} %"
+    if 100 - step / 2 <= 100 * fraction < 100:
+        return f">{100 - step:.{digits}f} %"
     return f"{100 * fraction:.{digits}f} %"
 
 
