@@ -1,0 +1,72 @@
+"""One key, one signed toy bundle and one loader for all tests; a new board for each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle import Bundle, allowed_signers_line, build_zipapp, ensure_key, sign
+from tests.bundle.bundle_toys import toy_bundle
+from tests.edgekit_device.device_board import BoardFolder
+
+
+@pytest.fixture(scope="session")
+def signing_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ensure_key(tmp_path_factory.mktemp("key") / "id_ed25519")
+
+
+@pytest.fixture(scope="session")
+def signer_line(signing_key: Path) -> str:
+    return allowed_signers_line(signing_key.with_name("id_ed25519.pub"), "tests")
+
+
+@pytest.fixture(scope="session")
+def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
+    build_zipapp(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy(signing_key: Path) -> Bundle:
+    bundle = toy_bundle()
+    return bundle.signed(sign(bundle.manifest_bytes, signing_key))
+
+
+@pytest.fixture(scope="session")
+def toy2(signing_key: Path) -> Bundle:
+    """The toy with other weights."""
+    bundle = toy_bundle(1)
+    return bundle.signed(sign(bundle.manifest_bytes, signing_key))
+
+
+@pytest.fixture
+def empty_board(tmp_path: Path, loader: Path) -> BoardFolder:
+    return BoardFolder(tmp_path / "root", loader)
+
+
+@pytest.fixture
+def board(empty_board: BoardFolder, signer_line: str) -> BoardFolder:
+    """A board that trusts the tests' key."""
+    empty_board.trust(signer_line)
+    return empty_board
+
+
+@pytest.fixture(scope="session")
+def _installed(
+    tmp_path_factory: pytest.TempPathFactory, loader: Path, signer_line: str, toy: Bundle
+) -> tuple[BoardFolder, str]:
+    board = BoardFolder(tmp_path_factory.mktemp("installed") / "root", loader)
+    board.trust(signer_line)
+    return board, board.install(toy)
+
+
+@pytest.fixture
+def installed(board: BoardFolder, _installed: tuple[BoardFolder, str]) -> str:
+    """Puts the toy on ``board``, as its commands did once; returns the current release."""
+    template, release = _installed
+    shutil.rmtree(board.root)
+    shutil.copytree(template.root, board.root, symlinks=True)
+    return release

@@ -1,0 +1,670 @@
+"""The board's commands through the real zipapp: the good way, and everything that it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, golden_inputs, sign
+from edgekit_device._errors import DeviceError
+from edgekit_device._root import Root
+from tests.bundle import bundle_toys as toys
+from tests.edgekit_device.device_board import BoardFolder, Refused, envelope, frames
+
+
+def _python38() -> str | None:
+    """A Python of the boards' version, if this machine has one (a pyenv shim alone is none)."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser() / "versions"
+    for program in [shutil.which("python3.8"), *map(str, pyenv.glob("3.8.*/bin/python3.8"))]:
+        if program:
+            done = subprocess.run([program, "-c", ""], capture_output=True, check=False)
+            if done.returncode == 0:
+                return program
+    return None
+
+
+PYTHON38 = _python38()
+
+
+def refused(board: BoardFolder, *words: str, stdin: bytes = b"") -> Refused:
+    with pytest.raises(Refused) as caught:
+        board.raw(*words, stdin=stdin)
+    return caught.value
+
+
+def resigned(bundle: Bundle, manifest: bytes, key: Path) -> bytes:
+    document = {"manifest": manifest.decode(), "signature": sign(manifest, key).decode()}
+    return json.dumps(document).encode()
+
+
+def with_field(bundle: Bundle, change: dict[str, object]) -> bytes:
+    return json.dumps({**bundle.manifest, **change}, sort_keys=True).encode() + b"\n"
+
+
+# the way through
+
+
+def test_hello_describes_the_board_and_creates_nothing(empty_board: BoardFolder) -> None:
+    hello = empty_board.ask("hello")
+    assert hello["schema"] == "edgekit.device/1"
+    assert hello["loader"] == hashlib.sha256(empty_board.loader.read_bytes()).hexdigest()
+    assert hello["numpy"] == np.__version__
+    assert hello["backends"] == ["reference"]
+    assert hello["free_bytes"] > 0
+    assert not empty_board.root.exists()
+
+
+def test_hello_works_without_numpy(empty_board: BoardFolder) -> None:
+    # -S leaves out site-packages, where NumPy and ONNX Runtime are
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", str(empty_board.loader), "hello"],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    hello = json.loads(done.stdout)
+    assert (hello["numpy"], hello["onnxruntime"]) == (None, None)
+
+
+@pytest.mark.skipif(PYTHON38 is None, reason="no python3.8 on the path")
+def test_hello_works_on_the_boards_python(empty_board: BoardFolder) -> None:
+    assert PYTHON38
+    done = subprocess.run([PYTHON38, str(empty_board.loader), "hello"], capture_output=True,
+                          check=True)  # fmt: skip
+    assert json.loads(done.stdout)["python"].startswith("3.8.")
+
+
+def test_from_nothing_to_outputs_that_equal_the_unstripped_build(
+    board: BoardFolder, toy: Bundle
+) -> None:
+    everything = {**toy.blobs, **toy.weights}
+    asked = json.dumps([*everything, *everything]).encode()
+    assert board.ask("missing", stdin=asked)["missing"] == list(everything)
+    sent = board.send(everything)
+    assert sent == {"received": len(everything), "bytes": toy.full_bytes - len(toy.manifest_bytes)}
+    assert board.ask("missing", stdin=asked)["missing"] == []
+    staged = board.ask("stage", stdin=envelope(toy))
+    assert staged == {
+        "app": "toy", "release": f"000001-{toy.digest[:12]}", "digest": toy.digest,
+        "signer": "tests", "reused": False, "missing_weights": [],
+    }  # fmt: skip
+    assert refused(board, "switch", "--app", "toy", "--release", staged["release"]).code == (
+        "release.not-ready"
+    )
+    refit = board.ask("refit", "--app", "toy", "--release", staged["release"])
+    assert (refit["weights"], refit["engines"], refit["reused"]) == (5, 3, False)
+    tested = board.ask("selftest", "--app", "toy", "--release", staged["release"])
+    assert tested["bit_equal"]
+    assert [case["seed"] for case in tested["cases"]] == [7, 8]
+    switched = board.ask("switch", "--app", "toy", "--release", staged["release"])
+    assert switched == {"app": "toy", "current": staged["release"], "previous": None}
+    x = np.random.default_rng(5).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    outputs = board.infer("toy", x=x)
+    np.testing.assert_array_equal(outputs["y"], toys.expected(0, {"x": x})["y"])
+    assert not list((board.root / "tmp").iterdir())
+
+
+def test_frames_come_back_in_order(board: BoardFolder, installed: str, toy: Bundle) -> None:
+    frames_in = np.random.default_rng(1).normal(size=(9, 1, 3, 8, 8)).astype(np.float32)
+    outputs = board.infer("toy", "--frames", x=frames_in)
+    for frame, found in zip(frames_in, outputs["y"], strict=True):
+        np.testing.assert_array_equal(found, toys.expected(0, {"x": frame})["y"])
+
+
+def test_staging_again_reuses_the_release(board: BoardFolder, installed: str, toy: Bundle) -> None:
+    release = installed
+    again = board.ask("stage", stdin=envelope(toy))
+    assert (again["release"], again["reused"]) == (release, True)
+    assert board.ask("refit", "--app", "toy")["reused"] is True
+
+
+def test_a_refit_sends_only_the_weights_that_changed(
+    board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
+) -> None:
+    everything = {**toy2.blobs, **toy2.weights}
+    missing = board.ask("missing", stdin=json.dumps(list(everything)).encode())["missing"]
+    engines = {d for d, blob in toy2.manifest["blobs"].items() if blob["kind"] == "engine"}
+    assert not engines & set(missing)
+    assert toy2.manifest["weights"]["scale"]["digest"] not in missing
+    board.install(toy2)
+    x = golden_inputs(toys.network(), 3, toys.RANGES)
+    np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(1, x)["y"])
+
+
+def test_bench_follows_its_settings_and_says_whose_clock(
+    board: BoardFolder, installed: str, toy: Bundle
+) -> None:
+    result = board.ask("bench", "--app", "toy", "--warmup-ms", "1", "--duration-s", "0.05",
+                       "--iterations", "30", "--profile")  # fmt: skip
+    assert (result["schema"], result["clock"]) == ("edgekit.device.bench/1", "cpu-measured")
+    assert result["iterations"] >= 30
+    assert result["duration_s"] >= 0.05
+    times = result["latency_ms"]
+    names = ["min", "median", "p90", "p95", "p99", "max"]
+    assert [times[n] for n in names] == sorted(times[n] for n in names)
+    assert result["throughput_qps"] == pytest.approx(result["iterations"] / result["duration_s"])
+    assert [s["device"] for s in result["segments"]] == ["DLA0", "DLA1", "GPU"]
+    parts = sum(s["latency_ms"]["mean"] for s in result["segments"])
+    assert parts <= times["mean"]
+    assert result["pipelined"]["frames"] >= 30
+    for events in (result["events"], result["pipelined_events"]):
+        assert {event["frame"] for event in events} == set(range(8))
+        assert len(events) == 24
+        assert min(event["start_us"] for event in events) == 0
+    names = {node["node"] for node in result["nodes"] if node["index"] == 0}
+    assert names & {"conv1", "relu1"}
+
+
+# what is refused
+
+
+def test_nothing_of_an_unsigned_bundle_is_accepted(board: BoardFolder, toy: Bundle) -> None:
+    board.send({**toy.blobs, **toy.weights})
+    unsigned = json.dumps({"manifest": toy.manifest_bytes.decode(), "signature": None}).encode()
+    error = refused(board, "stage", stdin=unsigned)
+    assert error.code == "bundle.unsigned"
+    assert "sign" in error.hint
+    assert not (board.root / "apps").exists()
+    trusted = board.ask("stage", "--trust-unsigned", stdin=unsigned)
+    assert trusted["signer"] is None
+    # the trust given there holds for the release's later commands
+    board.ask("refit", "--app", "toy", "--release", trusted["release"])
+
+
+def test_an_unknown_key_is_refused(board: BoardFolder, toy: Bundle, tmp_path: Path) -> None:
+    stranger = ensure_key(tmp_path / "stranger")
+    stdin = resigned(toy, toy.manifest_bytes, stranger)
+    board.send(toy.blobs)
+    assert refused(board, "stage", stdin=stdin).code == "bundle.unknown-signer"
+    line = allowed_signers_line(tmp_path / "stranger.pub", "stranger")
+    board.trust(line)
+    assert board.ask("stage", stdin=stdin)["signer"] == "stranger"
+
+
+def test_a_board_without_keys_trusts_nobody(empty_board: BoardFolder, toy: Bundle) -> None:
+    error = refused(empty_board, "stage", stdin=envelope(toy))
+    assert error.code == "bundle.unknown-signer"
+    assert not empty_board.root.exists()
+
+
+def test_a_key_for_other_things_is_not_enough(
+    empty_board: BoardFolder, toy: Bundle, signer_line: str
+) -> None:
+    empty_board.root.mkdir()
+    other = signer_line.replace("edgekit-bundle", "git")
+    (empty_board.root / "allowed_signers").write_text(other + "\n")
+    assert refused(empty_board, "stage", stdin=envelope(toy)).code == "bundle.unknown-signer"
+
+
+def test_a_changed_manifest_is_refused_before_it_is_parsed(board: BoardFolder, toy: Bundle) -> None:
+    assert toy.signature
+    for text in (toy.manifest_bytes.decode().replace("MAXN", "MAXQ"), "no JSON at all", ""):
+        document = {"manifest": text, "signature": toy.signature.decode()}
+        for options in ([], ["--trust-unsigned"]):
+            error = refused(board, "stage", *options, stdin=json.dumps(document).encode())
+            assert error.code == "bundle.bad-signature"
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "long"])
+def test_a_changed_signature_is_refused(board: BoardFolder, toy: Bundle, damage: str) -> None:
+    assert toy.signature
+    text = toy.signature.decode()
+    middle = len(text) // 2
+    changed = {
+        "flip": text[:middle] + ("A" if text[middle] != "A" else "B") + text[middle + 1 :],
+        "cut": text[:middle],
+        "empty": "",
+        "long": text + "\n" * (1 << 17),
+    }[damage]
+    document = {"manifest": toy.manifest_bytes.decode(), "signature": changed}
+    error = refused(board, "stage", stdin=json.dumps(document).encode())
+    assert error.code == "bundle.bad-signature"
+
+
+def test_missing_engines_are_named_and_weights_listed(board: BoardFolder, toy: Bundle) -> None:
+    error = refused(board, "stage", stdin=envelope(toy))
+    assert error.code == "blob.missing"
+    assert error.where in toy.blobs
+    board.send(toy.blobs)
+    staged = board.ask("stage", stdin=envelope(toy))
+    assert sorted(staged["missing_weights"]) == sorted(toy.weights)
+    error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
+    assert error.code == "blob.missing"
+    assert error.where in toy.weights
+
+
+@pytest.mark.parametrize("kind", ["engine", "golden"])
+def test_a_rotten_blob_stops_the_stage(board: BoardFolder, toy: Bundle, kind: str) -> None:
+    board.send({**toy.blobs, **toy.weights})
+    digest = next(d for d, blob in toy.manifest["blobs"].items() if blob["kind"] == kind)
+    _flip(board.blob(digest))
+    assert refused(board, "stage", stdin=envelope(toy)).code == "blob.digest-mismatch"
+    # reading them again finds it, and what is sent anew mends it
+    asked = json.dumps([digest]).encode()
+    assert board.ask("missing", stdin=asked)["missing"] == []
+    assert board.ask("missing", "--verify", stdin=asked)["missing"] == [digest]
+    board.send({digest: toy.blobs[digest]})
+    board.stage(toy)
+
+
+def test_a_rotten_weight_stops_the_refit(board: BoardFolder, toy: Bundle) -> None:
+    board.send({**toy.blobs, **toy.weights})
+    release = board.stage(toy)
+    _flip(board.blob(toy.manifest["weights"]["g"]["digest"]))
+    error = refused(board, "refit", "--app", "toy", "--release", release)
+    assert error.code == "blob.digest-mismatch"
+    assert not board.ask("releases")["apps"]["toy"]["releases"][0]["ready"]
+
+
+@pytest.mark.parametrize("kind", ["engine", "golden", "manifest.json", "manifest.json.sig"])
+def test_what_rots_after_the_switch_is_found_at_the_next_use(
+    board: BoardFolder, installed: str, toy: Bundle, kind: str
+) -> None:
+    release = installed
+    if kind.startswith("manifest"):
+        file = board.root / "apps/toy/releases" / release / kind
+    else:
+        file = board.blob(
+            next(d for d, blob in toy.manifest["blobs"].items() if blob["kind"] == kind)
+        )
+    _flip(file)
+    code = "bundle.bad-signature" if kind.startswith("manifest") else "blob.digest-mismatch"
+    assert refused(board, "selftest", "--app", "toy").code == code
+
+
+def test_golden_outputs_of_another_network_fail_the_selftest(
+    board: BoardFolder, toy: Bundle, toy2: Bundle, signing_key: Path
+) -> None:
+    board.send({**toy.blobs, **toy.weights, **toy2.blobs})
+    wrong = with_field(
+        toy, {"golden": toy2.manifest["golden"],
+              "blobs": {**toy.manifest["blobs"], **toy2.manifest["blobs"]}}
+    )  # fmt: skip
+    staged = board.ask("stage", stdin=resigned(toy, wrong, signing_key))
+    board.ask("refit", "--app", "toy", "--release", staged["release"])
+    error = refused(board, "selftest", "--app", "toy", "--release", staged["release"])
+    assert error.code == "selftest.failed"
+    assert "'y' of seed 7 is off by" in error.message
+
+
+@pytest.mark.parametrize("name", ["b", "g"])
+@pytest.mark.parametrize("fault", ["shape", "dtype", "name"])
+def test_weights_that_do_not_fit_the_engines_are_named(
+    board: BoardFolder, toy: Bundle, signing_key: Path, name: str, fault: str
+) -> None:
+    weights = json.loads(json.dumps(toy.manifest["weights"]))
+    entry = weights[name]
+    if fault == "shape":
+        entry["shape"] = [1, *entry["shape"]]
+    elif fault == "dtype":
+        entry["dtype"] = "int32"
+    else:
+        weights[name + "_"] = weights.pop(name)
+    board.send({**toy.blobs, **toy.weights})
+    manifest = with_field(toy, {"weights": weights})
+    staged = board.ask("stage", stdin=resigned(toy, manifest, signing_key))
+    error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
+    assert error.code == "refit.mismatch"
+    assert repr(name) in error.message
+
+
+APPS = ["..", "../toy", "/etc", "a/b", "-x", ".toy", "toy\n", "x" * 65, "", "to y", "\0"]
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_app_names_that_are_no_plain_folder_names_are_refused(tmp_path: Path, app: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        Root(tmp_path).app(app)
+    assert caught.value.code == "app.bad-name"
+
+
+@pytest.mark.parametrize("command", ["refit", "switch", "rollback", "remove", "infer", "gc"])
+def test_app_names_never_become_other_paths(board: BoardFolder, command: str) -> None:
+    (board.root.parent / "toy").mkdir()
+    before = board.files()
+    options = ["--release=000001-aaaaaaaaaaaa"] if command == "switch" else []
+    assert refused(board, command, "--app=../../toy", *options).code == "app.bad-name"
+    assert board.files() == before
+    assert (board.root.parent / "toy").is_dir()
+
+
+@pytest.mark.parametrize("release", ["../../..", "/etc", "000001-xyz", "", "current"])
+def test_release_names_never_become_other_paths(
+    board: BoardFolder, installed: str, release: str
+) -> None:
+    with pytest.raises(DeviceError) as caught:
+        Root(board.root).app("toy").release(release)
+    assert caught.value.code == "release.unknown"
+
+
+@pytest.mark.parametrize("command", ["refit", "switch", "remove", "selftest"])
+def test_commands_refuse_release_names_that_climb(
+    board: BoardFolder, installed: str, command: str
+) -> None:
+    error = refused(board, command, "--app=toy", "--release=../releases/" + installed)
+    assert error.code == "release.unknown"
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x"])
+def test_a_signed_bundle_cannot_name_another_folder(
+    board: BoardFolder, toy: Bundle, signing_key: Path, name: str
+) -> None:
+    board.send(toy.blobs)
+    stdin = resigned(toy, with_field(toy, {"name": name}), signing_key)
+    error = refused(board, "stage", "--app", "toy", stdin=stdin)
+    assert error.code == ("bundle.wrong-app" if name == "x" else "manifest.invalid")
+    assert not (board.root / "apps").exists()
+
+
+def test_tensor_names_are_only_names(
+    board: BoardFolder, installed: str, toy: Bundle, signing_key: Path, tmp_path: Path
+) -> None:
+    # the toy's first weight is called "../w", and it ran in the tests above
+    assert "../w" in toy.manifest["weights"]
+    release = installed
+    assert not list(tmp_path.rglob("w"))
+    folder = board.root / "apps/toy/releases" / release
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "manifest.json", "manifest.json.sig", "refit.json", "release.json",
+    ]  # fmt: skip
+
+
+def test_another_schema_is_refused_with_what_to_do(
+    board: BoardFolder, toy: Bundle, signing_key: Path
+) -> None:
+    stdin = resigned(toy, with_field(toy, {"schema": "edgekit.bundle/2"}), signing_key)
+    error = refused(board, "stage", stdin=stdin)
+    assert error.code == "manifest.schema"
+    assert "edgekit.bundle/1" in error.message
+
+
+def test_an_unknown_backend_is_refused(board: BoardFolder, toy: Bundle, signing_key: Path) -> None:
+    board.send({**toy.blobs, **toy.weights})
+    stdin = resigned(toy, with_field(toy, {"backend": "abacus"}), signing_key)
+    staged = board.ask("stage", stdin=stdin)
+    error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
+    assert (error.code, error.hint) == ("backend.unknown", "it has: reference")
+
+
+def test_an_engine_may_not_read_files_of_the_board(
+    board: BoardFolder, toy: Bundle, signing_key: Path
+) -> None:
+    segment = toy.manifest["lanes"][0]["segments"][0]
+    engine = toy.blobs[segment["engine"]]
+    assert isinstance(engine, bytes)
+    evil = engine.replace(b"stripped", b"passwd__")
+    digest = hashlib.sha256(evil).hexdigest()
+    lanes = json.loads(json.dumps(toy.manifest["lanes"]))
+    lanes[0]["segments"][0]["engine"] = digest
+    blobs = {**toy.manifest["blobs"], digest: {"bytes": len(evil), "kind": "engine"}}
+    board.send({**toy.blobs, **toy.weights, digest: evil})
+    stdin = resigned(toy, with_field(toy, {"lanes": lanes, "blobs": blobs}), signing_key)
+    staged = board.ask("stage", stdin=stdin)
+    error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
+    assert error.code == "engine.invalid"
+    assert "outside" in error.message
+
+
+# transfers
+
+
+def _garbage(size: int) -> tuple[str, bytes]:
+    data = os.urandom(size)
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def test_a_cut_transfer_keeps_whole_blobs_and_no_half_one(board: BoardFolder) -> None:
+    first, second = _garbage(3000), _garbage(5_000_000)
+    stream = frames([first, second])
+    for cut in (len(stream) - 1, len(stream) - 2000, len(stream) - 5_000_000):
+        error = refused(board, "receive", stdin=stream[:cut])
+        assert error.code == "transfer.truncated"
+    left = board.ask("missing", stdin=json.dumps([first[0], second[0]]).encode())["missing"]
+    assert left == []  # the first cut was only of the end mark
+    third = _garbage(4_000_000)
+    assert refused(board, "receive", stdin=frames([third])[:-2000]).code == "transfer.truncated"
+    assert not board.blob(third[0]).exists()
+    assert not list((board.root / "tmp").iterdir())
+
+
+def test_bytes_of_another_digest_are_refused(board: BoardFolder) -> None:
+    digest, data = _garbage(1000)
+    error = refused(board, "receive", stdin=frames([(digest, data[:-1] + b"\0\0"[:1])]))
+    assert error.code == "blob.digest-mismatch"
+    assert error.where == digest
+    assert not board.blob(digest).exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"[]", b"no json", b'{"digest": "../../evil", "bytes": 1}', b'{"digest": 1, "bytes": 1}',
+     b'{"digest": "' + b"a" * 64 + b'", "bytes": -1}', b'{"bytes": 1, "bytes": 2}',
+     b'{"digest": "' + b"a" * 64 + b'", "bytes": true}'],
+)  # fmt: skip
+def test_frames_that_make_no_sense_are_refused(board: BoardFolder, line: bytes) -> None:
+    assert refused(board, "receive", stdin=line + b"\nx\n\n").code == "protocol.invalid"
+
+
+def test_a_size_beyond_the_disk_is_refused_before_a_byte_is_read(board: BoardFolder) -> None:
+    line = json.dumps({"digest": "a" * 64, "bytes": 1 << 60}).encode() + b"\n"
+    error = refused(board, "receive", stdin=line)
+    assert error.code == "board.disk-full"
+    assert "free" in error.message
+
+
+def test_a_full_disk_leaves_the_store_as_it_was(board: BoardFolder) -> None:
+    small, large = _garbage(1000), _garbage(2_000_000)
+    before = board.files()
+    done = _limited(board, 1_000_000, ["receive"], frames([small, large]))
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"]) == (4, "board.disk-full")
+    blob = str(board.blob(small[0]).relative_to(board.root))
+    assert board.files() - before <= {blob, "lock"}
+    assert not list((board.root / "tmp").iterdir())
+
+
+def test_a_full_disk_while_staging_leaves_the_old_release_serving(
+    board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
+) -> None:
+    release = installed
+    board.send({**toy2.blobs, **toy2.weights})
+    before = board.files()
+    done = _limited(board, 1000, ["stage"], envelope(toy2))
+    assert json.loads(done.stdout)["error"]["code"] == "board.disk-full"
+    assert board.files() == before
+    assert board.ask("releases")["apps"]["toy"]["current"] == release
+    assert board.ask("selftest", "--app", "toy")["ok"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_small_disk_that_is_really_full(board: BoardFolder, toy: Bundle) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(board.root)],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        error = refused(board, "receive", stdin=frames([_garbage(30_000), _garbage(100_000)]))
+        assert error.code == "board.disk-full"
+        assert not list((board.root / "tmp").iterdir())
+    finally:
+        subprocess.run(["umount", str(board.root)], check=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_transfer_is_swept_by_the_next_command(
+    board: BoardFolder, installed: str, toy: Bundle, number: signal.Signals
+) -> None:
+    release = installed
+    digest, data = _garbage(3_000_000)
+    process = subprocess.Popen(board.argv("receive"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin
+    assert process.stdout
+    # when this much was taken, the command is in the middle of the blob: the pipe holds far less
+    process.stdin.write(frames([(digest, data)])[:2_500_000])
+    process.stdin.flush()
+    assert list((board.root / "tmp").iterdir())
+    # a living command's work is left alone
+    other, more = _garbage(10)
+    board.send({other: more})
+    assert list((board.root / "tmp").glob(f"*/{digest}"))
+    process.send_signal(number)
+    process.communicate()
+    assert bool(list((board.root / "tmp").iterdir())) == (number == signal.SIGKILL)
+    board.send({other: more})
+    assert not list((board.root / "tmp").iterdir())
+    assert not board.blob(digest).exists()
+    assert board.ask("releases")["apps"]["toy"]["current"] == release
+
+
+# housekeeping
+
+
+def test_rollback_goes_back_and_forth(board: BoardFolder, toy: Bundle, toy2: Bundle) -> None:
+    assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
+    first = board.install(toy)
+    assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
+    second = board.install(toy2)
+    assert os.readlink(board.root / "apps/toy/current") == f"releases/{second}"
+    back = board.ask("rollback", "--app", "toy")
+    assert back == {"app": "toy", "current": first, "previous": second}
+    x = golden_inputs(toys.network(), 1, toys.RANGES)
+    np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(0, x)["y"])
+    assert board.ask("rollback", "--app", "toy")["current"] == second
+
+
+def test_rollback_after_a_switch_that_was_cut_in_the_middle(
+    board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
+) -> None:
+    first, second = installed, board.install(toy2)
+    # "previous" was renamed, "current" was not
+    (board.root / "apps/toy/previous").unlink()
+    (board.root / "apps/toy/previous").symlink_to(f"releases/{second}")
+    assert board.ask("rollback", "--app", "toy")["current"] == first
+
+
+def test_gc_keeps_what_is_named_and_used(
+    board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
+) -> None:
+    first, second = installed, board.install(toy2)
+    stray, data = _garbage(5000)
+    board.send({stray: data})
+    young = board.ask("gc", "--keep", "1")
+    assert young == {"removed_releases": [], "removed_blobs": 0, "freed_bytes": 0}
+    swept = board.ask("gc", "--keep", "1", "--grace-s", "0")
+    assert swept == {"removed_releases": [], "removed_blobs": 1, "freed_bytes": 5000}
+    assert board.ask("remove", "--app", "toy", "--release", first) == {"removed": [first]}
+    swept = board.ask("gc", "--keep", "1", "--grace-s", "0")
+    only_first = set(toy.blobs) | set(toy.weights)
+    only_first -= set(toy2.blobs) | set(toy2.weights)
+    assert swept["removed_blobs"] == len(only_first)
+    assert board.ask("selftest", "--app", "toy")["bit_equal"]
+    assert board.ask("releases")["apps"]["toy"]["previous"] is None
+    assert refused(board, "remove", "--app", "toy", "--release", second).code == "release.in-use"
+
+
+def test_gc_prunes_the_oldest_releases_but_never_the_used(
+    board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle, signing_key: Path
+) -> None:
+    first, second = installed, board.install(toy2)
+    extra = []
+    for number in range(3):
+        manifest = with_field(toy, {"power_mode": f"M{number}"})
+        stdin = resigned(toy, manifest, signing_key)
+        extra.append(board.ask("stage", stdin=stdin)["release"])
+    assert extra == sorted(extra)
+    swept = board.ask("gc", "--app", "toy", "--keep", "2", "--grace-s", "0")
+    assert swept["removed_releases"] == extra[:1]
+    left = [entry["id"] for entry in board.ask("releases")["apps"]["toy"]["releases"]]
+    assert left == [first, second, *extra[1:]]
+    assert board.ask("selftest", "--app", "toy", "--release", first)["ok"]
+
+
+def test_gc_keeps_the_blobs_of_other_apps(
+    board: BoardFolder, installed: str, toy: Bundle, signing_key: Path
+) -> None:
+    twin = toys.toy_bundle(0, "twin")
+    board.install(twin.signed(sign(twin.manifest_bytes, signing_key)))
+    assert board.ask("remove", "--app", "toy")["removed"]
+    assert not (board.root / "apps/toy").exists()
+    board.ask("gc", "--grace-s", "0")
+    assert board.ask("selftest", "--app", "twin")["ok"]
+    board.ask("remove", "--app", "twin")
+    board.ask("gc", "--grace-s", "0")
+    assert not [path for path in (board.root / "blobs").rglob("*") if path.is_file()]
+
+
+def test_releases_name_their_signer_and_state(
+    board: BoardFolder, installed: str, toy: Bundle
+) -> None:
+    release = installed
+    listed = board.ask("releases", "--app", "toy")["apps"]["toy"]
+    assert (listed["current"], listed["previous"]) == (release, None)
+    entry = listed["releases"][0]
+    assert (entry["digest"], entry["signer"], entry["ready"]) == (toy.digest, "tests", True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "x ssh-ed25519 AAAA", 'x namespaces="git" ssh-ed25519 AAAA', "* ssh-rsa AAAA",
+     'x namespaces="edgekit-bundle" ssh-ed25519 AAAA\ny ssh-ed25519 AAAA',
+     'x namespaces="edgekit-bundle",cert-authority ssh-ed25519 AAAA', 7],
+)  # fmt: skip
+def test_trust_takes_only_narrow_lines(board: BoardFolder, line: object) -> None:
+    before = (board.root / "allowed_signers").read_bytes()
+    stdin = json.dumps({"lines": [line]}).encode()
+    assert refused(board, "trust", stdin=stdin).code == "trust.bad-line"
+    assert (board.root / "allowed_signers").read_bytes() == before
+
+
+def test_trust_is_idempotent(board: BoardFolder, signer_line: str) -> None:
+    stdin = json.dumps({"lines": [signer_line]}).encode()
+    assert board.ask("trust", stdin=stdin) == {"added": 0, "signers": ["tests"]}
+
+
+def test_wrong_arguments_are_json_too(board: BoardFolder) -> None:
+    for words in (["dance"], [], ["refit"], ["bench", "--app", "a", "--iterations", "many"]):
+        done = subprocess.run(
+            [sys.executable, str(board.loader), *words], capture_output=True, check=False
+        )
+        assert done.returncode == 4
+        assert json.loads(done.stdout)["error"]["code"] == "usage"
+        assert done.stderr == b""
+
+
+@pytest.mark.parametrize("data", [b"", b"no zip", b"PK\x05\x06" + b"\0" * 18])
+def test_infer_refuses_what_is_no_npz_of_its_inputs(
+    board: BoardFolder, installed: str, toy: Bundle, data: bytes
+) -> None:
+    error = refused(board, "infer", "--app", "toy", stdin=data)
+    assert error.code in ("npz.invalid", "input.missing")
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def _limited(
+    board: BoardFolder, size: int, words: list[str], stdin: bytes
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command that can write no file larger than ``size``."""
+    program = (
+        "import os, resource, sys;"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}));"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command, *options = words
+    return subprocess.run(
+        [sys.executable, "-c", program, *board.argv(command, *options)],
+        input=stdin, capture_output=True, check=False,
+    )  # fmt: skip
