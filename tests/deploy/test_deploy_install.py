@@ -129,23 +129,20 @@ def test_keep_limits_the_releases_on_the_board(lab: BoardClient, signer: Path) -
     assert state["current"] == last.id
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["two words", "it's", '"q"', "$(touch never)", "`id`", "new\nline", "-dash", "*", "ümläut"],
-)
 def test_any_folder_name_will_do(
-    name: str,
     boards: StartBoard,
     client: Client,
     signer: Path,
     tmp_path: Path,
 ) -> None:
     bundle = hand_made()
+    name = '-two  words it\'s "q" $(touch never) `id` * \\ ; ümläut\nnew line '
     root = tmp_path / name / name
     board = client(remote(boards(), root=str(root)))
     install(bundle, board, signature=sign(bundle.manifest_bytes, signer))
     assert run(board, bundle)
     assert (root / "apps" / "net" / "current").is_symlink()
+    assert [path.name for path in tmp_path.rglob("never")] == []
 
 
 @pytest.mark.parametrize("root", ["-dash", "~/deep er/$HOME"])

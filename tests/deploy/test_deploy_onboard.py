@@ -1,0 +1,104 @@
+"""The program that places the loader, and how a board's answers are read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.deploy import Completed, LocalTransport
+from edgekit.deploy._answers import document
+from edgekit.deploy._onboard import ENSURE
+from edgekit.errors import BoardError, BundleError
+
+
+def place(root: Path, data: bytes, sent: bytes | None = None) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"edgekit_device-{digest[:16]}.pyz"
+    argv = [sys.executable, "-c", ENSURE, str(root), name, digest, str(len(data))]
+    done = LocalTransport().run(argv, stdin=[data if sent is None else sent])
+    return document(done, "lab", "python3")
+
+
+def test_program_survives_any_shell() -> None:
+    assert "\\" not in ENSURE
+
+
+def test_loader_is_placed_once_under_its_digest(tmp_path: Path) -> None:
+    first = place(tmp_path, b"loader")
+    assert first["ready"]
+    assert Path(first["path"]).read_bytes() == b"loader"
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"loader"
+    before = os.stat(first["path"]).st_ino
+    assert place(tmp_path, b"loader", sent=b"")["ready"]
+    assert os.stat(first["path"]).st_ino == before
+
+
+@pytest.mark.parametrize("sent", [b"", b"load", b"loadeR"])
+def test_damaged_loader_is_never_put_in_place(tmp_path: Path, sent: bytes) -> None:
+    with pytest.raises(BoardError) as caught:
+        place(tmp_path, b"loader", sent)
+    assert caught.value.code == "board.transfer"
+    assert list((tmp_path).glob("bin/*")) == []
+
+
+def test_altered_loader_is_replaced(tmp_path: Path) -> None:
+    path = Path(place(tmp_path, b"loader")["path"])
+    path.write_bytes(b"tampered")
+    place(tmp_path, b"loader")
+    assert path.read_bytes() == b"loader"
+
+
+def test_old_loaders_and_leftovers_go(tmp_path: Path) -> None:
+    for number in range(5):
+        path = Path(place(tmp_path, b"loader %d" % number)["path"])
+        os.utime(path, (number, number))
+    stale = path.with_name(".edgekit_device.1.tmp")
+    stale.write_bytes(b"half")
+    os.utime(stale, (0, 0))
+    place(tmp_path, b"newest")
+    names = {file.name for file in (tmp_path / "bin").iterdir()}
+    assert stale.name not in names
+    assert len(names) == 4  # three loaders and the link
+    assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"newest"
+
+
+def test_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BoardError) as caught:
+        place(tmp_path / "file" / "root", b"loader")
+    assert caught.value.code == "board.filesystem"
+    assert "lab" in caught.value.where
+
+
+def answer(status: int, out: bytes, err: bytes = b"") -> dict[str, Any]:
+    return document(Completed(status, out, err), "lab", "python3")
+
+
+def test_chatty_login_shell_is_passed_over() -> None:
+    assert answer(0, b'Welcome!\n{"a": 1}\n') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "out", "kind", "code"),
+    [
+        (0, b"Welcome!\n", BoardError, "board.protocol"),
+        (0, b"[1]\n", BoardError, "board.protocol"),
+        (127, b"", BoardError, "board.no-python"),
+        (1, b"", BoardError, "board.loader-failed"),
+        (137, b"", BoardError, "board.killed"),
+        (4, b"not json", BoardError, "board.loader-failed"),
+        (4, json.dumps({"error": {"code": "x.y"}}).encode(), BoardError, "x.y"),
+        (4, json.dumps({"error": {"code": "bundle.no"}}).encode(), BundleError, "bundle.no"),
+    ],
+)
+def test_failures_become_errors(status: int, out: bytes, kind: type, code: str) -> None:
+    with pytest.raises(BoardError) as caught:
+        answer(status, out)
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.exit_code) == (code, 4)
