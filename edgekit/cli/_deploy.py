@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,11 +14,18 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("deploy", epilog="Example: edgekit deploy configs/resnet50-orin.yaml")(deploy)
+    app.command(
+        "deploy",
+        epilog="Examples: edgekit deploy configs/resnet50-orin.yaml; "
+        "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb",
+    )(deploy)
 
 
 def deploy(
     config: Annotated[str, typer.Argument(help="YAML configuration.")],
+    bundle: Annotated[
+        Path | None, typer.Option(help="Install this bundle instead of building one.")
+    ] = None,
     out: o.Out = None,
     force: o.Force = False,
     accept_host_key: o.AcceptHostKey = False,
@@ -36,7 +44,7 @@ def deploy(
         trust_key=trust_key,
     )
     with pipeline:
-        document = pipeline.deploy()
+        document = pipeline.deploy(bundle)
     if json:
         o.print_json(document)
         return

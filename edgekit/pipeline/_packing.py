@@ -65,6 +65,31 @@ class Packing:
             work.cache.put("bundle", key, self._store(bundle))
         return bundle
 
+    def read(self, path: Path) -> Bundle:
+        """Reads a bundle file; what a stripped one lacks is taken from the cache.
+
+        Raises:
+            BundleError: It is no bundle, damaged, or of another application.
+        """
+        from edgekit.bundle import read
+        from edgekit.errors import BundleError
+
+        bundle = read(path)
+        if bundle.name != self.work.file.name:
+            raise BundleError(
+                f"the bundle is of {bundle.name!r}, the configuration of {self.work.file.name!r}",
+                code="bundle.other-app",
+                where=str(path),
+                hint="give the configuration that the bundle was made from",
+            )
+        cache = self.work.cache
+        found = {
+            entry["digest"]: cache.array(entry["digest"], entry["dtype"], tuple(entry["shape"]))
+            for entry in bundle.manifest["weights"].values()
+            if entry["digest"] not in bundle.weights and cache.has_blobs([entry["digest"]])
+        }
+        return dataclasses.replace(bundle, weights={**bundle.weights, **found})
+
     def with_weights(self, model: Model) -> tuple[Bundle, Artefacts]:
         """Returns the bundle with another model's weights, signed, and its artefacts.
 

@@ -167,12 +167,22 @@ class Pipeline:
         return {"schema": "edgekit.packed/1", "steps": self._step_list(), **document,
                 "full": str(full) if full else None}  # fmt: skip
 
-    def deploy(self) -> dict[str, Any]:
-        """Installs the bundle on every board and returns an ``edgekit.deploy/1``."""
-        self._only(*_HOST, "bundle", "deploy", "refit", "self-test")
-        self._host()
-        self._bundle()
-        releases = self.boards.install(self.packing.bundle, self._steps, always=self._force)
+    def deploy(self, file: Path | None = None) -> dict[str, Any]:
+        """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
+
+        Args:
+            file: A bundle to install instead of building one; weights that a stripped bundle
+                lacks come from the cache or are on the board already.
+        """
+        if file is not None:
+            self._only("deploy", "refit", "self-test")
+            bundle = self.packing.read(file)
+        else:
+            self._only(*_HOST, "bundle", "deploy", "refit", "self-test")
+            self._host()
+            self._bundle()
+            bundle = self.packing.bundle
+        releases = self.boards.install(bundle, self._steps, always=self._force)
         return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
                 "releases": [_release(r) for r in releases]}  # fmt: skip
 
@@ -296,6 +306,7 @@ class Pipeline:
         with self._step("calibrate") as step:
             scales = self.work.scales
             if scales is None:
+                self.work.fresh.add("calibrate")  # nothing was to be done, so nothing is reused
                 step.detail = f"{self.file.precision} needs no scales"
             else:
                 step.detail = f"{len(scales.scales)} scales, {scales.method}, {scales.data}"
@@ -395,7 +406,8 @@ class Pipeline:
         # everything but how long the steps took, and whether they were done again
         key = self.cache.key("report", {k: v for k, v in report.items() if k != "steps"})
         path = Path(facts.files["report"])
-        if self.cache.get("report", key) == _identity(path) and not self._force:
+        written = self.cache.get("report", key)
+        if written is not None and written == _identity(path) and not self._force:
             step.reuse(step.detail)
             return report
         write_report(report, path)

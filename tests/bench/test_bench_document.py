@@ -1,10 +1,10 @@
 import json
 
-import handmade_plan
 import pytest
 
 from edgekit.bench import Limits, bench_document
 from edgekit.errors import BoardError
+from tests.bench import handmade_plan
 
 
 def make(**changes):

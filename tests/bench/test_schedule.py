@@ -1,12 +1,12 @@
 import dataclasses
 from itertools import pairwise
 
-import handmade_plan
 import pytest
 
 from edgekit.bench import predicted_schedule
 from edgekit.network import Layer, Network
 from edgekit.placement import PlacedLayer, Share
+from tests.bench import handmade_plan
 
 
 def placed(name, device, segment, time):

@@ -2,12 +2,12 @@ import copy
 import json
 import math
 
-import handmade_plan
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.bench import trace_document, validate_trace
+from tests.bench import handmade_plan
 
 
 def make(**options):

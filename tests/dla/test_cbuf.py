@@ -1,9 +1,9 @@
 """The convolution buffer: the documented formula, and both sides of its limit."""
 
 import pytest
-from one_layer import convolution, rules_of, verdict
 
 from edgekit.dla import cbuf_banks
+from tests.dla.one_layer import convolution, rules_of, verdict
 
 
 def test_the_convolution_of_trt_3499() -> None:

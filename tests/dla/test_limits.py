@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from one_layer import DRIVE, ORIN, XAVIER, convolution, rules_of, verdict
+
+from tests.dla.one_layer import DRIVE, ORIN, XAVIER, convolution, rules_of, verdict
 
 CONV = "CONVOLUTION"
 DECONV = "DECONVOLUTION"

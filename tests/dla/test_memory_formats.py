@@ -5,10 +5,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_candidates import graph
 
 from edgekit import targets
 from edgekit.dla import FORMATS, internal_bytes, memory, nbytes, pool_limits, strides
+from tests.dla.test_candidates import graph
 
 ORIN = targets.get("jetson-agx-orin-64gb")
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from dla_nets import Builder
 
 from edgekit import targets
 from edgekit.dla import Judgement, judge
 from edgekit.network import Network
+from tests.dla.dla_nets import Builder
 
 
 def cifar(path: Path, pool: str) -> Network:

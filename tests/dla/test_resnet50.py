@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 
 import pytest
-from dla_nets import resnet50
 
 from edgekit import targets
 from edgekit.dla import check_document, judge, memory
 from edgekit.network import Network
+from tests.dla.dla_nets import resnet50
 
 MIB = 1 << 20
 

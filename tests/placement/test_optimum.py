@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from placement_brute import brute, random_problem
 
 from edgekit.placement._goal import Goal
 from edgekit.placement._loadables import run_in_order
 from edgekit.placement._optimum import minimise
 from edgekit.placement._problem import Problem
+from tests.placement.placement_brute import brute, random_problem
 
 GOALS = ("latency", "energy", "gpu", "period")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from placement_brute import _counts, _loads, _within, random_problem
 
 from edgekit.placement._highs import Program
 from edgekit.placement._problem import Problem
 from edgekit.placement._throughput import mix_plans
+from tests.placement.placement_brute import _counts, _loads, _within, random_problem
 
 
 def every_plan(problem: Problem, bounds: dict[str, float]) -> list[list[float]]:

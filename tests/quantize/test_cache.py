@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quantize_nets import branches
 
 from edgekit.errors import DataError
 from edgekit.network import Network, Tensor
 from edgekit.quantize import read_cache, write_cache
 from edgekit.quantize._cache import tensorrt_number
 from edgekit.quantize._scales import make_scales
+from tests.quantize.quantize_nets import branches
 
 _, NETWORK = branches()
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quantize_nets import branches, make, node
 
 from edgekit.errors import DataError, UsageError
 from edgekit.network import session
 from edgekit.quantize import METHODS, calibrate
 from edgekit.quantize._histogram import BINS, Histogram
 from edgekit.quantize._methods import amax_of
+from tests.quantize.quantize_nets import branches, make, node
 
 F = np.float32
 MODEL, NETWORK = branches()

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from quantize_nets import branches, make, node
 
 from edgekit.errors import DataError
 from edgekit.network import Model
 from edgekit.quantize import load_data
+from tests.quantize.quantize_nets import branches, make, node
 
 F = np.float32
 MODEL, _ = branches()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import handmade_plan
-
 from edgekit import targets
 from edgekit.bench import bench_document
 from edgekit.dla import Judgement, Reason, Verdict
 from edgekit.quantize import Scales
 from edgekit.report import RunFacts
+from tests.bench import handmade_plan
 
 REASON = Reason(
     "softmax.orin-axis", "SoftMax over 1000 elements is not for the DLA", "axis 1, 1000 elements",

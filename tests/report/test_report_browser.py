@@ -4,10 +4,10 @@ import re
 import shutil
 import subprocess
 
-import handmade_run
 import pytest
 
 from edgekit.report import report_document, write_report
+from tests.report import handmade_run
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

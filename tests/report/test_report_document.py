@@ -1,12 +1,11 @@
 import dataclasses
 import json
 
-import handmade_plan
-import handmade_run
-
 from edgekit import targets
 from edgekit.placement import Share
 from edgekit.report import report_document
+from tests.bench import handmade_plan
+from tests.report import handmade_run
 
 
 def test_document_is_strict_json_with_its_schema():

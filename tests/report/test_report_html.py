@@ -4,13 +4,13 @@ import hashlib
 import html.parser
 import re
 
-import handmade_plan
-import handmade_run
 import pytest
 
 from edgekit.bench import bench_document
 from edgekit.dla import Reason, Verdict
 from edgekit.report import render_html, report_document, write_report
+from tests.bench import handmade_plan
+from tests.report import handmade_run
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\x1b[31m"
 VOID = {"meta", "link", "input"}

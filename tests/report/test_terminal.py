@@ -1,12 +1,12 @@
 import io
 
-import handmade_plan
-import handmade_run
 import pytest
 from rich.console import Console
-from test_report_html import HOSTILE, hostile_facts
 
 from edgekit.report import report_document, summary_check, summary_plan, terminal_summary
+from tests.bench import handmade_plan
+from tests.report import handmade_run
+from tests.report.test_report_html import HOSTILE, hostile_facts
 
 
 def told(show, **options):

@@ -1,0 +1,82 @@
+"""A small network for tests of the whole way: fast, and with everything that cuts need."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+CONFIG = """\
+version: 1
+name: small
+model: {{onnx: small.onnx}}
+target: {target}
+precision: {precision}
+calibration: {{count: 3}}
+placement: {{objective: {objective}}}
+bench: {{warmup_ms: 0, duration_s: 0, iterations: 2}}
+"""
+
+
+def small_net(path: Path, *, seed: int = 0, scale: float = 1.0, classes: int = 10) -> None:
+    """Conv, BatchNorm, Relu, MaxPool, Conv, Relu, GlobalAveragePool, Flatten, Gemm, Softmax.
+
+    ``seed`` fills the weights; ``scale`` multiplies the last layer's alone.
+    """
+    random = np.random.default_rng(seed)
+
+    def tensor(name, *shape, gain=1.0):
+        fan = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+        value = random.standard_normal(shape) * gain / np.sqrt(fan)
+        return numpy_helper.from_array(value.astype(np.float32), name)
+
+    weights = [
+        tensor("conv1.w", 16, 3, 3, 3),
+        tensor("bn.scale", 16), tensor("bn.bias", 16), tensor("bn.mean", 16, gain=0.1),
+        numpy_helper.from_array(random.uniform(0.5, 1.5, 16).astype(np.float32), "bn.var"),
+        tensor("conv2.w", 32, 16, 3, 3), tensor("conv2.b", 32, gain=0.1),
+        tensor("fc.w", classes, 32, gain=8 * scale), tensor("fc.b", classes),
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "conv1.w"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "BatchNormalization", ["c1", "bn.scale", "bn.bias", "bn.mean", "bn.var"], ["b1"], "bn"
+        ),
+        helper.make_node("Relu", ["b1"], ["r1"], "relu1"),
+        helper.make_node(
+            "MaxPool", ["r1"], ["p1"], "pool", kernel_shape=[2, 2], strides=[2, 2]
+        ),
+        helper.make_node("Conv", ["p1", "conv2.w", "conv2.b"], ["c2"], "conv2"),
+        helper.make_node("Relu", ["c2"], ["r2"], "relu2"),
+        helper.make_node("GlobalAveragePool", ["r2"], ["g"], "gap"),
+        helper.make_node("Flatten", ["g"], ["f"], "flat"),
+        helper.make_node("Gemm", ["f", "fc.w", "fc.b"], ["l"], "fc", transB=1),
+        helper.make_node("Softmax", ["l"], ["y"], "softmax", axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", 1, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", 1, [1, classes])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+
+
+def small_config(
+    folder: Path,
+    *,
+    target: str = "jetson-agx-orin-64gb",
+    precision: str = "int8",
+    objective: str = "gpu_time",
+    extra: str = "",
+) -> Path:
+    """Writes the network and a configuration into ``folder`` and returns the configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    small_net(folder / "small.onnx")
+    path = folder / "small.yaml"
+    text = CONFIG.format(target=target, precision=precision, objective=objective)
+    path.write_text(text + extra)
+    return path
