@@ -113,12 +113,13 @@ class Model:
         known = {tensor.name: tensor for tensor in self.inputs}
         for name in inputs:
             if name not in known:
-                near = difflib.get_close_matches(str(name), list(known), n=1)
+                folded = {each.casefold(): each for each in known}
+                near = difflib.get_close_matches(str(name).casefold(), list(folded), n=1)
                 raise DeviceError(
                     "there is no input {!r}".format(str(name)[:80]),
                     code="input.unknown",
                     where=self.name,
-                    hint="did you mean {!r}?".format(near[0]) if near else self._names(),
+                    hint="did you mean {!r}?".format(folded[near[0]]) if near else self._names(),
                 )
         missing = [name for name in known if name not in inputs]
         if missing:

@@ -1,0 +1,277 @@
+"""``edgekit_device.load``: what a user's own program on the board meets."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgekit_device
+from edgekit.bundle import Bundle, golden_inputs, sign, write
+from edgekit_device import DeviceError, Model
+from edgekit_device._measure import Settings, bench, summary
+from tests.bundle import bundle_toys as toys
+from tests.edgekit_device.device_board import BoardFolder
+
+
+@pytest.fixture(scope="session")
+def signers(tmp_path_factory: pytest.TempPathFactory, signer_line: str) -> Path:
+    file = tmp_path_factory.mktemp("signers") / "allowed_signers"
+    file.write_text(signer_line + "\n")
+    return file
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory, toy: Bundle, signers: Path) -> Model:
+    path = write(toy, tmp_path_factory.mktemp("b") / "toy.ekb", stripped=False)
+    return edgekit_device.load(path, allowed_signers=signers)
+
+
+def image(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["toy.ekb", "toy"])
+def test_a_full_bundle_runs_from_a_file_and_a_folder(
+    tmp_path: Path, toy: Bundle, signers: Path, name: str
+) -> None:
+    path = write(toy, tmp_path / name, stripped=False)
+    found = edgekit_device.load(path, allowed_signers=signers)
+    assert (found.name, found.signer, found.backend) == ("toy", "tests", "reference")
+    assert (found.digest, found.devices) == (toy.digest, ["DLA0", "DLA1", "GPU"])
+    x = image()
+    np.testing.assert_array_equal(found({"x": x})["y"], toys.expected(0, {"x": x})["y"])
+
+
+def test_a_release_and_an_app_folder_run(board: BoardFolder, installed: str) -> None:
+    x = image()
+    for place in ("apps/toy", f"apps/toy/releases/{installed}", "apps/toy/current"):
+        for verify in (True, "full", False):
+            found = edgekit_device.load(str(board.root / place), verify=verify)
+            np.testing.assert_array_equal(found(x)["y"], toys.expected(0, {"x": x})["y"])
+
+
+def test_a_stripped_bundle_says_what_is_missing(tmp_path: Path, toy: Bundle, signers: Path) -> None:
+    path = write(toy, tmp_path / "toy.ekb")
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(path, allowed_signers=signers)
+    assert caught.value.code == "blob.missing"
+    assert "stripped" in caught.value.hint
+
+
+def test_nothing_unsigned_or_unknown_is_loaded_unless_said(
+    tmp_path: Path, toy: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_ROOT", str(tmp_path / "no-root"))
+    signed = write(toy, tmp_path / "signed.ekb", stripped=False)
+    unsigned = write(toys.toy_bundle(), tmp_path / "unsigned.ekb", stripped=False)
+    for path, code in ((signed, "bundle.unknown-signer"), (unsigned, "bundle.unsigned")):
+        with pytest.raises(DeviceError) as caught:
+            edgekit_device.load(path)
+        assert caught.value.code == code
+        assert edgekit_device.load(path, trust_unsigned=True).signer is None
+
+
+def test_the_default_root_says_who_may_sign(
+    board: BoardFolder, tmp_path: Path, toy: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_ROOT", str(board.root))
+    path = write(toy, tmp_path / "toy.ekb", stripped=False)
+    assert edgekit_device.load(path).signer == "tests"
+
+
+def test_trust_at_staging_does_not_bind_a_caller_with_his_own_signers(
+    empty_board: BoardFolder, toy: Bundle, signers: Path, tmp_path: Path
+) -> None:
+    unsigned = toys.toy_bundle()
+    release = empty_board.install(unsigned, "--trust-unsigned")
+    place = empty_board.root / "apps/toy/releases" / release
+    assert edgekit_device.load(place).signer is None
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(place, allowed_signers=signers)
+    assert caught.value.code == "bundle.unsigned"
+
+
+@pytest.mark.parametrize("kind", ["engine", "weight", "manifest", "signature"])
+def test_one_flipped_bit_of_a_bundle_folder_is_refused(
+    tmp_path: Path, toy: Bundle, signers: Path, kind: str
+) -> None:
+    folder = write(toy, tmp_path / "toy", stripped=False)
+    digest = {
+        "engine": toy.manifest["lanes"][0]["segments"][1]["engine"],
+        "weight": toy.manifest["weights"]["b"]["digest"],
+    }.get(kind)
+    names = {"manifest": "manifest.json", "signature": "manifest.json.sig"}
+    file = folder / names[kind] if digest is None else folder / "blobs" / digest
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    code = "bundle.bad-signature" if digest is None else "blob.digest-mismatch"
+    for verify in (True, "full", False):
+        if kind == "weight" and verify is False:
+            continue
+        with pytest.raises(DeviceError) as caught:
+            edgekit_device.load(folder, allowed_signers=signers, verify=verify)
+        assert caught.value.code == code
+
+
+def test_weights_that_rot_in_a_release_are_found_by_a_full_check(
+    board: BoardFolder, installed: str, toy: Bundle
+) -> None:
+    file = board.blob(toy.manifest["weights"]["g"]["digest"])
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    edgekit_device.load(board.root / "apps/toy")
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(board.root / "apps/toy", verify="full")
+    assert caught.value.code == "blob.digest-mismatch"
+    # a weight of another size is noticed in any case
+    file.write_bytes(data[:-4])
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(board.root / "apps/toy", verify=False)
+    assert caught.value.code == "blob.digest-mismatch"
+
+
+def test_a_release_that_was_never_refitted_is_hashed_whole(board: BoardFolder, toy: Bundle) -> None:
+    board.send({**toy.blobs, **toy.weights})
+    release = board.stage(toy)
+    place = board.root / "apps/toy/releases" / release
+    edgekit_device.load(place)
+    file = board.blob(toy.manifest["weights"]["g"]["digest"])
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(place)
+    assert caught.value.code == "blob.digest-mismatch"
+
+
+def test_an_app_without_a_release_is_said(board: BoardFolder, tmp_path: Path) -> None:
+    (board.root / "apps/empty/releases").mkdir(parents=True)
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(board.root / "apps/empty")
+    assert caught.value.code == "release.none"
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(tmp_path / "nowhere")
+    assert caught.value.code == "bundle.not-found"
+
+
+def test_a_model_outlives_its_release(board: BoardFolder, installed: str) -> None:
+    found = edgekit_device.load(board.root / "apps/toy")
+    board.ask("remove", "--app", "toy")
+    board.ask("gc", "--grace-s", "0")
+    x = image()
+    np.testing.assert_array_equal(found({"x": x})["y"], toys.expected(0, {"x": x})["y"])
+
+
+# inputs
+
+
+def test_a_model_says_what_it_wants(model: Model) -> None:
+    tensor = model.inputs[0]
+    assert (tensor.name, tensor.dtype, tensor.shape) == ("x", "float32", (1, 3, 8, 8))
+    assert [(t.name, t.shape) for t in model.outputs] == [("y", (1, 10))]
+
+
+def test_an_array_alone_is_the_one_input(model: Model) -> None:
+    x = image()
+    np.testing.assert_array_equal(model(x)["y"], model({"x": x})["y"])
+
+
+def test_strided_inputs_and_nan_are_fine(model: Model) -> None:
+    wide = np.random.default_rng(0).normal(size=(1, 3, 8, 16)).astype(np.float32)
+    strided = wide[..., ::2]
+    np.testing.assert_array_equal(model(strided)["y"], model(strided.copy())["y"])
+    poisoned = image()
+    poisoned[0, 0, 0, 0] = np.nan
+    assert model(poisoned)["y"].shape == (1, 10)
+
+
+BAD = {
+    "unknown": ({"X": image()}, "input.unknown", "did you mean 'x'?"),
+    "far": ({"image_tensor": image()}, "input.unknown", "'x' (float32 [1, 3, 8, 8])"),
+    "missing": ({}, "input.missing", "'x' (float32 [1, 3, 8, 8])"),
+    "dtype": ({"x": image().astype(np.float64)}, "input.dtype", ".astype('float32')"),
+    "endian": ({"x": image().astype(">f4")}, "input.dtype", ".astype('float32')"),
+    "list": ({"x": [1.0, 2.0]}, "input.dtype", ".astype('float32')"),
+    "object": ({"x": np.array([{}])}, "input.dtype", ".astype('float32')"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_inputs_say_what_would_be_right(model: Model, case: str) -> None:
+    inputs, code, hint = BAD[case]
+    with pytest.raises(DeviceError) as caught:
+        model(inputs)  # type: ignore[arg-type]
+    assert caught.value.code == code
+    assert hint in caught.value.hint
+
+
+def test_a_wrong_shape_shows_both(model: Model) -> None:
+    with pytest.raises(DeviceError) as caught:
+        model({"x": image()[0]})
+    assert "[3, 8, 8]" in caught.value.message
+    assert "[1, 3, 8, 8]" in caught.value.message
+
+
+# streams and measurements
+
+
+def test_streams_keep_the_order(model: Model) -> None:
+    frames = [image(seed) for seed in range(25)]
+    found = list(model.stream(iter(frames)))
+    assert len(found) == 25
+    for frame, outputs in zip(frames, found, strict=True):
+        np.testing.assert_array_equal(outputs["y"], model(frame)["y"])
+
+
+def test_a_bad_frame_is_raised_at_its_place(model: Model) -> None:
+    frames = [image(0), image(1), image(2)[0], image(3)]
+    results = model.stream(frames)
+    assert next(results)["y"].shape == (1, 10)
+    assert next(results)["y"].shape == (1, 10)
+    with pytest.raises(DeviceError) as caught:
+        next(results)
+    assert caught.value.code == "input.shape"
+
+
+def test_bench_counts_every_lane(signing_key: Path, signers: Path, tmp_path: Path) -> None:
+    bundle = toys.toy_bundle()
+    lanes = json.loads(json.dumps(bundle.manifest["lanes"] * 2))
+    lanes[0]["share"], lanes[1]["share"] = 0.25, 0.75
+    for segment in lanes[1]["segments"]:
+        segment["device"] = "GPU"
+    document = {**bundle.manifest, "lanes": lanes}
+    data = json.dumps(document).encode()
+    mixed = Bundle(document, data, bundle.blobs, bundle.weights, sign(data, signing_key))
+    path = write(mixed, tmp_path / "m", stripped=False)
+    found = edgekit_device.load(path, allowed_signers=signers, threads=1)
+    result = bench(found, {"x": image()}, Settings(1, 0, 16))
+    assert result["iterations"] == 16
+    assert [(s["lane"], s["index"]) for s in result["segments"]] == [
+        (lane, index) for lane in (0, 1) for index in range(3)
+    ]
+    x = golden_inputs(toys.network(), 4, toys.RANGES)
+    wanted = toys.expected(0, x)["y"]
+    for outputs in found.stream([x] * 8):
+        np.testing.assert_array_equal(outputs["y"], wanted)
+
+
+def test_summary_takes_trtexecs_percentiles() -> None:
+    # 1..200: n - 1 - int((1 - p / 100) * n) is 180 (0.1 is 0.09999999999999998), 189 and 197
+    found = summary([float(v) for v in range(200, 0, -1)])
+    assert (found["min"], found["max"], found["mean"], found["median"]) == (1, 200, 100.5, 100.5)
+    assert (found["p90"], found["p95"], found["p99"]) == (181, 190, 198)
+    assert summary([3.0]) == dict.fromkeys(found, 3.0)
+    assert summary([1.0, 2.0, 9.0])["median"] == 2.0
+
+
+def test_loading_leaves_no_files_open(board: BoardFolder, installed: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    found = edgekit_device.load(board.root / "apps/toy")
+    del found
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -1,0 +1,175 @@
+"""The manifest's reader: every field is checked, and nothing hostile gets further than an error."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit_device._errors import DeviceError
+from edgekit_device._manifest import parse
+from edgekit_device._onnx import read_engine
+from tests.bundle.bundle_toys import artefacts, toy_bundle
+
+GOOD: dict[str, Any] = json.loads(toy_bundle().manifest_bytes)
+
+
+def refused(document: Any) -> DeviceError:
+    with pytest.raises(DeviceError) as caught:
+        parse(json.dumps(document).encode())
+    return caught.value
+
+
+def code_of(call: Callable[[], object]) -> str:
+    """The code of the refusal, or nothing; any other exception fails the test."""
+    try:
+        call()
+    except DeviceError as error:
+        return error.code
+    return ""
+
+
+def test_what_is_packed_is_read() -> None:
+    manifest = parse(toy_bundle().manifest_bytes)
+    assert manifest.digest == toy_bundle().digest
+    assert manifest.weights["q"].dtype == "int8"
+    assert manifest.golden[0].ranges == {"x": (-1.0, 1.5)}
+    assert set(manifest.sizes()) == {
+        *GOOD["blobs"],
+        *(w["digest"] for w in GOOD["weights"].values()),
+    }
+
+
+@pytest.mark.parametrize("field", sorted(GOOD))
+def test_no_field_may_be_missing(field: str) -> None:
+    document = {key: value for key, value in GOOD.items() if key != field}
+    assert field in refused(document).message or field == "schema"
+
+
+@pytest.mark.parametrize("field", sorted(GOOD))
+@pytest.mark.parametrize("value", [None, 7, -1.5, "x" * 5000, [[]], {"a": {"b": []}}, True])
+def test_no_field_may_be_of_another_kind(field: str, value: object) -> None:
+    if field == "stripped" and value is True:
+        return
+    assert refused({**GOOD, field: value}).code in ("manifest.invalid", "manifest.schema")
+
+
+SEGMENT = ("lanes", 0, "segments")
+FAULTS: dict[str, tuple[tuple[str | int, ...], object]] = {
+    "unknown field": (("surprise",), 1),
+    "unknown weight field": (("weights", "b", "path"), "/etc"),
+    "traversing name": (("name",), "../x"),
+    "device": ((*SEGMENT, 0, "device"), "NPU"),
+    "engine digest": ((*SEGMENT, 0, "engine"), "../../etc/passwd"),
+    "engine not listed": ((*SEGMENT, 0, "engine"), "0" * 64),
+    "index": ((*SEGMENT, 1, "index"), 0),
+    "reads what nobody wrote": ((*SEGMENT, 0, "inputs"), ["u"]),
+    "reads twice": ((*SEGMENT, 2, "inputs"), ["t", "t"]),
+    "writes again": ((*SEGMENT, 1, "outputs"), ["t"]),
+    "writes an input": ((*SEGMENT, 0, "outputs"), ["x"]),
+    "control characters": ((*SEGMENT, 0, "outputs"), ["t\0"]),
+    "share": (("lanes", 0, "share"), 0.5),
+    "share above one": (("lanes", 0, "share"), 1.5),
+    "no lanes": (("lanes",), []),
+    "weight bytes": (("weights", "b", "bytes"), 31),
+    "weight shape": (("weights", "b", "shape"), [9]),
+    "negative shape": (("weights", "b", "shape"), [-8]),
+    "huge shape": (("weights", "b", "shape"), [1 << 39, 1 << 39]),
+    "bool as size": (("weights", "b", "shape"), [True]),
+    "many dimensions": (("weights", "b", "shape"), [1] * 17),
+    "weight type": (("weights", "b", "dtype"), "object"),
+    "type as a list": (("weights", "b", "dtype"), ["float32"]),
+    "weight digest": (("weights", "b", "digest"), "A" * 64),
+    "one digest, two sizes": (("weights", "b", "digest"), GOOD["weights"]["g"]["digest"]),
+    "input strides": (("inputs", 0, "strides"), [4]),
+    "no inputs": (("inputs",), []),
+    "seed": (("golden", 0, "seed"), 1 << 63),
+    "range": (("golden", 0, "inputs", "x"), {"low": 1, "high": 0}),
+    "infinite range": (("golden", 0, "inputs", "x", "high"), 1e39),
+    "golden input": (("golden", 0, "inputs"), {}),
+    "golden shape": (("golden", 0, "outputs", "y", "shape"), [10]),
+    "golden blob": (("golden", 0, "outputs", "y", "blob"), "0" * 64),
+    "tolerance": (("golden", 0, "tolerance", "relative"), -1),
+    "plugins": (("plugins",), ["evil.so"]),
+    "fingerprint": (("fingerprint", "runtime"), 7),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_what_does_not_fit_is_refused(case: str) -> None:
+    path, value = FAULTS[case]
+    document = copy.deepcopy(GOOD)
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    assert refused(document).code == "manifest.invalid"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff\xfe", b"[]", b"null", b"{" * 100_000, b'{"schema": NaN}', b"1" * 10_000,
+     b'{"schema": "edgekit.bundle/1", "schema": "edgekit.bundle/1"}'],
+)  # fmt: skip
+def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+    with pytest.raises(DeviceError) as caught:
+        parse(data)
+    assert caught.value.code in ("manifest.invalid", "manifest.schema")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    return [path, *(p for key, inner in items for p in _places(inner, (*path, key)))]
+
+
+PLACES = [path for path in _places(GOOD) if path]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PLACES), JSON)
+def test_any_value_at_any_place_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
+    document = copy.deepcopy(GOOD)
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    data = json.dumps(document).encode()
+    assert code_of(lambda: parse(data)) in ("", "manifest.invalid", "manifest.schema")
+
+
+ENGINE = next(iter(artefacts().engines.values()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(ENGINE) - 1), st.integers(0, 255), st.integers(0, len(ENGINE)))
+def test_damaged_engines_are_read_or_refused(at: int, byte: int, cut: int) -> None:
+    changed = bytearray(ENGINE)
+    changed[at] = byte
+    for data in (bytes(changed), ENGINE[:cut]):
+        assert code_of(lambda: read_engine(data, "engine")) in ("", "engine.invalid")  # noqa: B023
+
+
+def test_an_engine_says_its_weights_and_nodes() -> None:
+    facts = read_engine(ENGINE, "engine")
+    assert [(w.name, w.dtype, w.shape) for w in facts.weights] == [
+        ("../w", "float32", (8, 3, 3, 3)), ("b", "float32", (8,)),
+    ]  # fmt: skip
+    assert [(n.name, n.op, n.outputs) for n in facts.nodes] == [
+        ("conv1", "Conv", ("c",)), ("relu1", "Relu", ("t",)),
+    ]  # fmt: skip
