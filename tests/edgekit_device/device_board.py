@@ -16,6 +16,7 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.bundle._types import blob_view
+from edgekit_device._npz import write_npz
 
 
 class Refused(Exception):
@@ -79,9 +80,7 @@ class BoardFolder:
         return release
 
     def infer(self, app: str, *options: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        file = io.BytesIO()
-        np.savez(file, **inputs)
-        answer = self.raw("infer", "--app", app, *options, stdin=file.getvalue())
+        answer = self.raw("infer", "--app", app, *options, stdin=write_npz(inputs))
         return dict(np.load(io.BytesIO(answer)))
 
     def blob(self, digest: str) -> Path:

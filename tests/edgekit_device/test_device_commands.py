@@ -158,8 +158,8 @@ def test_bench_follows_its_settings_and_says_whose_clock(
         assert {event["frame"] for event in events} == set(range(8))
         assert len(events) == 24
         assert min(event["start_us"] for event in events) == 0
-    names = {node["node"] for node in result["nodes"] if node["index"] == 0}
-    assert names & {"conv1", "relu1"}
+    nodes = {node["node"] for node in result["nodes"] if node["index"] == 0}
+    assert nodes & {"conv1", "relu1"}
 
 
 # what is refused

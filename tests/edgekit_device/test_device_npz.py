@@ -12,7 +12,7 @@ import pytest
 from edgekit_device._errors import DeviceError
 from edgekit_device._npz import read_npz, write_npz
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray] = {
     "x": np.arange(6, dtype=np.float32).reshape(2, 3),
     "a/b:0": np.array([[1, 2], [3, 4]], dtype=np.int64, order="F"),
     "file": np.array(7, dtype=np.float16),
