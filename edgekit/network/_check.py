@@ -91,7 +91,7 @@ def text(graph: onnx.GraphProto) -> None:
         ModelError: ``model.not_onnx``.
     """
     values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
-    found: list[object] = [value.name for value in values]
+    found: list[object] = [graph.name, *(value.name for value in values)]
     for node in graph.node:
         found += [node.name, node.op_type, node.domain, *node.input, *node.output]
         found += [item.name for item in node.attribute]

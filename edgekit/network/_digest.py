@@ -68,8 +68,14 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
                 remaining -= len(chunk)
                 yield chunk
         return
-    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     step = max(1, _CHUNK // max(1, array.itemsize))
+    if array.size > step and not any(array.strides):
+        # one value repeated, as ConstantOfShape makes it
+        piece = array.flat[:step].tobytes()
+        for start in range(0, array.size, step):
+            yield piece[: (array.size - start) * array.itemsize]
+        return
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     for start in range(0, array.size, step):
         yield flat[start : start + step].tobytes()
 

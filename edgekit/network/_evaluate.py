@@ -168,7 +168,11 @@ class Evaluation:
             found: dict[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, hints, opset_imports=self._opsets
             )
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+        except (
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            ValueError,
+        ) as error:
             given = ", ".join(f"{name} {list(self._shape(name))}" for name in types)
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
             raise ModelError(

@@ -31,6 +31,8 @@ _NEVER = {
 }
 # a folded value may have this many elements more than its inputs: larger Tiles and OneHots stay
 _LARGEST_GROWTH = 1 << 22
+# a repeated value costs nothing until something writes it out; no board could hold more elements
+_LARGEST_REPEAT = 1 << 32
 
 
 def foldable(
@@ -38,13 +40,27 @@ def foldable(
     constants: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> bool:
-    """Whether a node can become a constant without making the model much larger."""
+    """Whether a node can become a constant without making the model much larger.
+
+    Raises:
+        ModelError: ``model.too_large``.
+    """
     inputs = [name for name in node.input if name]
     if not inputs or any(name not in constants for name in inputs):
         return False
     if node.op_type in _NEVER or any(True for _ in subgraphs(node)):
         return False
-    if node.op_type in _VIEWS or node.op_type in _REPEATS:
+    if node.op_type in _VIEWS:
+        return True
+    if node.op_type in _REPEATS:
+        count = math.prod(shapes[node.output[0]])
+        if count > _LARGEST_REPEAT:
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) makes a constant of {count} elements",
+                code="model.too_large",
+                where=node.name,
+                hint="no board holds such a tensor; the file may be damaged",
+            )
         return True
     before = sum(constants[name].size for name in inputs)
     after = sum(math.prod(shapes[name]) for name in node.output if name)

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_making import conv_net, light, make, node, values, write
 
 from edgekit.network import canonical, load, weight_digests
+from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
 def test_weights_leave_the_proto_and_parameters_stay(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from onnx_making import conv_net, light, make, node, values, write
 
 from edgekit.errors import ModelError
 from edgekit.network import load
+from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
 def refused(path: Path, **how: Any) -> ModelError:

@@ -1,0 +1,82 @@
+"""Every model that the onnx package ships goes through, or says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from edgekit.errors import ModelError
+from edgekit.network import canonical, layers, load, save, session
+from tests.network.onnx_making import DATA, light
+
+LIGHT = sorted(path.stem.removeprefix("light_") for path in (DATA / "light").glob("*.onnx"))
+SMALL = sorted(DATA.glob("*/*/model.onnx"))
+# what TensorRT cannot hold: strings, sequences, training, open shapes; and PRelu before opset 7
+REFUSED = {"model.type", "model.domain", "model.dynamic_shape", "model.opset"}
+
+
+def test_the_lists_are_not_empty() -> None:
+    assert len(LIGHT) == 9
+    assert len(SMALL) >= 100
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light(name: str) -> None:
+    model = load(light(name))
+    network = layers(model)
+    names = [layer.name for layer in network.layers]
+    assert len(set(names)) == len(names)
+    stood_for = {node for layer in network.layers for node in layer.nodes}
+    assert stood_for == {node.name for node in model.proto.graph.node}
+    known = set(network.inputs)
+    for layer in network.layers:
+        assert set(layer.inputs) <= known
+        known |= set(layer.outputs)
+    assert known == set(network.tensors)
+    assert set(network.outputs) <= known
+    assert len(model.proto.SerializeToString()) < 200_000
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.parent.name)
+def test_small(path: Path, tmp_path: Path) -> None:
+    reason = _refusal(path)
+    if reason:
+        assert reason in REFUSED
+        return
+    model = load(path)
+    network = layers(model)
+    assert network.layers
+    feeds, expected = _vectors(path)
+    running = session(model, optimise=False)
+    wanted = {value.name for value in running.get_inputs()}
+    got = running.run(None, {name: feeds[name] for name in wanted})
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    save(model, tmp_path / "again.onnx")
+    assert load(tmp_path / "again.onnx").digest == model.digest
+    assert canonical(model.proto, None, weights=model.weights).digest == model.digest
+
+
+def _refusal(path: Path) -> str:
+    try:
+        load(path)
+    except ModelError as error:
+        return error.code
+    return ""
+
+
+def _vectors(path: Path) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    def read(file: Path) -> np.ndarray:
+        return numpy_helper.to_array(onnx.load_tensor(str(file)))
+
+    folder = path.parent / "test_data_set_0"
+    names = [value.name for value in onnx.load(str(path)).graph.input]
+    files = [folder / f"input_{index}.pb" for index in range(len(names))]
+    feeds = {name: read(file) for name, file in zip(names, files, strict=True) if file.exists()}
+    outputs = [read(file) for file in sorted(folder.glob("output_*.pb"))]
+    return feeds, outputs
