@@ -4,7 +4,7 @@ from edgekit.network._builtin import builtin, builtin_names
 from edgekit.network._digest import weight_digests
 from edgekit.network._extract import extract
 from edgekit.network._layers import layers
-from edgekit.network._load import canonical, load
+from edgekit.network._load import canonical, load, open_inputs
 from edgekit.network._save import save
 from edgekit.network._session import session
 from edgekit.network._synthetic import synthetic_description, synthetic_inputs
@@ -21,6 +21,7 @@ __all__ = [
     "extract",
     "layers",
     "load",
+    "open_inputs",
     "save",
     "session",
     "synthetic_description",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["canonical", "load"]
+__all__ = ["canonical", "load", "open_inputs"]
 
 
 def load(
@@ -46,6 +46,27 @@ def load(
     except ModelError as error:
         error.where = error.where or str(path)
         raise
+
+
+def open_inputs(source: str | Path) -> dict[str, tuple[int | None, ...]]:
+    """The inputs whose sizes the file leaves open, with None for each open dimension.
+
+    An input of unknown rank has an empty shape here.
+
+    Raises:
+        ModelError: when the file cannot be read; see :func:`load`.
+    """
+    graph = _files.read(Path(source))[0].graph
+    constants = {tensor.name for tensor in graph.initializer}
+    found: dict[str, tuple[int | None, ...]] = {}
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        sizes = tuple(
+            dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
+        )
+        if value.name not in constants and (None in sizes or not tensor.HasField("shape")):
+            found[value.name] = sizes
+    return found
 
 
 def canonical(

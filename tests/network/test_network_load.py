@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.network import canonical, load, weight_digests
+from edgekit.network import canonical, load, open_inputs, weight_digests
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
@@ -178,6 +178,13 @@ def test_dynamic_sizes_can_be_given(tmp_path: Path) -> None:
     model = load(write(proto, tmp_path), shapes={"x": [2, 3, 5, 7]})
     dims = model.proto.graph.output[0].type.tensor_type.shape.dim
     assert [d.dim_value for d in dims] == [2, 3, 5, 7]
+
+
+def test_open_inputs_are_listed(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "a"), node("Add", "a z", "y")]
+    inputs = {"x": ["N", 3, "H", 8], "z": None, "fixed": [1], "w": [5, 3, 1, 1]}
+    proto = make(nodes, inputs, ["y"], {"w": values([5, 3, 1, 1])})
+    assert open_inputs(write(proto, tmp_path)) == {"x": (None, 3, None, 8), "z": ()}
 
 
 def test_canonical_is_idempotent_and_takes_new_weights() -> None:
