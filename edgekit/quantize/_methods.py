@@ -19,6 +19,9 @@ PERCENTILE = 99.99
 # one candidate every STEP bins: 4096 bins give about a thousand, far finer than INT8 notices
 _STEP = 4
 _QUANTISED_BINS = 128
+# a candidate that clips nearly everything piles it into one bin, which one level represents
+# without loss; values far from zero (a classifier's pooled features) would be clipped away
+_LARGEST_CLIPPED_SHARE = 0.01
 
 
 def amax_of(histogram: Histogram, method: str) -> float:
@@ -82,14 +85,13 @@ def _entropy(counts: np.ndarray, histogram: Histogram) -> float:
     last = int(np.flatnonzero(hist)[-1]) + 1 if hist.any() else 0
     if last <= _QUANTISED_BINS:
         return histogram.amax
-    ends = np.arange(_QUANTISED_BINS, last + 1, _STEP)
-    if ends[-1] != last:
-        ends = np.append(ends, last)
 
     def cumulative(values: np.ndarray) -> np.ndarray:
         return np.concatenate([[0.0], np.cumsum(values)])
 
     mass = cumulative(hist)
+    first = int(np.searchsorted(mass, mass[-1] * (1 - _LARGEST_CLIPPED_SHARE)))
+    ends = np.append(np.arange(max(first, _QUANTISED_BINS), last, _STEP), last)
     in_use = cumulative(hist > 0)
     self_information = cumulative(hist * np.log(np.where(hist > 0, hist, 1.0)))
     # level borders of every candidate: [candidates, 129]
@@ -99,8 +101,6 @@ def _entropy(counts: np.ndarray, histogram: Histogram) -> float:
     total = mass[-1]
     beyond = total - mass[ends]
     tail = hist[ends - 1]
-    # the last bin is in use as soon as outliers land there
-    level_bins[:, -1] += (tail == 0) & (beyond > 0)
     p_mass = level_mass.copy()
     p_mass[:, -1] += beyond
 
@@ -108,11 +108,13 @@ def _entropy(counts: np.ndarray, histogram: Histogram) -> float:
         return np.asarray(values * np.log(np.where(values > 0, values, 1.0)))
 
     p_log_p = self_information[ends] - x_log_x(tail) + x_log_x(tail + beyond)
-    # a level with outliers but no mass of its own would be infinitely far: half a count stands in
-    q = np.maximum(level_mass, 0.5) / np.maximum(level_bins, 1.0)
-    p_log_q = (p_mass * np.log(q)).sum(axis=1)
-    # both as probabilities: P adds up to total, Q to the mass inside
-    divergence = (p_log_p - p_log_q) / total - np.log(total) + np.log(np.maximum(mass[ends], 0.5))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_bin = np.where(level_mass > 0, level_mass / level_bins, 1.0)
+        # both as probabilities: P adds up to total, Q to the mass inside
+        divergence = (p_log_p - (p_mass * np.log(per_bin)).sum(axis=1)) / total
+        divergence += np.log(mass[ends]) - np.log(total)
+    # outliers in a bin that Q leaves empty are infinitely far; the last candidate has none
+    divergence[(tail == 0) & (beyond > 0)] = np.inf
     best = int(ends[int(np.argmin(divergence))])
     return best * histogram.top / counts.size
 
