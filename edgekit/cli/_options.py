@@ -185,6 +185,6 @@ def _merge(base: Mapping[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        nested = isinstance(value, dict) and isinstance(old, dict)
-        merged[key] = _merge(old, value) if nested else value
+        deeper = isinstance(value, dict) and isinstance(old, dict)
+        merged[key] = _merge(dict(old or {}), value) if deeper else value
     return merged

@@ -92,6 +92,6 @@ def _type(field: dict[str, Any]) -> str:
     if field.get("type") == "object":
         inner = field.get("additionalProperties")
         return f"names to {_type(inner)}" if isinstance(inner, dict) else "section"
-    return {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}.get(
-        field.get("type", ""), field.get("type", "")
-    )
+    kind = str(field.get("type", ""))
+    words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}
+    return words.get(kind, kind)

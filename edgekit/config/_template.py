@@ -10,6 +10,8 @@ from edgekit.errors import UsageError
 
 __all__ = ["write_template"]
 
+_USUAL = (1, 3, 224, 224)  # to be corrected, where a file does not even give the rank
+
 _TEMPLATE = """\
 # Made by edgekit init; every key is described in docs/config.md.
 version: 1
@@ -75,7 +77,7 @@ def _open_shapes(file: Path) -> str:
     if not found:
         return ""
     entries = ", ".join(
-        f"{_quoted(name)}: [{', '.join(str(size or 1) for size in sizes)}]"
+        f"{_quoted(name)}: [{', '.join(str(size or 1) for size in sizes or _USUAL)}]"
         for name, sizes in found.items()
     )
     return f"\n  shapes: {{{entries}}}   # the file leaves these sizes open: set them"

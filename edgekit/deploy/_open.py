@@ -84,7 +84,7 @@ def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:
             server = attempt.enter_context(sshd(root))
             transport = connect(server.board)
             attempt.callback(transport.close)
-            note = f"edgekit's own sshd on 127.0.0.1:{server.board.port}, folder {root}"
+            note = f"edgekit's own sshd on loopback, folder {root}"
             client = BoardClient(server.board, transport, loader, note)
             # a locked account or a login shell that runs nothing shows itself only here
             client.ensure_loader()

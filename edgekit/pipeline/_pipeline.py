@@ -256,7 +256,7 @@ class Pipeline:
         with self._steps.step("report") as step:
             step.detail = files["report"]
             steps = self._step_list()
-            facts = report_facts(self, check, bundle, releases, refit, bench, files, steps)
+            facts = report_facts(self, bundle, releases, refit, bench, files, steps)
             report = self._write_report(facts, step)
         document = run_document(
             self, check, bundle, releases, refit, infer, bench, files, self._step_list()

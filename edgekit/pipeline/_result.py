@@ -59,7 +59,6 @@ def run_document(
 
 def report_facts(
     pipeline: Pipeline,
-    check: Mapping[str, Any],
     bundle: Mapping[str, Any],
     releases: Sequence[Mapping[str, Any]],
     refit: Mapping[str, Any],
@@ -97,11 +96,7 @@ def report_facts(
         refit=refit,
         bench=bench,
         board=releases[0]["board"],
-        rewrites=tuple(
-            {"name": item["rewrite"], "nodes": item["nodes"],
-             "loadables_before": check["loadables"], "loadables_after": len(work.plan.loadables)}
-            for item in work.rewrites
-        ),
+        rewrites=tuple({"name": item["rewrite"], **item} for item in work.rewrites),
         steps=tuple(steps),
         files=files,
         config_text=pipeline.config.text,

@@ -43,9 +43,7 @@ def small_net(path: Path, *, seed: int = 0, scale: float = 1.0, classes: int = 1
             "BatchNormalization", ["c1", "bn.scale", "bn.bias", "bn.mean", "bn.var"], ["b1"], "bn"
         ),
         helper.make_node("Relu", ["b1"], ["r1"], "relu1"),
-        helper.make_node(
-            "MaxPool", ["r1"], ["p1"], "pool", kernel_shape=[2, 2], strides=[2, 2]
-        ),
+        helper.make_node("MaxPool", ["r1"], ["p1"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Conv", ["p1", "conv2.w", "conv2.b"], ["c2"], "conv2"),
         helper.make_node("Relu", ["c2"], ["r2"], "relu2"),
         helper.make_node("GlobalAveragePool", ["r2"], ["g"], "gap"),

@@ -47,9 +47,7 @@ def test_document_follows_the_contract(whole):
     assert document["bench"]["throughput_qps"] > 0
     assert document["board"]["kind"] in ("sshd", "local")
     for name in ("report", "trace"):
-        assert (folder / "out").samefile(
-            __import__("pathlib").Path(document["files"][name]).parent
-        )
+        assert (folder / "out").samefile(__import__("pathlib").Path(document["files"][name]).parent)
     json.dumps(document, allow_nan=False)
 
 
@@ -91,7 +89,9 @@ def test_trace_opens_and_says_what_was_measured(whole):
     clocks = {event["args"]["clock"] for event in trace["traceEvents"] if "args" in event}
     assert clocks == {"cpu-measured", "predicted"}
     names = {
-        event["args"].get("name") for event in trace["traceEvents"] if event["name"] == "thread_name"
+        event["args"].get("name")
+        for event in trace["traceEvents"]
+        if event["name"] == "thread_name"
     }
     assert {"GPU", "DLA0", "DLA1"} <= {str(name).split(" ")[0] for name in names}
 
@@ -144,8 +144,10 @@ def test_fp32_is_bit_equal_without_optimisation_and_close_with_it(tmp_path):
 
 
 def test_pins_cut_the_network_into_segments(tmp_path):
-    extra = "placement: {objective: latency, pin: [{layers: 'conv*', device: DLA0}," \
-            " {layers: pool, device: GPU}, {layers: relu1, device: DLA0}]}\n"
+    extra = (
+        "placement: {objective: latency, pin: [{layers: 'conv*', device: DLA0},"
+        " {layers: pool, device: GPU}, {layers: relu1, device: DLA0}]}\n"
+    )
     config = small_config(tmp_path)
     text = config.read_text().replace("placement: {objective: gpu_time}\n", extra)
     config.write_text(text)

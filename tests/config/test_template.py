@@ -1,0 +1,55 @@
+"""``edgekit init`` writes a configuration that is valid."""
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from edgekit.config import load_config, write_template
+from edgekit.errors import ModelError, UsageError
+from tests.pipeline.nets import small_net
+
+
+def test_a_model_beside_it_or_elsewhere(tmp_path):
+    (tmp_path / "nets").mkdir()
+    small_net(tmp_path / "nets" / "My Net.onnx")
+    path = write_template(
+        str(tmp_path / "nets" / "My Net.onnx"), "jetson-agx-xavier", tmp_path / "c.yaml"
+    )
+    config = load_config(path)
+    assert config.file.name == "my-net"
+    assert config.file.target == "jetson-agx-xavier"
+    assert config.resolve(config.file.model.onnx).exists()
+
+
+def test_open_sizes_are_named(tmp_path):
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["in: 0"], ["y"])], "g",
+        [info("in: 0", TensorProto.FLOAT, ["N", 3, 8, 8])], [info("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    path = write_template(str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml")
+    assert load_config(path).file.model.shapes == {"in: 0": [1, 3, 8, 8]}
+
+
+def test_builtin(tmp_path):
+    path = write_template("builtin:light_vgg19", "jetson-agx-orin-64gb", tmp_path / "c.yaml")
+    assert load_config(path).file.model.builtin == "light_vgg19"
+
+
+def test_an_existing_file_stays(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("mine")
+    with pytest.raises(UsageError):
+        write_template("builtin:light_vgg19", "jetson-agx-orin-64gb", path)
+    assert path.read_text() == "mine"
+    write_template("builtin:light_vgg19", "jetson-agx-orin-64gb", path, overwrite=True)
+    assert "light_vgg19" in path.read_text()
+
+
+def test_wrong_board_and_wrong_model(tmp_path):
+    with pytest.raises(UsageError):
+        write_template("builtin:light_vgg19", "jetson-tx9", tmp_path / "c.yaml")
+    with pytest.raises(ModelError):
+        write_template(str(tmp_path / "none.onnx"), "jetson-agx-xavier", tmp_path / "c.yaml")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,256 @@
+"""Bad input: one clear error, the contract's exit status, nothing left behind."""
+
+import json
+import os
+import shutil
+import socket
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from edgekit.cli import _main
+from tests.pipeline.nets import small_config, small_net
+
+TARGET = "jetson-agx-orin-64gb"
+
+
+def fails(capsys, *arguments):
+    """Runs a command that must fail; returns its status and error object."""
+    with pytest.raises(SystemExit) as caught:
+        _main.main([*map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return caught.value.code, json.loads(captured.out)["error"]
+
+
+def graph(nodes, shape=(1, 3, 8, 8), inputs=("x",), outputs=("y",)):
+    return helper.make_model(
+        helper.make_graph(
+            nodes, "g",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(shape)) for n in inputs],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)],
+        ir_version=8,
+    )  # fmt: skip
+
+
+def missing(path):
+    return "model"
+
+
+def truncated(path):
+    small_net(path)
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
+def text_file(path):
+    path.write_text("this is no network\n" * 50)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def folder(path):
+    path.mkdir()
+
+
+def external_missing(path):
+    small_net(path)
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (path.parent / "weights.bin").unlink()
+
+
+def unknown_domain(path):
+    onnx.save(graph([helper.make_node("Fancy", ["x"], ["y"], "fancy", domain="acme")]), path)
+
+
+def cyclic(path):
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], "first"),
+        helper.make_node("Relu", ["a"], ["b"], "second"),
+        helper.make_node("Relu", ["b"], ["y"], "third"),
+    ]
+    onnx.save(graph(nodes), path)
+
+
+def open_batch(path):
+    onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "r")], shape=("N", 3, 8, 8)), path)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (missing, "no such"), (truncated, "truncated"), (text_file, "not an ONNX"),
+        (empty, "empty"), (folder, "folder"), (external_missing, "weights.bin"),
+        (unknown_domain, "acme"), (cyclic, "cycl"), (open_batch, "shape"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_models(make, words, command, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = small_config(tmp_path)
+    path = tmp_path / "small.onnx"
+    path.unlink()
+    make(path)
+    arguments = [command, path, "-t", TARGET] if command == "check" else [command, config]
+    status, error = fails(capsys, *arguments)
+    assert status == 2
+    told = f"{error['message']} {error['hint']} {error['where']}".lower()
+    assert words.lower() in told
+    assert error["code"].startswith("model.")
+    assert not (tmp_path / "edgekit-out").exists()
+
+
+def test_open_shapes_can_be_given(tmp_path, capsys):
+    open_batch(tmp_path / "m.onnx")
+    with pytest.raises(SystemExit) as caught:
+        _main.main(
+            ["check", str(tmp_path / "m.onnx"), "-t", TARGET, "--shape", "x:2x3x8x8", "--json"]
+        )
+    assert caught.value.code == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["layers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("jetson-agx-orin-64gb", "jetson-agx-orin"), "unknown target"),
+        (("precision: int8", "precison: int8"), "did you mean 'precision'"),
+        (("count: 3", "count: three"), "integer"),
+        (("name: small", "name: small\nname: other"), "twice"),
+        (("version: 1", "version: 2"), "version"),
+        (("precision: int8", "precision: int8\npower_mode: 60W"), "60W"),
+        (("{objective: gpu_time}", "{objective: latency, bounds: {latency_us: 0.001}}"), "latency"),
+        (("{count: 3}", "{data: nowhere.npz}"), "nowhere.npz"),
+        (("{count: 3}", "{cache: small.onnx}"), "cache"),
+        (("{onnx: small.onnx}", "{onnx: small.onnx, outputs: [nope]}"), "nope"),
+        (("{onnx: small.onnx}", "{builtin: light_resnet5}"), "light_resnet50"),
+    ],
+)
+def test_configurations(change, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = small_config(tmp_path)
+    config.write_text(config.read_text().replace(*change))
+    status, error = fails(capsys, "run", config)
+    assert status == (1 if "bounds" in change[1] else 2)
+    told = json.dumps(error)
+    assert words in told
+    assert not (tmp_path / "edgekit-out").exists()
+
+
+def board(tmp_path, **fields):
+    config = small_config(tmp_path)
+    entry = ", ".join(f"{key}: {value}" for key, value in fields.items())
+    config.write_text(config.read_text() + f"deploy: {{boards: [{{name: lab, {entry}}}]}}\n")
+    return config
+
+
+def test_unreachable_board(tmp_path, capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = board(tmp_path, host="127.0.0.1", port=port)
+    status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
+    assert (status, error["code"]) == (3, "board.unreachable")
+    assert "lab" in error["where"] + error["message"]
+
+
+@pytest.mark.boards
+def test_unknown_and_wrong_host_keys(tmp_path, capsys):
+    from edgekit.deploy import sshd
+
+    with sshd(tmp_path / "board") as server:
+        fields = {"host": "127.0.0.1", "port": server.port, "user": server.board.user,
+                  "key": server.board.key}  # fmt: skip
+        config = board(tmp_path, **fields)
+        status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
+        assert (status, error["code"]) == (4, "board.unknown-host-key")
+        assert server.board.host_key in error["message"] + error["hint"]
+        wrong = "SHA256:" + "A" * 43
+        config = board(tmp_path, **fields, host_key=f"'{wrong}'")
+        status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
+        assert (status, error["code"]) == (4, "board.host-key-mismatch")
+        # a board that does not know the signer refuses, until it is told to trust it
+        config = board(tmp_path, **fields, host_key=f"'{server.board.host_key}'",
+                       root=tmp_path / "root", python=server.board.python)  # fmt: skip
+        status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
+        assert status == 4
+        assert error["code"].startswith("bundle.")
+        assert not (tmp_path / "root" / "apps" / "small" / "current").exists()
+        with pytest.raises(SystemExit) as caught:
+            _main.main(["deploy", str(config), "--trust-key", "--json", "-q"])
+        assert caught.value.code == 0
+        assert (tmp_path / "root" / "apps" / "small" / "current").exists()
+
+
+def packed(tmp_path, capsys):
+    config = small_config(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["bundle", str(config), "--out", str(tmp_path / "out"), "--full",
+                    str(tmp_path / "full"), "--json", "-q"])  # fmt: skip
+    assert caught.value.code == 0
+    capsys.readouterr()
+    return config, tmp_path / "full"
+
+
+@pytest.mark.boards
+@pytest.mark.parametrize("fault", ["engine", "manifest", "unsigned", "signature"])
+def test_tampered_and_unsigned_bundles(fault, tmp_path, capsys):
+    config, bundle = packed(tmp_path, capsys)
+    manifest = bundle / "manifest.json"
+    if fault == "engine":
+        facts = json.loads(manifest.read_text())
+        engine = facts["lanes"][0]["segments"][0]["engine"]
+        data = bytearray((bundle / "blobs" / engine).read_bytes())
+        data[len(data) // 2] ^= 1
+        (bundle / "blobs" / engine).write_bytes(bytes(data))
+    elif fault == "manifest":
+        manifest.write_text(
+            manifest.read_text().replace('"precision":"int8"', '"precision":"fp16"')
+        )
+    elif fault == "unsigned":
+        (bundle / "manifest.json.sig").unlink()
+    else:
+        signature = (bundle / "manifest.json.sig").read_text().splitlines()
+        signature[3] = signature[3][::-1]
+        (bundle / "manifest.json.sig").write_text("\n".join(signature) + "\n")
+    status, error = fails(capsys, "deploy", config, "--bundle", bundle)
+    assert status == 4
+    assert error["code"].partition(".")[0] in ("bundle", "blob")
+    apps = tmp_path / "cache" / "board" / "apps"
+    assert not (apps / "small" / "current").exists()
+
+
+@pytest.mark.boards
+def test_a_good_bundle_file_deploys(tmp_path, capsys):
+    config, bundle = packed(tmp_path, capsys)
+    shutil.rmtree(tmp_path / "cache" / "blobs")
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["deploy", str(config), "--bundle", str(bundle), "--json", "-q"])
+    assert caught.value.code == 0
+    (release,) = json.loads(capsys.readouterr().out)["releases"]
+    assert release["bytes_sent"] > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_full_disk_for_results(tmp_path, capsys):
+    import subprocess
+
+    config = small_config(tmp_path)
+    small = tmp_path / "small-disk"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(small)], check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        status, error = fails(capsys, "run", config, "--out", small / "out")
+        assert status == 3
+        assert "space" in error["message"]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
