@@ -3,12 +3,6 @@
 Every tensor between units is FP32 and carries values already rounded. Names that edgekit adds
 hold a ``#``: ``T#raw`` before rounding, ``T#q`` INT8 codes, ``T#codes`` the same as floats,
 ``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
-
-INT8 products are summed as integer-valued floats: with codes of the input and of the weights
-every product is an integer, so the float32 sum is the INT32 accumulator bit for bit while partial
-sums stay below 2**24, in whatever order the kernel adds. The engine does not depend on weight
-values (a refit needs no build), so sums are not split by their worst case: ``build_reference``
-counts the layers that could leave that range and says so.
 """
 
 from __future__ import annotations
@@ -16,22 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.build._graph import Cut, Graph, node_reads
+from edgekit.build._integer import write_integer
 from edgekit.build._numerics import Numerics, quantised_weight
 from edgekit.build._weights import WeightStore
 from edgekit.build._writer import MICROSOFT, Writer
 from edgekit.errors import BuildError
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
-__all__ = ["emit"]
+__all__ = ["Engine", "emit"]
 
 _FLOAT, _HALF = 1, 10
 _LEVELS = 127
-# far beyond any sum of codes: a Clip there changes nothing, and keeps ONNX Runtime from folding
-# the scale into the integer weights, which would make the sums inexact
-_ACCUMULATOR = 2.0**31
 _NON_NEGATIVE = frozenset({"Relu", "Sigmoid", "Softmax"})
 _OLDEST_OPSET = 7
 
@@ -52,7 +43,7 @@ def emit(
     """
     import onnx
 
-    engine = _Engine(graph, segment, numerics, store)
+    engine = Engine(graph, segment, numerics, store)
     engine.write()
     proto = onnx.ModelProto(ir_version=graph.model.proto.ir_version, producer_name="edgekit")
     proto.opset_import.extend(
@@ -69,7 +60,7 @@ def emit(
     return data
 
 
-class _Engine:
+class Engine:
     """One segment being written."""
 
     def __init__(
@@ -116,7 +107,7 @@ class _Engine:
             if quantised is None:
                 self.plain(node, precision)
             else:
-                self.integer(node, *quantised)
+                write_integer(self, node, *quantised)
             for name in node.output:
                 if name:
                     self.round(name)
@@ -232,85 +223,3 @@ class _Engine:
     def grid(self, name: str, source: str, target: str, op: str) -> None:
         """Writes ``source`` rounded to multiples of the scale."""
         self.out.node("Mul", [self.codes(name, source, op), self.scale(name)], target)
-
-    def integer(self, node: onnx.NodeProto, weight: str, axis: int) -> None:
-        """Writes a convolution, Gemm or MatMul on INT8 codes; scale and bias follow in FP32."""
-        import onnx
-
-        data = node.input[0]
-        source = self.codes(data, data, self.op_of.get(data, ""))
-        codes = self.out.weight(self.store.get(weight, f"int8:{axis}"))
-        # a weight read along two axes has two stubs, so casts are named after the stub
-        as_float = self.out.cast(codes, f"{codes}#float", _FLOAT)
-        target = self.raw(node.output[0])
-        core = onnx.NodeProto()
-        core.CopyFrom(node)
-        del core.input[:]
-        core.input.extend([source, as_float])
-        core.output[0] = f"{target}#sum"
-        alpha, beta = 1.0, 1.0
-        if node.op_type == "Gemm":
-            alpha, beta = _take_factors(core)
-            if self.out.opset < 11:
-                core.input.append(self.out.constant("#none", _zero()))
-        self.out.nodes.append(core)
-        total = self.out.clip(f"{target}#sum", f"{target}#acc", -_ACCUMULATOR, _ACCUMULATOR)
-        spread = self.spread(node)
-        factor = self.factor(node, weight, axis, alpha, target, spread)
-        bias = node.input[2] if len(node.input) > 2 else ""
-        scaled = self.out.node("Mul", [total, factor], f"{target}#scaled" if bias else target)
-        if bias:
-            self.out.node("Add", [scaled, self.bias(bias, beta, target, spread)], target)
-
-    def spread(self, node: onnx.NodeProto) -> list[int]:
-        """Returns the shape that lays one value per output channel over the node's output."""
-        if node.op_type in ("Gemm", "MatMul"):
-            return []
-        spatial = self.graph.initializers[node.input[1]].dims[2:]
-        return [1, -1, *[1] * len(spatial)]
-
-    def factor(
-        self,
-        node: onnx.NodeProto,
-        weight: str,
-        axis: int,
-        alpha: float,
-        target: str,
-        spread: list[int],
-    ) -> str:
-        """Writes scale of the input times scales of the weights, one value per output channel."""
-        import numpy as np
-
-        scales = self.out.weight(self.store.get(weight, f"int8-scale:{axis}"))
-        groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-        if node.op_type == "ConvTranspose" and groups > 1:
-            # its channel axis is within a group: all groups share the scales
-            scales = self.out.node("Concat", [scales] * groups, f"{target}#groups", axis=0)
-        value = np.float32(self.scales[node.input[0]]) * np.float32(alpha)
-        common = self.out.constant(f"{target}#common", np.array(value, np.float32))
-        factor = self.out.node("Mul", [scales, common], f"{target}#factor")
-        return self.out.reshape(factor, f"{target}#spread", spread) if spread else factor
-
-    def bias(self, name: str, beta: float, target: str, spread: list[int]) -> str:
-        import numpy as np
-
-        source = self.static(name) if self.is_static(name) else self.view(name, "int8")
-        if beta != 1.0:
-            common = self.out.constant(f"{target}#beta", np.array(beta, np.float32))
-            source = self.out.node("Mul", [source, common], f"{target}#scaledbias")
-        return self.out.reshape(source, f"{target}#bias", spread) if spread else source
-
-
-def _take_factors(gemm: onnx.NodeProto) -> tuple[float, float]:
-    """Takes alpha and beta out of a Gemm."""
-    found = {a.name: a.f for a in gemm.attribute if a.name in ("alpha", "beta")}
-    kept = [a for a in gemm.attribute if a.name not in found]
-    del gemm.attribute[:]
-    gemm.attribute.extend(kept)
-    return found.get("alpha", 1.0), found.get("beta", 1.0)
-
-
-def _zero() -> np.ndarray:
-    import numpy as np
-
-    return np.zeros(1, np.float32)

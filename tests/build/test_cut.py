@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from toy_nets import model_of, network_of, node, place_all, plan_of
 
 from edgekit.build import Artefacts, Runner, accuracy, build_reference, full_engine, run
 from edgekit.build._graph import node_reads
 from edgekit.errors import BuildError, DataError
 from edgekit.network import Layer, Model, Network, session
+from tests.build.toy_nets import model_of, network_of, node, place_all, plan_of
 
 
 def residual(seed: int = 0) -> Model:

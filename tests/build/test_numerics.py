@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from toy_nets import model_of, network_of, node, place_all, plan_of
 
 from edgekit.build import Artefacts, Runner, build_reference
 from edgekit.errors import BuildError
 from edgekit.network import Model
 from edgekit.quantize import Scales
+from tests.build.toy_nets import model_of, network_of, node, place_all, plan_of
 
 F = np.float32
 

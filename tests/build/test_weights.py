@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_nets import model_of, network_of, node, place_all, plan_of
 
 from edgekit.build import (
     Artefacts,
@@ -22,6 +21,7 @@ from edgekit.build import (
 from edgekit.errors import DataError
 from edgekit.network import Model
 from edgekit.quantize import Scales
+from tests.build.toy_nets import model_of, network_of, node, place_all, plan_of
 
 F = np.float32
 SCALES = Scales({"x": 0.02, "c": 0.05, "y": 0.05}, "minmax", "by hand", "0")
