@@ -2,7 +2,7 @@
 
 trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for at
 least --warmUp milliseconds, then runs at least --iterations times and at least --duration seconds;
-a percentile p is the sorted value at ``n - 1 - int((1 - p / 100) * n)``.
+a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larger ones out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "bench", "profile", "summary"]
 
 _EVENT_FRAMES = 8
-_PROFILED_RUNS = 10
+_PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
 _KERNEL_TIME = "_kernel_time"
 
 
@@ -48,8 +48,9 @@ def summary(values: List[float]) -> Dict[str, float]:
     middle = count // 2
     median = ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
-    def percentile(p: float) -> float:
-        return ordered[max(count - 1 - int((1 - p / 100) * count), 0)]
+    def percentile(p: int) -> float:
+        # whole numbers: (1 - 0.9) * 10 is a little below 1 in doubles
+        return ordered[max(count - 1 - (100 - p) * count // 100, 0)]
 
     return {
         "min": ordered[0],
@@ -99,6 +100,7 @@ def bench(
         "iterations": len(latencies),
         "duration_s": end - start,
         "latency_ms": summary(latencies),
+        "samples_ms": latencies,
         "throughput_qps": len(latencies) / (end - start),
         "pipelined": pipelined,
         "segments": _segments(model, events),
@@ -107,8 +109,10 @@ def bench(
     }
 
 
-def profile(checked: Checked, inputs: Dict[str, np.ndarray], threads: int) -> List[Dict[str, Any]]:
-    """Runs the model a few times under ONNX Runtime's own profiler.
+def profile(
+    checked: Checked, inputs: Dict[str, np.ndarray], threads: int, iterations: int
+) -> List[Dict[str, Any]]:
+    """Runs the model a few times (``iterations``, at most 10) under ONNX Runtime's own profiler.
 
     Returns:
         ``{"lane", "index", "node", "op", "mean_us"}`` in each segment's running order. ``node`` is
@@ -120,7 +124,7 @@ def profile(checked: Checked, inputs: Dict[str, np.ndarray], threads: int) -> Li
         model = open_model(checked, threads, Path(folder))
         frame = model.check(inputs)
         for lane in model.lanes:
-            for _ in range(_PROFILED_RUNS + 1):
+            for _ in range(min(iterations, _PROFILED_RUNS) + 1):
                 model.run_lane(lane.number, frame)
         times = {
             digest: _node_times(Path(engine.end_profiling()), read_engine(data, digest))

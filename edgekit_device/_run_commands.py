@@ -108,7 +108,9 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     settings = Settings(arguments.warmup_ms, arguments.duration_s, arguments.iterations)
     result = bench(model, inputs, settings)
     result["release"] = folder.name
-    result["nodes"] = profile(checked, inputs, arguments.threads) if arguments.profile else None
+    result["nodes"] = None
+    if arguments.profile:
+        result["nodes"] = profile(checked, inputs, arguments.threads, arguments.iterations)
     return result
 
 
