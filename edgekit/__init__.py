@@ -1,4 +1,42 @@
-"""edgekit: ONNX networks on NVIDIA Jetson boards, on the GPU and on the DLA."""
+"""edgekit: ONNX networks on NVIDIA Jetson boards, on the GPU and on the DLA.
+
+    import edgekit
+    document = edgekit.check("model.onnx", target="jetson-agx-orin-64gb")
+    plan = edgekit.plan("configs/resnet50-orin.yaml")
+
+Each function does what the command of the same name does; see ``edgekit._api``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+
+if TYPE_CHECKING:
+    from edgekit._api import calibrate, check, infer, plan, refit, rollback, run
+
+__all__ = [
+    "__version__",
+    "calibrate",
+    "check",
+    "infer",
+    "plan",
+    "refit",
+    "rollback",
+    "run",
+]
+
+# floors of the house that are functions too; see edgekit._callable
+_FLOORS = ("bench", "build", "bundle", "deploy", "rewrite")
+
+
+def __getattr__(name: str) -> Any:
+    # nothing is imported before it is used: the command line starts in a fraction of a second
+    from importlib import import_module
+
+    if name in _FLOORS:
+        return import_module(f"edgekit.{name}")
+    if name in __all__:
+        return getattr(import_module("edgekit._api"), name)
+    raise AttributeError(f"module 'edgekit' has no attribute {name!r}")

@@ -1,5 +1,6 @@
 """See DESIGN: the bench floor. Measurements, statistics and traces as JSON documents."""
 
+from edgekit._callable import make_callable
 from edgekit.bench._check_trace import validate_trace
 from edgekit.bench._document import bench_document
 from edgekit.bench._schedule import predicted_schedule
@@ -29,3 +30,5 @@ __all__ = [
     "write_json",
     "write_text",
 ]
+
+make_callable(__name__)

@@ -1,5 +1,6 @@
 """Backends: from a plan to engines. The reference backend runs the target's numerics on a CPU."""
 
+from edgekit._callable import make_callable
 from edgekit.build._accuracy import accuracy
 from edgekit.build._reference import build_reference, full_engine
 from edgekit.build._runner import Runner, run
@@ -19,3 +20,5 @@ __all__ = [
     "run",
     "transform_value",
 ]
+
+make_callable(__name__)

@@ -2,7 +2,10 @@
 
 FP32 rounds nothing. FP16 rounds the output of every layer. INT8 rounds at the borders of
 kernels: a chain that the target runs as one (convolution, batch normalisation, sum, activation)
-stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale.
+stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU a
+kernel whose result no INT8 layer reads (logits before a softmax, network outputs) writes floats,
+rounded to FP16: TensorRT has such kernels and picks them, as there is nothing to gain from INT8.
+A DLA writes INT8.
 """
 
 from __future__ import annotations
@@ -75,11 +78,12 @@ def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numeri
     unscaled: dict[str, tuple[str, ...]] = {}
     while True:
         inside = _inside(graph, cuts, precision)
+        floats = _float_results(graph, cuts, precision)
         fallen = {}
         for unit in units:
             if precision[unit.name] == "int8":
                 tensors = (*unit.reads, *_leaving(graph, unit), *_quantised_inputs(unit))
-                border = [t for t in dict.fromkeys(tensors) if t not in inside]
+                border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
                 lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
                 if lacking:
                     fallen[unit.name] = lacking
@@ -95,7 +99,9 @@ def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numeri
         for name in unit.writes:
             rounds = name in leaving and name not in inside and graph.is_float32(name)
             rounding[name] = kind if rounds else "none"
-            if rounds and _keeps_grid(graph, unit, name, kind, known):
+            if rounds and name in floats:
+                rounding[name] = "fp16"
+            elif rounds and _keeps_grid(graph, unit, name, kind, known):
                 exact.add(name)
     return Numerics(precision, rounding, frozenset(exact), known, unscaled)
 
@@ -178,6 +184,26 @@ def _leaving(graph: Graph, unit: Unit) -> list[str]:
         or name in graph.outputs
         or any(reader not in names for reader in graph.readers.get(name, ()))
     ]
+
+
+def _float_results(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:
+    """Returns what INT8 kernels on the GPU write as floats, since no INT8 unit reads it."""
+    unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
+    found: set[str] = set()
+    for segment in cuts:
+        if segment.device != "GPU":
+            continue
+        for unit in segment.units:
+            if precision[unit.name] == "int8" and set(unit.ops) <= WEIGHTED_OPS | _POINTWISE_OPS:
+                found.update(
+                    name
+                    for name in _leaving(graph, unit)
+                    if not any(
+                        precision[unit_of[reader]] == "int8"
+                        for reader in graph.readers.get(name, ())
+                    )
+                )
+    return found
 
 
 def _inside(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:

@@ -1,5 +1,6 @@
 """Bundles: everything a board needs of a network, content-addressed, stripped and signed."""
 
+from edgekit._callable import make_callable
 from edgekit.bundle._files import read, write
 from edgekit.bundle._pack import golden_inputs, pack, tensor_io, with_weights
 from edgekit.bundle._sign import NAMESPACE, allowed_signers_line, ensure_key, sign
@@ -21,3 +22,5 @@ __all__ = [
     "with_weights",
     "write",
 ]
+
+make_callable(__name__)

@@ -36,7 +36,9 @@ def bench(
     debug: o.Debug = False,
 ) -> None:
     """Measure latency and throughput by trtexec's method and write a trace."""
-    config = o.open_config(
+    from edgekit.config import open_config
+
+    config = open_config(
         model,
         target=target,
         precision=precision,

@@ -33,7 +33,9 @@ def bundle(
     debug: o.Debug = False,
 ) -> None:
     """Pack the engines, without their weights, into one signed file."""
-    with o.open_pipeline(o.open_config(config), out=out, force=force, quiet=quiet) as pipeline:
+    from edgekit.config import open_config
+
+    with o.open_pipeline(open_config(config), out=out, force=force, quiet=quiet) as pipeline:
         document = pipeline.bundle(full=full)
     if json:
         o.print_json(document)

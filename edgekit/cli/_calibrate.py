@@ -38,7 +38,9 @@ def calibrate(
     debug: o.Debug = False,
 ) -> None:
     """Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format."""
-    config = o.open_config(
+    from edgekit.config import open_config
+
+    config = open_config(
         model,
         target=target,
         precision="int8",

@@ -39,7 +39,9 @@ def check(
     debug: o.Debug = False,
 ) -> None:
     """Say which layers can run on a DLA, and for the others which rule they break."""
-    config = o.open_config(
+    from edgekit.config import open_config
+
+    config = open_config(
         model,
         target=target,
         precision=precision,

@@ -35,8 +35,10 @@ def deploy(
     debug: o.Debug = False,
 ) -> None:
     """Ship, refit, self-test and switch to a new release; the old one is kept."""
+    from edgekit.config import open_config
+
     pipeline = o.open_pipeline(
-        o.open_config(config),
+        open_config(config),
         out=out,
         force=force,
         quiet=quiet,

@@ -36,8 +36,10 @@ def infer(
     debug: o.Debug = False,
 ) -> None:
     """Run one inference on the board."""
+    from edgekit.config import open_config
+
     pipeline = o.open_pipeline(
-        o.open_config(config),
+        open_config(config),
         out=out,
         quiet=quiet,
         accept_host_key=accept_host_key,

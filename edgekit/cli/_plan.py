@@ -42,7 +42,9 @@ def plan(
     debug: o.Debug = False,
 ) -> None:
     """Place layers on GPU and DLA and predict latency, throughput and energy."""
-    config = o.open_config(
+    from edgekit.config import open_config
+
+    config = open_config(
         model,
         target=target,
         precision=precision,

@@ -31,8 +31,10 @@ def refit(
     debug: o.Debug = False,
 ) -> None:
     """Ship only the tensors that changed and refit the engines on the board."""
+    from edgekit.config import open_config
+
     pipeline = o.open_pipeline(
-        o.open_config(config),
+        open_config(config),
         out=out,
         quiet=quiet,
         accept_host_key=accept_host_key,

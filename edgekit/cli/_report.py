@@ -26,8 +26,10 @@ def report(
     debug: o.Debug = False,
 ) -> None:
     """Do what is not done yet and write the report."""
+    from edgekit.config import open_config
+
     pipeline = o.open_pipeline(
-        o.open_config(config),
+        open_config(config),
         out=out,
         quiet=quiet,
         accept_host_key=accept_host_key,

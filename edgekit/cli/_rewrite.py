@@ -34,7 +34,9 @@ def rewrite(
     debug: o.Debug = False,
 ) -> None:
     """Apply every rewrite that improves the verdict, each proved on random inputs."""
-    config = o.open_config(
+    from edgekit.config import open_config
+
+    config = open_config(
         model,
         target=target,
         precision=precision,

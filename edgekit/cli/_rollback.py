@@ -24,7 +24,9 @@ def rollback(
     debug: o.Debug = False,
 ) -> None:
     """Switch every board of a configuration back to its previous release."""
-    pipeline = o.open_pipeline(o.open_config(config), quiet=quiet, accept_host_key=accept_host_key)
+    from edgekit.config import open_config
+
+    pipeline = o.open_pipeline(open_config(config), quiet=quiet, accept_host_key=accept_host_key)
     with pipeline:
         document = pipeline.rollback()
     if json:

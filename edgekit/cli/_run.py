@@ -27,10 +27,11 @@ def run(
     debug: o.Debug = False,
 ) -> int:
     """Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, bench, ..."""
+    from edgekit.config import open_config
     from edgekit.report import terminal_summary
 
     pipeline = o.open_pipeline(
-        o.open_config(config),
+        open_config(config),
         out=out,
         force=force,
         quiet=quiet,

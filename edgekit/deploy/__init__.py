@@ -4,6 +4,7 @@
 are methods of the ``BoardClient`` that ``open_board`` gives.
 """
 
+from edgekit._callable import make_callable
 from edgekit.deploy._client import BoardClient
 from edgekit.deploy._embedded import find_sshd, sshd
 from edgekit.deploy._install import install
@@ -28,3 +29,5 @@ __all__ = [
     "open_board",
     "sshd",
 ]
+
+make_callable(__name__)

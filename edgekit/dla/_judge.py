@@ -14,7 +14,6 @@ from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
-    from edgekit.quantize import Scales
     from edgekit.targets import Target
 
 __all__ = ["drives_dla", "judge"]
@@ -28,7 +27,7 @@ def judge(
     *,
     precision: str = "int8",
     tensorrt: str | None = None,
-    scales: Scales | None = None,
+    scales: Mapping[str, float] | None = None,
     max_loadables: int = 16,
 ) -> Judgement:
     """Judges every layer for a board, and groups what it allows into loadables.
@@ -68,8 +67,7 @@ def judge(
         verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in network.layers}
     else:
         judging = _Judging(network, target.dla.generation, version, rules, common)
-        known = None if scales is None else scales.scales
-        verdicts = {la.name: judging.verdict(la, known) for la in network.layers}
+        verdicts = {la.name: judging.verdict(la, scales) for la in network.layers}
     groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, max_loadables)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in network.layers}

@@ -13,9 +13,9 @@ Array = np.ndarray[Any, Any]
 
 # standard deviation of an image's logits; two softmax vectors of independent normal logits with
 # standard deviation s have a cosine of about exp(-s^2)
-_SPREAD = 1.25
+_SPREAD = 1.3
 # variance, as a share of the images' mean, from which on directions are evened out
-_RIDGE = 0.3
+_RIDGE = 0.05
 # where the logits pass a ReLU before they are averaged: their mean in standard deviations
 _CLEAR = 1.5
 

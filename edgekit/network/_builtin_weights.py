@@ -41,10 +41,16 @@ _SCALE_SPREAD = 0.1
 _BRANCH = 0.35
 # share of its mean that a filter of the first layer keeps: the rest would answer to brightness
 # alone, which all noise images have in common
-_FIRST_MEAN = 0.4
+_FIRST_MEAN = 0.05
+# how much of its mean a later filter gets on top: rounding errors differ from pixel to pixel and
+# are averaged away, what tells images apart is not
+_SMOOTH = 1.4
 # share of the layer's mean variance in each channel's: a channel that is silent over the batch
 # must not be blown up
 _SHRINK = 0.3
+# before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
+# centred, so that faint inputs are raised to the contrast of strong ones
+_LRN_SCALE, _LRN_SHIFT = 50.0, 0.2
 
 
 def fill(graph: Graph, seed: int) -> dict[str, Array]:
@@ -88,6 +94,8 @@ class _Filler:
         values *= np.float32(1 / np.sqrt(np.prod(shape[1:])))
         if first:
             values -= np.float32(1 - _FIRST_MEAN) * values.mean(axis=(2, 3), keepdims=True)
+        elif values.ndim == 4:
+            values += np.float32(_SMOOTH) * values.mean(axis=(2, 3), keepdims=True)
         to_grid(values.reshape(shape[0], -1))
         self._weights[name] = values
         if bias:
@@ -99,12 +107,24 @@ class _Filler:
         self._stages.advance()
         mean, variance = self._moments(node.output[0])
         scale = 1 / np.sqrt(variance)
+        normalised = self._contrast_normalised(node)
+        if normalised:
+            scale *= _LRN_SCALE
         weights = self._weights[name]
         weights *= scale.astype(np.float32).reshape((-1,) + (1,) * (weights.ndim - 1))
-        shift = self._shift(bias, len(mean)) - mean * scale if bias else np.zeros(len(mean))
+        shift = np.zeros(len(mean))
+        if bias:
+            place = _LRN_SCALE * _LRN_SHIFT if normalised else self._shift(bias, len(mean))
+            shift = place - mean * scale
         if bias:
             self._weights[bias] = shift.astype(np.float32)
         self._stages.affine(node.output[0], scale, shift)
+
+    def _contrast_normalised(self, node: onnx.NodeProto) -> bool:
+        """Whether an LRN follows, behind ReLU and pooling."""
+        for op_type in ("Relu", "MaxPool"):
+            node = self._graph.only_user(node, op_type) or node
+        return self._graph.only_user(node, "LRN") is not None
 
     def _normalise(self, node: onnx.NodeProto) -> None:
         self._stages.advance()

@@ -22,6 +22,8 @@ __all__ = ["stream", "synthetic_description", "synthetic_image", "synthetic_inpu
 _FIELDS = ((2, 1.0), (5, 0.8), (11, 0.6), (28, 0.5), (60, 0.4), (110, 0.3))
 _SHAPES = 9
 _NOISE = 0.2
+# sensors saturate: values bend towards this many standard deviations
+_LIMIT = 1.8
 
 
 def stream(*parts: object) -> np.random.Generator:
@@ -92,9 +94,12 @@ def synthetic_image(
         texture = rng.uniform(0.0, 0.5)
         image = np.where(mask, texture * image + colour, image).astype(np.float32)
     image += np.float32(_NOISE) * rng.standard_normal(shape, dtype=np.float32)
-    image -= image.mean()
-    image /= max(float(image.std()), 1e-6)
-    return image
+    return _standard(_LIMIT * np.tanh(_standard(image) / _LIMIT))
+
+
+def _standard(image: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    centred = image - image.mean()
+    return np.asarray(centred / max(float(centred.std()), 1e-6), np.float32)
 
 
 def _field(

@@ -409,14 +409,26 @@ class Work:
 
     # -- helpers ------------------------------------------------------------------------------
 
-    @property
-    def _rules(self) -> tuple[str, str, str]:
-        return self.file.target, self.file.precision, self.tensorrt
+    @cached_property
+    def _rules(self) -> tuple[str, ...]:
+        """What a verdict depends on beside the network."""
+        cache = self.file.calibration.cache
+        scales = _identity(self.config.resolve(cache)) if cache else ""
+        return self.file.target, self.file.precision, self.tensorrt, scales
 
     def _judge(self, network: Network) -> Judgement:
         from edgekit.dla import judge
+        from edgekit.quantize import read_cache
 
-        return judge(network, self.target, precision=self.file.precision, tensorrt=self.tensorrt)
+        cache = self.file.calibration.cache
+        known = None
+        # every tensor is taken to have a scale unless the user says which ones do
+        if cache is not None and self.file.precision == "int8":
+            known = read_cache(self.config.resolve(cache), network).scales
+        return judge(
+            network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
+            scales=known,
+        )  # fmt: skip
 
     def _stored(self, step: str, compute: Callable[[], Any], *parts: Any) -> Any:
         key = self.cache.key(step, *parts)
@@ -448,7 +460,7 @@ def _all_rewrites() -> list[str]:
     return [item.name for item in rewrites()]
 
 
-def _identity(path: Path) -> Any:
+def _identity(path: Path) -> str:
     """Returns what identifies data: a file's SHA-256, a folder's names, sizes and times."""
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())

@@ -23,10 +23,14 @@ def scales_of(values: Mapping[str, float]) -> Scales:
 
 
 def built(
-    model: Model, precision: str, scales: Mapping[str, float] | None = None, size: int = 99
+    model: Model,
+    precision: str,
+    scales: Mapping[str, float] | None = None,
+    size: int = 99,
+    device: str = "DLA0",
 ) -> Artefacts:
     network = network_of(model)
-    plan = plan_of(place_all(network, precision, lambda i: i // size))
+    plan = plan_of(place_all(network, precision, lambda i: i // size, lambda _: device))
     return build_reference(model, network, plan, scales_of(scales) if scales else None)
 
 
@@ -243,6 +247,22 @@ def test_operators_without_int8_kernels_run_in_fp16() -> None:
     assert np.array_equal(found, half(found))
     assert np.abs(found - expected).max() < 1e-3
     assert artefacts.notes == ()
+
+
+def test_on_the_gpu_a_result_that_no_int8_layer_reads_is_a_float() -> None:
+    w, b = normal(12, 6), normal(6)
+    nodes = [node("Gemm", "x w b", "logits"), node("Softmax", "logits", "y")]
+    model = model_of(nodes, {"w": w, "b": b}, {"x": [4, 12]}, ["logits", "y"])
+    x = normal(4, 12)
+    wq, sw = weight_codes(w, 1)
+    raw = (codes(x, 0.02) @ wq).astype(F) * (sw * F(0.02)) + b
+    # no scale for the logits is needed
+    gpu = built(model, "int8", {"x": 0.02}, device="GPU")
+    assert np.array_equal(Runner(gpu).run({"x": x})["logits"], half(raw))
+    dla = built(model, "int8", {"x": 0.02, "logits": 0.1})
+    found = Runner(dla).run({"x": x})["logits"]
+    assert np.array_equal(found, codes(raw, 0.1).astype(F) * F(0.1))
+    assert gpu.notes == dla.notes == ()
 
 
 def test_a_tensor_without_a_scale_sends_its_layers_to_fp16_and_a_note_says_so() -> None:

@@ -100,9 +100,7 @@ def test_without_a_dla_the_gpu_is_the_answer(net: Network) -> None:
 
 
 def test_a_layer_without_scales_is_judged_in_fp16(net: Network) -> None:
-    from edgekit.quantize import Scales
-
     names = [name for name in net.tensors if not name.startswith("/layer1")]
-    scales = Scales(dict.fromkeys(names, 0.1), "cache", "test", "0" * 64)
+    scales = dict.fromkeys(names, 0.1)
     found = judge(net, targets.get("jetson-agx-orin-64gb"), scales=scales)
     assert found.placed["/layer1/layer1.0/conv1/Conv"] == "DLA"
