@@ -1,0 +1,65 @@
+"""The README's examples are run as they stand."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.config import parse_config
+from tests.pipeline.nets import small_net
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.S)
+
+
+@pytest.mark.boards
+def test_first_own_model(tmp_path):
+    (shell,) = blocks("sh")
+    small_net(tmp_path / "model.onnx")
+    small_net(tmp_path / "finetuned.onnx", scale=0.9)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for line in shell.splitlines():
+        # INT8 on 16 inputs and a bench of 3 s: as a user would run it
+        done = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    results = {path.name for path in (tmp_path / "edgekit-out" / "model").iterdir()}
+    assert {"report.html", "trace.json", "bundle.ekb", "bench.json", "plan.json"} <= results
+    # what was deployed runs by the README's lines
+    (code,) = blocks("python")
+    board = tmp_path / "cache" / "board"
+    code = code.replace("~/.edgekit", str(board))
+    image = np.zeros((1, 3, 16, 16), np.float32)
+    names: dict[str, object] = {"image": image}
+    exec(code, names)
+    outputs = names["outputs"]
+    assert isinstance(outputs, dict)
+    assert outputs["y"].shape == (1, 10)
+
+
+def test_the_boards_yaml_is_valid(tmp_path):
+    (text,) = blocks("yaml")
+    head = "version: 1\nname: model\nmodel: {onnx: model.onnx}\ntarget: jetson-agx-orin-64gb\n"
+    board = parse_config(head + text, "model.yaml", tmp_path).file.deploy.boards[0]
+    assert board.name == "lab"
+
+
+def test_every_linked_file_is_there():
+    for link in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
+        if "://" not in link:
+            assert (README.parent / link).exists(), link
+
+
+def test_first_screen_shows_both_commands():
+    first_screen = "\n".join(README.read_text().splitlines()[:50])
+    assert "$ scripts/run" in first_screen
+    assert "$ scripts/test" in first_screen
