@@ -36,19 +36,15 @@ def bench(
     debug: o.Debug = False,
 ) -> None:
     """Measure latency and throughput by trtexec's method and write a trace."""
-    from edgekit.config import open_config
-
-    config = open_config(
-        model,
-        target=target,
-        precision=precision,
-        model={"shapes": o.shapes_of(shape) or None},
-        bench={"duration_s": duration, "iterations": iterations, "warmup_ms": warmup},
-    )
-    pipeline = o.open_pipeline(
-        config, out=out, quiet=quiet, accept_host_key=accept_host_key, trust_key=trust_key
-    )
-    with pipeline:
+    options = {
+        "target": target,
+        "precision": precision,
+        "model": {"shapes": o.shapes_of(shape) or None},
+        "bench": {"duration_s": duration, "iterations": iterations, "warmup_ms": warmup},
+    }
+    with o.open_pipeline(
+        model, options, out=out, quiet=quiet, accept_host_key=accept_host_key, trust_key=trust_key
+    ) as pipeline:
         document = pipeline.bench()
     if json:
         o.print_json(document)

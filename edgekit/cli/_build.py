@@ -24,9 +24,7 @@ def build(
     debug: o.Debug = False,
 ) -> None:
     """Build the engines of a configuration and compare them with FP32."""
-    from edgekit.config import open_config
-
-    with o.open_pipeline(open_config(config), force=force, quiet=quiet) as pipeline:
+    with o.open_pipeline(config, force=force, quiet=quiet) as pipeline:
         document = pipeline.build()
     if json:
         o.print_json(document)

@@ -33,9 +33,7 @@ def bundle(
     debug: o.Debug = False,
 ) -> None:
     """Pack the engines, without their weights, into one signed file."""
-    from edgekit.config import open_config
-
-    with o.open_pipeline(open_config(config), out=out, force=force, quiet=quiet) as pipeline:
+    with o.open_pipeline(config, out=out, force=force, quiet=quiet) as pipeline:
         document = pipeline.bundle(full=full)
     if json:
         o.print_json(document)

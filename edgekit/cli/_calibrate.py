@@ -38,16 +38,13 @@ def calibrate(
     debug: o.Debug = False,
 ) -> None:
     """Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format."""
-    from edgekit.config import open_config
-
-    config = open_config(
-        model,
-        target=target,
-        precision="int8",
-        model={"shapes": o.shapes_of(shape) or None},
-        calibration={"data": str(data.resolve()) if data else None, "method": method},
-    )
-    with o.open_pipeline(config, force=force, quiet=quiet) as pipeline:
+    options = {
+        "target": target,
+        "precision": "int8",
+        "model": {"shapes": o.shapes_of(shape) or None},
+        "calibration": {"data": str(data.resolve()) if data else None, "method": method},
+    }
+    with o.open_pipeline(model, options, force=force, quiet=quiet) as pipeline:
         document = pipeline.calibrate(save)
     if json:
         o.print_json(document)

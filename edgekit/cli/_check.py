@@ -39,16 +39,13 @@ def check(
     debug: o.Debug = False,
 ) -> None:
     """Say which layers can run on a DLA, and for the others which rule they break."""
-    from edgekit.config import open_config
-
-    config = open_config(
-        model,
-        target=target,
-        precision=precision,
-        tensorrt=tensorrt,
-        model={"shapes": o.shapes_of(shape) or None, "outputs": outputs},
-    )
-    with o.open_pipeline(config, quiet=True) as pipeline:
+    options = {
+        "target": target,
+        "precision": precision,
+        "tensorrt": tensorrt,
+        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
+    }
+    with o.open_pipeline(model, options, quiet=True) as pipeline:
         document = pipeline.check()
     if json:
         o.print_json(document)

@@ -35,17 +35,14 @@ def deploy(
     debug: o.Debug = False,
 ) -> None:
     """Ship, refit, self-test and switch to a new release; the old one is kept."""
-    from edgekit.config import open_config
-
-    pipeline = o.open_pipeline(
-        open_config(config),
+    with o.open_pipeline(
+        config,
         out=out,
         force=force,
         quiet=quiet,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
-    )
-    with pipeline:
+    ) as pipeline:
         document = pipeline.deploy(bundle)
     if json:
         o.print_json(document)

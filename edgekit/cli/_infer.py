@@ -36,16 +36,13 @@ def infer(
     debug: o.Debug = False,
 ) -> None:
     """Run one inference on the board."""
-    from edgekit.config import open_config
-
-    pipeline = o.open_pipeline(
-        open_config(config),
+    with o.open_pipeline(
+        config,
         out=out,
         quiet=quiet,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
-    )
-    with pipeline:
+    ) as pipeline:
         document = pipeline.infer(input, output)
     if json:
         o.print_json(document)

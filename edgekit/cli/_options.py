@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ from edgekit.errors import EdgekitError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgekit.config import Config
     from edgekit.pipeline import Pipeline, Progress
 
 __all__ = [
@@ -99,25 +99,24 @@ def shapes_of(options: list[str] | None) -> dict[str, list[int]]:
 
 
 def open_pipeline(
-    config: Config,
+    config: str,
+    options: Mapping[str, Any] | None = None,
     *,
-    out: Path | None = None,
-    force: bool = False,
     quiet: bool = False,
-    accept_host_key: bool = False,
-    trust_key: bool = False,
+    **settings: Any,
 ) -> Pipeline:
-    """Returns the pipeline of ``config`` with progress on stderr."""
+    """Returns the pipeline of a YAML file or of a model, with progress on stderr.
+
+    Args:
+        config: What the user named.
+        options: The configuration's keys that options of the command set; None means not given.
+        quiet: No progress.
+        settings: Further arguments of ``Pipeline``.
+    """
+    from edgekit.config import open_config
     from edgekit.pipeline import Pipeline
 
-    return Pipeline(
-        config,
-        out=out,
-        force=force,
-        progress=progress(quiet),
-        accept_host_key=accept_host_key,
-        trust_key=trust_key,
-    )
+    return Pipeline(open_config(config, **(options or {})), progress=progress(quiet), **settings)
 
 
 def progress(quiet: bool) -> Progress:

@@ -42,19 +42,16 @@ def plan(
     debug: o.Debug = False,
 ) -> None:
     """Place layers on GPU and DLA and predict latency, throughput and energy."""
-    from edgekit.config import open_config
-
-    config = open_config(
-        model,
-        target=target,
-        precision=precision,
-        power_mode=power_mode,
-        tensorrt=tensorrt,
-        model={"shapes": o.shapes_of(shape) or None, "outputs": outputs},
-        placement={"objective": objective, "dla_cores": _cores(dla_cores), "gpu": gpu},
-        build={"mode": "standalone" if gpu is False else None},
-    )
-    with o.open_pipeline(config, force=force, quiet=quiet) as pipeline:
+    options = {
+        "target": target,
+        "precision": precision,
+        "power_mode": power_mode,
+        "tensorrt": tensorrt,
+        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
+        "placement": {"objective": objective, "dla_cores": _cores(dla_cores), "gpu": gpu},
+        "build": {"mode": "standalone" if gpu is False else None},
+    }
+    with o.open_pipeline(model, options, force=force, quiet=quiet) as pipeline:
         result = pipeline.plan()
     if json:
         o.print_json(result.to_json())

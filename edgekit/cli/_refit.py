@@ -31,16 +31,13 @@ def refit(
     debug: o.Debug = False,
 ) -> None:
     """Ship only the tensors that changed and refit the engines on the board."""
-    from edgekit.config import open_config
-
-    pipeline = o.open_pipeline(
-        open_config(config),
+    with o.open_pipeline(
+        config,
         out=out,
         quiet=quiet,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
-    )
-    with pipeline:
+    ) as pipeline:
         document = pipeline.refit(weights)
     if json:
         o.print_json(document)

@@ -26,16 +26,13 @@ def report(
     debug: o.Debug = False,
 ) -> None:
     """Do what is not done yet and write the report."""
-    from edgekit.config import open_config
-
-    pipeline = o.open_pipeline(
-        open_config(config),
+    with o.open_pipeline(
+        config,
         out=out,
         quiet=quiet,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
-    )
-    with pipeline:
+    ) as pipeline:
         result = pipeline.run()
     if json:
         o.print_json(result.report)

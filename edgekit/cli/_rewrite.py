@@ -34,16 +34,13 @@ def rewrite(
     debug: o.Debug = False,
 ) -> None:
     """Apply every rewrite that improves the verdict, each proved on random inputs."""
-    from edgekit.config import open_config
-
-    config = open_config(
-        model,
-        target=target,
-        precision=precision,
-        tensorrt=tensorrt,
-        model={"shapes": o.shapes_of(shape) or None},
-    )
-    with o.open_pipeline(config, quiet=quiet) as pipeline:
+    options = {
+        "target": target,
+        "precision": precision,
+        "tensorrt": tensorrt,
+        "model": {"shapes": o.shapes_of(shape) or None},
+    }
+    with o.open_pipeline(model, options, quiet=quiet) as pipeline:
         document = pipeline.rewrite(save)
     if json:
         o.print_json(document)

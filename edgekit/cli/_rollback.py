@@ -24,10 +24,7 @@ def rollback(
     debug: o.Debug = False,
 ) -> None:
     """Switch every board of a configuration back to its previous release."""
-    from edgekit.config import open_config
-
-    pipeline = o.open_pipeline(open_config(config), quiet=quiet, accept_host_key=accept_host_key)
-    with pipeline:
+    with o.open_pipeline(config, quiet=quiet, accept_host_key=accept_host_key) as pipeline:
         document = pipeline.rollback()
     if json:
         o.print_json(document)

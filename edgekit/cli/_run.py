@@ -27,18 +27,16 @@ def run(
     debug: o.Debug = False,
 ) -> int:
     """Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, bench, ..."""
-    from edgekit.config import open_config
     from edgekit.report import terminal_summary
 
-    pipeline = o.open_pipeline(
-        open_config(config),
+    with o.open_pipeline(
+        config,
         out=out,
         force=force,
         quiet=quiet,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
-    )
-    with pipeline:
+    ) as pipeline:
         result = pipeline.run()
     if json:
         o.print_json(result.document)

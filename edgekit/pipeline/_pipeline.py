@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._boards import Boards
-from edgekit.pipeline._cache import Cache
-from edgekit.pipeline._packing import Packing
-from edgekit.pipeline._progress import Progress, Quiet
-from edgekit.pipeline._steps import STEPS, Step, Steps
-from edgekit.pipeline._work import Work
+from edgekit.pipeline._host_steps import HOST_STEPS, HostSteps, file_stamp
+from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
-    from edgekit.config import Config
     from edgekit.placement import Plan
 
 __all__ = ["Pipeline", "RunResult"]
-
-_HOST = STEPS[: STEPS.index("bundle")]
 
 
 @dataclass(frozen=True)
@@ -32,50 +24,8 @@ class RunResult:
     report: dict[str, Any]
 
 
-class Pipeline:
-    """The steps of one configuration. Use it as a context manager: boards are closed at its end.
-
-    Args:
-        config: The configuration.
-        out: Folder for bundle, report and trace; ``edgekit-out/NAME`` when None.
-        force: Do everything again.
-        progress: Where steps are told; nowhere when None.
-        cache: Where results are kept; the user's cache folder when None.
-        accept_host_key: Accept unknown host keys of boards this once.
-        trust_key: Let boards trust the signing key from now on.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        *,
-        out: Path | None = None,
-        force: bool = False,
-        progress: Progress | None = None,
-        cache: Cache | None = None,
-        accept_host_key: bool = False,
-        trust_key: bool = False,
-    ) -> None:
-        self.config = config
-        self.file = config.file
-        self.out = out or Path("edgekit-out") / self.file.name
-        self.cache = cache or Cache()
-        self.work = Work(config, self.cache, force=force)
-        self.packing = Packing(self.work)
-        self.boards = Boards(
-            self.work, self.packing, accept_host_key=accept_host_key, trust_key=trust_key
-        )
-        self._force = force
-        self._steps = Steps(STEPS, progress or Quiet())
-        self.work.update = self._steps.progress.update
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.boards.close()
-
-    # -- commands -----------------------------------------------------------------------------
+class Pipeline(HostSteps):
+    """The steps of one configuration. Use it as a context manager: boards are closed at its end."""
 
     def check(self) -> dict[str, Any]:
         """Returns the ``edgekit.check/1`` document."""
@@ -136,7 +86,7 @@ class Pipeline:
 
     def build(self) -> dict[str, Any]:
         """Builds the engines and returns an ``edgekit.build/1``."""
-        self._only(*_HOST)
+        self._only(*HOST_STEPS)
         self._host()
         work = self.work
         return {
@@ -159,7 +109,7 @@ class Pipeline:
         """Packs and signs, and returns an ``edgekit.packed/1``."""
         from edgekit.bundle import write
 
-        self._only(*_HOST, "bundle")
+        self._only(*HOST_STEPS, "bundle")
         self._host()
         document = self._bundle()
         if full is not None:
@@ -178,7 +128,7 @@ class Pipeline:
             self._only("deploy", "refit", "self-test")
             bundle = self.packing.read(file)
         else:
-            self._only(*_HOST, "bundle", "deploy", "refit", "self-test")
+            self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
             self._host()
             self._bundle()
             bundle = self.packing.bundle
@@ -201,7 +151,7 @@ class Pipeline:
         """Deploys the same engines with the weights of another file."""
         from edgekit.build import accuracy
 
-        self._only(*_HOST, "bundle", "deploy", "refit", "self-test")
+        self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
         self._host()
         self._bundle()
         work = self.work
@@ -229,13 +179,13 @@ class Pipeline:
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
         """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-        self._only(*_HOST, "bundle", "deploy", "refit", "self-test", "infer")
+        self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "infer")
         release = self._deployed()
         return self._infer(release, source, output)
 
     def bench(self) -> dict[str, Any]:
         """Measures on the first board and returns an ``edgekit.bench/1``."""
-        self._only(*_HOST, "bundle", "deploy", "refit", "self-test", "bench")
+        self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "bench")
         release = self._deployed()
         return self._bench(release, again=True)
 
@@ -264,98 +214,6 @@ class Pipeline:
         self._write_json("run.json", document)
         return RunResult(document, report)
 
-    # -- steps --------------------------------------------------------------------------------
-
-    def _only(self, *names: str) -> None:
-        self._steps.names = [name for name in STEPS if name in names]
-
-    @contextlib.contextmanager
-    def _step(self, name: str) -> Iterator[Step]:
-        """A step of the host's work: it is reused when nothing was computed in it."""
-        self.work.fresh.clear()
-        with self._steps.step(name) as step:
-            yield step
-            if not self.work.fresh:
-                step.reuse()
-
-    def _host(self) -> dict[str, Any]:
-        check = self._check()
-        self._rewrite()
-        self._calibrate()
-        self._plan()
-        self._build()
-        return check
-
-    def _check(self) -> dict[str, Any]:
-        with self._step("check") as step:
-            document = self.work.check()
-            summary = document["summary"]
-            step.detail = (
-                f"{summary['layers']} layers, {summary['dla_layers']} could run on the DLA "
-                f"({summary['dla_macs_fraction']:.1%} of the MACs)"
-            )
-        return document
-
-    def _rewrite(self) -> None:
-        with self._step("rewrite") as step:
-            applied = self.work.rewrites
-            names = list(dict.fromkeys(item["rewrite"] for item in applied))
-            step.detail = ", ".join(names) if names else "nothing to rewrite"
-
-    def _calibrate(self) -> None:
-        with self._step("calibrate") as step:
-            scales = self.work.scales
-            if scales is None:
-                self.work.fresh.add("calibrate")  # nothing was to be done, so nothing is reused
-                step.detail = f"{self.file.precision} needs no scales"
-            else:
-                step.detail = f"{len(scales.scales)} scales, {scales.method}, {scales.data}"
-
-    def _plan(self) -> None:
-        with self._step("plan") as step:
-            plan = self.work.plan
-            on_dla = sum(layer.device != "GPU" for layer in plan.layers)
-            proof = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"
-            step.detail = (
-                f"{on_dla} of {len(plan.layers)} layers on the DLA, {len(plan.loadables)} "
-                f"loadables, {plan.objective}, {proof}"
-            )
-
-    def _build(self) -> None:
-        with self._step("build") as step:
-            artefacts = self.work.artefacts
-            error = self.work.accuracy
-            step.detail = (
-                f"{sum(len(s) for _, s in artefacts.lanes)} segments, {artefacts.backend} backend; "
-                f"cosine {error['cosine']:.5f} against FP32"
-            )
-            self.work.check_accuracy(error)
-
-    def _bundle(self) -> dict[str, Any]:
-        from edgekit.bundle import write
-
-        path = self.out / "bundle.ekb"
-        stripped = self.file.build.strip is not False
-        with self._step("bundle") as step:
-            bundle = self.packing.bundle
-            key = self.cache.key("written", bundle.digest, stripped)
-            sizes = self.cache.get("written", key)
-            # the file may have been removed, or be another configuration's
-            if sizes is None or self._force or _identity(path) != sizes["files"].get(str(path)):
-                self.work.fresh.add("bundle")
-                write(bundle, path, stripped=stripped)
-                known = (sizes or {}).get("files", {})
-                sizes = {"files": {**known, str(path): _identity(path)}}
-                self.cache.put("written", key, sizes)
-            document = {
-                "path": str(path),
-                "bytes": bundle.full_bytes,
-                "stripped_bytes": bundle.stripped_bytes,
-                "digest": bundle.digest,
-            }
-            step.detail = f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
-        return document
-
     def _deployed(self) -> dict[str, Any]:
         """Brings the first board to the bundle, unless it serves it or a refit of it."""
         self._host()
@@ -383,20 +241,10 @@ class Pipeline:
         with self._step("bench") as step:
             return bench(self, release, step, again=again)
 
-    # -- files and documents ------------------------------------------------------------------
-
     def _files(self) -> dict[str, str]:
         names = {"report": "report.html", "trace": "trace.json", "bundle": "bundle.ekb",
                  "bench": "bench.json", "plan": "plan.json", "outputs": "outputs.npz"}  # fmt: skip
         return {key: str(self.out / name) for key, name in names.items()}
-
-    def notes(self) -> list[str]:
-        """Returns what a person should know about the result."""
-        work = self.work
-        return list(dict.fromkeys([*work.notes, *work.plan.notes, *work.artefacts.notes]))
-
-    def _step_list(self) -> list[dict[str, Any]]:
-        return list(self._steps.done)
 
     def _write_report(self, facts: Any, step: Step) -> dict[str, Any]:
         from edgekit.report import report_document, write_report
@@ -407,13 +255,13 @@ class Pipeline:
         key = self.cache.key("report", {k: v for k, v in report.items() if k != "steps"})
         path = Path(facts.files["report"])
         written = self.cache.get("report", key)
-        if written is not None and written == _identity(path) and not self._force:
+        if written is not None and written == file_stamp(path) and not self._force:
             step.reuse(step.detail)
             return report
         write_report(report, path)
         self._write_json("report.json", report)
         self._write_json("plan.json", plan)
-        self.cache.put("report", key, _identity(path))
+        self.cache.put("report", key, file_stamp(path))
         return report
 
     def _write_json(self, name: str, document: Any) -> None:
@@ -429,12 +277,3 @@ def _verdict(check: Mapping[str, Any]) -> dict[str, Any]:
 def _release(result: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("board", "release", "digest", "bytes_sent", "previous", "reused")
     return {key: result.get(key) for key in keys}
-
-
-def _identity(path: Path) -> list[int] | None:
-    """Returns size and time of a file, None when it is not there."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return [stat.st_size, stat.st_mtime_ns]

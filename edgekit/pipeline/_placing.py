@@ -1,0 +1,164 @@
+"""The scales and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import GateError
+from edgekit.pipeline._sources import Sources
+from edgekit.pipeline._stored import identity
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.placement import Options, Plan
+    from edgekit.quantize import Scales
+
+__all__ = ["Placing"]
+
+
+class Placing(Sources):
+    """From the rewritten network to its INT8 scales and its placement."""
+
+    def inputs(self) -> Iterable[Mapping[str, np.ndarray]]:
+        """Returns the calibration inputs: the user's, or synthetic seeded ones."""
+        section = self.file.calibration
+        if section.data is None:
+            from edgekit.network import synthetic_inputs
+
+            return _Repeat(
+                section.count, lambda: synthetic_inputs(self.model, section.count, section.seed)
+            )
+        from edgekit.quantize import load_data
+
+        options = {"data": self.config.resolve(section.data), "count": section.count,
+                   "mean": section.mean, "std": section.std, "layout": section.layout}  # fmt: skip
+        return load_data({k: v for k, v in options.items() if v is not None}, self.model)
+
+    @property
+    def inputs_text(self) -> str:
+        """What the calibration inputs are, for people."""
+        section = self.file.calibration
+        if section.data is None:
+            from edgekit.network import synthetic_description
+
+            return synthetic_description(section.count, section.seed)
+        return f"at most {section.count} inputs of {section.data}"
+
+    @cached_property
+    def _inputs_identity(self) -> list[Any]:
+        section = self.file.calibration
+        settings = section.model_dump(exclude={"method", "cache"})
+        if section.data is None:
+            return [settings]
+        path = self.config.resolve(section.data)
+        return [settings, identity(path)]
+
+    @cached_property
+    def scales(self) -> Scales | None:
+        """INT8 scales; None for other precisions."""
+        if self.file.precision != "int8":
+            return None
+        from edgekit.quantize import Scales, calibrate, read_cache
+
+        section = self.file.calibration
+        if section.cache is not None:
+            return read_cache(self.config.resolve(section.cache), self.network)
+
+        def compute() -> dict[str, Any]:
+            scales = calibrate(
+                self.model,
+                self.network,
+                self.inputs(),
+                method=section.method,
+                describe=self.inputs_text,
+                progress=lambda done, total: self.update(done, total, f"input {done} of {total}"),
+            )
+            return {"scales": dict(scales.scales), "method": scales.method, "data": scales.data,
+                    "digest": scales.digest}  # fmt: skip
+
+        stored = self.stored(
+            "calibrate", compute, self.model_digest, section.method, self._inputs_identity
+        )
+        return Scales(**stored)
+
+    @cached_property
+    def options(self) -> Options:
+        """What the configuration asks of the placement."""
+        from edgekit.placement import Options, Pin
+
+        section = self.file.placement
+        bounds = section.bounds.model_dump(exclude_none=True)
+        standalone = self.file.build.mode == "standalone"
+        cores = tuple(dict.fromkeys(section.dla_cores))
+        if self.file.build.mode == "hybrid" and section.objective != "throughput" and cores[1:]:
+            self.notes.append(
+                f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
+                "(build.mode: split uses several)"
+            )
+            cores = cores[:1]
+        return Options(
+            objective=section.objective,
+            bounds=bounds,
+            dla_cores=cores,
+            gpu=section.gpu and not standalone,
+            pins=tuple(Pin(pin.layers, pin.device) for pin in section.pin),
+            max_loadables=section.max_loadables,
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The placement."""
+        from edgekit.placement import place, plan_from_json
+
+        found: list[Plan] = []
+
+        def compute() -> dict[str, Any]:
+            plan = place(
+                self.network,
+                self.judgement,
+                self.target,
+                precision=self.file.precision,
+                power_mode=self.file.power_mode,
+                options=self.options,
+            )
+            found.append(plan)
+            return plan.to_json()
+
+        section = self.file.placement.model_dump()
+        document = self.stored(
+            "plan", compute, self.model_digest, self.file.target, self.file.power_mode,
+            self.file.build.mode, section, *self._rules,
+        )  # fmt: skip
+        plan = found[0] if found else plan_from_json(document)
+        self._check_pools(plan)
+        return plan
+
+    def _check_pools(self, plan: Plan) -> None:
+        pools = self.file.placement.pools
+        if pools == "auto":
+            return
+        for name, limit in pools.model_dump(exclude_none=True).items():
+            if plan.pools.get(name, 0) > limit:
+                raise GateError(
+                    f"the plan needs {plan.pools[name]} bytes of {name}, more than {limit}",
+                    code="plan.pool",
+                    where=f"placement.pools.{name}",
+                    hint="raise the limit, or give 'auto'",
+                )
+
+
+class _Repeat:
+    """A sized iterable that starts anew each time it is iterated."""
+
+    def __init__(self, count: int, begin: Callable[[], Any]) -> None:
+        self._count = count
+        self._begin = begin
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Any:
+        return iter(self._begin())

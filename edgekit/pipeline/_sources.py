@@ -1,0 +1,178 @@
+"""The model: as the user named it, judged, and rewritten."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.pipeline._models import load_model, store_model
+from edgekit.pipeline._stored import Stored, identity
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement
+    from edgekit.network import Model, Network
+
+__all__ = ["Sources"]
+
+
+class Sources(Stored):
+    """From the model's name to the rewritten network and its verdicts."""
+
+    @cached_property
+    def source(self) -> Model:
+        """The model as the user named it."""
+        from edgekit import network
+
+        section = self.file.model
+        if section.onnx is not None:
+            return network.load(
+                self.config.resolve(section.onnx),
+                shapes=section.shapes or None,
+                outputs=section.outputs or None,
+            )
+        key = self.cache.key("builtin", section.builtin, section.seed, section.outputs)
+        record = None if self.force else self.cache.get("builtin", key)
+        model = load_model(self.cache, record) if record else None
+        if model is None:
+            self.update(0, 1, "filling the built-in network")
+            model = network.builtin(section.builtin, section.seed)
+            if section.outputs:
+                model = network.canonical(
+                    model.proto, None, outputs=section.outputs, source=model.source,
+                    weights=model.weights,
+                )  # fmt: skip
+            record = store_model(self.cache, model)
+            self.cache.put("builtin", key, record)
+            # from here on the weights are memory maps of the cache, not memory
+            model = load_model(self.cache, record) or model
+        return model
+
+    def check(self) -> dict[str, Any]:
+        """Returns the ``edgekit.check/1`` document of the model as it came."""
+
+        def compute() -> dict[str, Any]:
+            from edgekit.dla import check_document
+            from edgekit.network import layers
+
+            network = layers(self.source)
+            judgement = self._judge(network)
+            document: dict[str, Any] = check_document(
+                self.source.source, network, judgement, self.target
+            )
+            return document
+
+        result: dict[str, Any] = self.stored("check", compute, self.source.digest, *self._rules)
+        return result
+
+    @cached_property
+    def _rewriting(self) -> dict[str, Any]:
+        section = self.file.rewrite
+
+        def compute() -> dict[str, Any]:
+            from edgekit.rewrite import rewrite
+
+            enable = section.enable
+            if section.allow_approx:
+                enable = [*(_all_rewrites() if enable == "all" else []), *section.allow_approx]
+            model, applied, notes = rewrite(
+                self.source,
+                self.target,
+                precision=self.file.precision,
+                tensorrt=self.tensorrt,
+                enable=enable,
+                disable=section.disable,
+            )
+            self._rewritten = model
+            return {
+                "model": store_model(self.cache, model, self.source) if applied else None,
+                "applied": [item.to_json() for item in applied],
+                "notes": list(notes),
+            }
+
+        settings = section.model_dump()
+        result: dict[str, Any] = self.stored(
+            "rewrite", compute, self.source.digest, settings, *self._rules
+        )
+        self.notes += result["notes"]
+        return result
+
+    @property
+    def rewrites(self) -> list[dict[str, Any]]:
+        """The rewrites that were applied, as records."""
+        applied: list[dict[str, Any]] = self._rewriting["applied"]
+        return applied
+
+    @cached_property
+    def model(self) -> Model:
+        """The model after the rewrites."""
+        record = self._rewriting["model"]
+        if record is None:
+            return self.source
+        rewritten: Model | None = self.__dict__.get("_rewritten")
+        rewritten = rewritten or load_model(self.cache, record, self.source)
+        if rewritten is None:  # somebody emptied the cache's blobs
+            self.force = True
+            del self._rewriting
+            return self.model
+        return rewritten
+
+    @property
+    def model_digest(self) -> str:
+        """Digest of the model after the rewrites, without loading it."""
+        record = self._rewriting["model"]
+        return str(record["digest"]) if record else self.source.digest
+
+    @cached_property
+    def network(self) -> Network:
+        """The layers of the rewritten model."""
+        from edgekit.network import layers
+
+        return layers(self.model)
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """The verdicts on the rewritten model."""
+        return self._judge(self.network)
+
+    def other_weights(self, path: Path) -> Model:
+        """Loads another model of the same graph and takes it through the same rewrites."""
+        from edgekit import network
+        from edgekit.rewrite import rewrite
+
+        section = self.file.model
+        other = network.load(path, shapes=section.shapes or None, outputs=section.outputs or None)
+        if not self.rewrites:
+            return other
+        names = [item["rewrite"] for item in self.rewrites]
+        return rewrite(
+            other, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
+            enable=list(dict.fromkeys(names)),
+        )[0]  # fmt: skip
+
+    @cached_property
+    def _rules(self) -> tuple[str, ...]:
+        """What a verdict depends on beside the network."""
+        cache = self.file.calibration.cache
+        scales = identity(self.config.resolve(cache)) if cache else ""
+        return self.file.target, self.file.precision, self.tensorrt, scales
+
+    def _judge(self, network: Network) -> Judgement:
+        from edgekit.dla import judge
+        from edgekit.quantize import read_cache
+
+        cache = self.file.calibration.cache
+        known = None
+        # every tensor is taken to have a scale unless the user says which ones do
+        if cache is not None and self.file.precision == "int8":
+            known = read_cache(self.config.resolve(cache), network).scales
+        return judge(
+            network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
+            scales=known,
+        )  # fmt: skip
+
+
+def _all_rewrites() -> list[str]:
+    from edgekit.rewrite import rewrites
+
+    return [item.name for item in rewrites()]

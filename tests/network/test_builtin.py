@@ -1,0 +1,110 @@
+"""The nine light networks: they tell inputs apart and survive FP16's range; seeds rule them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.errors import UsageError
+from edgekit.network import Model, builtin, builtin_names, session, synthetic_inputs
+
+QUICK = ("light_inception_v1", "light_resnet50", "light_shufflenet", "light_squeezenet")
+KINDS = ("image", "normal", "uniform")
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in builtin_names()
+    ],
+)
+def model(request: pytest.FixtureRequest) -> Iterator[Model]:
+    yield builtin(request.param, seed=0)
+
+
+def batch(model: Model, kind: str, count: int) -> list[dict[str, Array]]:
+    if kind == "image":
+        return list(synthetic_inputs(model, count, seed=0))
+    value = model.proto.graph.input[0]
+    shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+    items = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        data = rng.standard_normal(shape) if kind == "normal" else rng.random(shape)
+        items.append({value.name: data.astype(np.float32)})
+    return items
+
+
+def cosines(rows: Array) -> Array:
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inputs_are_told_apart(model: Model, kind: str) -> None:
+    run = session(model)
+    outputs = np.stack([run.run(None, x)[0].ravel() for x in batch(model, kind, 16)])
+    assert np.isfinite(outputs).all()
+    found = cosines(outputs.astype(np.float64))
+    classes = len(set(outputs.argmax(axis=1).tolist()))
+    assert classes >= 8
+    limit = {"image": 0.4, "normal": 0.75, "uniform": 0.85}[kind]
+    assert found.mean() < limit
+    if kind == "image":  # of 120 pairs a few look alike
+        assert np.mean(found < 0.5) > 0.9
+
+
+def test_activations_stay_in_the_range_of_fp16(model: Model) -> None:
+    names = [output for node in model.proto.graph.node for output in node.output[:1]]
+    run = session(model, outputs=names, optimise=False)
+    inputs = [batch(model, kind, 1)[0] for kind in KINDS]
+    peak = max(float(np.abs(value).max()) for x in inputs for value in run.run(names, x))
+    assert peak < 1000
+
+
+def test_the_graph_is_the_shipped_one(model: Model) -> None:
+    graph = model.proto.graph
+    assert [value.name for value in graph.input] in (["data_0"], ["gpu_0/data_0"])
+    kinds = {node.op_type for node in graph.node}
+    assert "ConstantOfShape" not in kinds
+    assert "Conv" in kinds
+    read = {name for node in graph.node for name in node.input}
+    assert {tensor.name for tensor in graph.initializer} <= read
+
+
+def test_convolutions_lose_nothing_to_int8_per_channel(model: Model) -> None:
+    for node in model.proto.graph.node:
+        if node.op_type == "Conv":
+            rows = np.asarray(model.weights[node.input[1]]).reshape(-1, 1)
+            rows = rows.reshape(model.weights[node.input[1]].shape[0], -1)
+            steps = rows / (np.abs(rows).max(axis=1, keepdims=True) / 127)
+            assert np.abs(steps - np.rint(steps)).max() < 1e-3
+
+
+def test_same_seed_same_bytes_whatever_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = builtin("light_squeezenet", seed=3)
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    again = builtin("light_squeezenet", seed=3)
+    other = builtin("light_squeezenet", seed=4)
+    assert first.digest == again.digest
+    assert first.digest != other.digest
+    assert first.source == "builtin:light_squeezenet?seed=3"
+    assert not np.array_equal(first.weights["conv10_w_0"], other.weights["conv10_w_0"])
+
+
+def test_alexnet_goes_by_two_names() -> None:
+    assert len(builtin_names()) == 9
+    assert builtin("light_alexnet").source == "builtin:light_bvlc_alexnet?seed=0"
+
+
+def test_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match="light_resnet50") as caught:
+        builtin("light_resnet_50")
+    assert caught.value.code == "model.unknown_builtin"
+    with pytest.raises(UsageError, match="there are light_bvlc_alexnet"):
+        builtin("???")
