@@ -186,6 +186,12 @@ def _leaving(graph: Graph, unit: Unit) -> list[str]:
     ]
 
 
+def _computes(unit: Unit) -> bool:
+    """Tells whether the unit ends in arithmetic, so that its result first exists in FP32."""
+    arithmetic = WEIGHTED_OPS | _POINTWISE_OPS
+    return unit.ops[-1] in arithmetic and set(unit.ops) <= arithmetic | _MOVING_OPS
+
+
 def _float_results(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:
     """Returns what INT8 kernels on the GPU write as floats, since no INT8 unit reads it."""
     unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
@@ -194,7 +200,7 @@ def _float_results(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, 
         if segment.device != "GPU":
             continue
         for unit in segment.units:
-            if precision[unit.name] == "int8" and set(unit.ops) <= WEIGHTED_OPS | _POINTWISE_OPS:
+            if precision[unit.name] == "int8" and _computes(unit):
                 found.update(
                     name
                     for name in _leaving(graph, unit)
@@ -222,7 +228,7 @@ def _inside(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -
                 if (
                     source is not None
                     and precision[source.name] == "int8"
-                    and set(source.ops) <= WEIGHTED_OPS | _POINTWISE_OPS
+                    and _computes(source)
                     and name not in segment.outputs
                     and all(unit_of.get(reader) is unit for reader in graph.readers[name])
                 ):

@@ -22,6 +22,9 @@ _QUANTISED_BINS = 128
 # a candidate that clips nearly everything piles it into one bin, which one level represents
 # without loss; values far from zero (a classifier's pooled features) would be clipped away
 _LARGEST_CLIPPED_SHARE = 0.01
+# with fewer values a divergence over thousands of bins measures the sampling noise, and clipping
+# by it loses several dB (pooled features, logits): their whole range is kept
+_FEWEST_VALUES = 1 << 16
 
 
 def amax_of(histogram: Histogram, method: str) -> float:
@@ -80,6 +83,8 @@ def _entropy(counts: np.ndarray, histogram: Histogram) -> float:
     """
     import numpy as np
 
+    if counts.sum() < _FEWEST_VALUES:
+        return histogram.amax
     hist = counts.astype(np.float64)
     hist[0] = hist[1]
     last = int(np.flatnonzero(hist)[-1]) + 1 if hist.any() else 0
