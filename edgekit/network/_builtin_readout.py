@@ -11,9 +11,6 @@ __all__ = ["readout"]
 
 Array = np.ndarray[Any, Any]
 
-# standard deviation of an image's logits; two softmax vectors of independent normal logits with
-# standard deviation s have a cosine of about exp(-s^2)
-_SPREAD = 1.3
 # variance, as a share of the images' mean, from which on directions are evened out
 _RIDGE = 0.05
 # where the logits pass a ReLU before they are averaged: their mean in standard deviations
@@ -21,7 +18,7 @@ _CLEAR = 1.5
 
 
 def readout(
-    start: Array, features: Sequence[Array], kinds: Sequence[str], *, clipped: bool
+    start: Array, features: Sequence[Array], kinds: Sequence[str], *, spread: float, clipped: bool
 ) -> tuple[Array, Array]:
     """Shapes random class weights after the features that the batch shows.
 
@@ -33,6 +30,8 @@ def readout(
         start: Random class weights [classes, features].
         features: What the layer reads, one array [1, features, ...] an input.
         kinds: The kind of each input; one is "image".
+        spread: Standard deviation that an unseen image's logits shall have; two softmax vectors
+            of independent normal logits with standard deviation s have a cosine of exp(-s^2).
         clipped: Whether a ReLU follows.
 
     Returns:
@@ -48,7 +47,7 @@ def readout(
 
     images = _scaled(pooled[label == "image"] - means["image"], common, 0.0)
     weights = _evened(_scaled(start, common, 0.0), images)
-    weights *= _SPREAD / _unseen(images)
+    weights *= spread / _unseen(images)
     bias = -(weights @ centre)
     if clipped:
         bias += _CLEAR * np.std([np.tensordot(weights, v[0], 1) for v in features])

@@ -16,6 +16,7 @@ One pass over a seeded batch draws each layer's weights and sets its statistics 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from edgekit.network._synthetic import stream, synthetic_image
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["fill"]
+__all__ = ["Recipe", "fill"]
 
 Array = np.ndarray[Any, Any]
 
@@ -39,29 +40,48 @@ _SHIFT, _SHIFT_SPREAD = 1.0, 0.2
 _SCALE_SPREAD = 0.1
 # standard deviation of a residual branch where it joins
 _BRANCH = 0.35
-# share of its mean that a filter of the first layer keeps: the rest would answer to brightness
-# alone, which all noise images have in common
-_FIRST_MEAN = 0.05
-# how much of its mean a later filter gets on top: rounding errors differ from pixel to pixel and
-# are averaged away, what tells images apart is not
-_SMOOTH = 1.4
 # share of the layer's mean variance in each channel's: a channel that is silent over the batch
 # must not be blown up
 _SHRINK = 0.3
 # before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
 # centred, so that faint inputs are raised to the contrast of strong ones
-_LRN_SCALE, _LRN_SHIFT = 50.0, 0.2
+_LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
 
 
-def fill(graph: Graph, seed: int) -> dict[str, Array]:
-    """Makes every parameter of ``graph``, float32 by name, from ``seed``."""
-    return _Filler(graph, seed).run()
+@dataclass(frozen=True)
+class Recipe:
+    """What is chosen for each network, between telling inputs apart and surviving INT8.
+
+    Attributes:
+        spread: Standard deviation of an image's logits; larger tells inputs apart better and
+            shows more of INT8's rounding.
+        first_mean: Share of its mean that a filter of the first layer keeps: it answers to
+            brightness, of which images have much and noise has little.
+        smooth: How much of its mean a later filter gets on top: rounding errors differ from pixel
+            to pixel and are averaged away, what tells images apart is not.
+    """
+
+    spread: float = 1.3
+    first_mean: float = 0.05
+    smooth: float = 1.4
+
+
+def fill(graph: Graph, seed: int, recipe: Recipe) -> dict[str, Array]:
+    """Makes every parameter of ``graph``, float32 by name.
+
+    Args:
+        graph: The shipped graph.
+        seed: Another seed gives another network.
+        recipe: What is particular to this network.
+    """
+    return _Filler(graph, seed, recipe).run()
 
 
 class _Filler:
-    def __init__(self, graph: Graph, seed: int) -> None:
+    def __init__(self, graph: Graph, seed: int, recipe: Recipe) -> None:
         self._graph = graph
         self._seed = seed
+        self._recipe = recipe
         self._weights: dict[str, Array] = {}
         kinds, images = _batch(graph, seed)
         self._kinds = kinds
@@ -93,9 +113,11 @@ class _Filler:
         values = stream("weight", self._seed, name).standard_normal(shape, dtype=np.float32)
         values *= np.float32(1 / np.sqrt(np.prod(shape[1:])))
         if first:
-            values -= np.float32(1 - _FIRST_MEAN) * values.mean(axis=(2, 3), keepdims=True)
+            values -= np.float32(1 - self._recipe.first_mean) * values.mean(
+                axis=(2, 3), keepdims=True
+            )
         elif values.ndim == 4:
-            values += np.float32(_SMOOTH) * values.mean(axis=(2, 3), keepdims=True)
+            values += np.float32(self._recipe.smooth) * values.mean(axis=(2, 3), keepdims=True)
         to_grid(values.reshape(shape[0], -1))
         self._weights[name] = values
         if bias:
@@ -166,7 +188,9 @@ class _Filler:
         start = stream("weight", self._seed, name).standard_normal((classes, _size(shape, classes)))
         features = self._stages.values(node.input[0])
         clipped = self._graph.only_user(node, "Relu") is not None
-        weights, shift = readout(start, features, self._kinds, clipped=clipped)
+        weights, shift = readout(
+            start, features, self._kinds, spread=self._recipe.spread, clipped=clipped
+        )
         self._weights[name] = to_grid(weights).reshape(shape)
         if bias:
             self._weights[bias] = shift

@@ -66,7 +66,7 @@ def synthetic_inputs(
 
 def synthetic_description(count: int, seed: int) -> str:
     """Says for people what ``synthetic_inputs(model, count, seed)`` yields."""
-    noun = "input" if count == 1 else "inputs"
+    noun = "image" if count == 1 else "images"
     return f"{count} synthetic {noun}, seed {seed}"
 
 

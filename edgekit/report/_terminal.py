@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["prediction_table", "terminal_summary"]
 
 WIDTH = 80
+SEGMENTS = 4  # as many as a person wants to read at the end of a run
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 
 
@@ -72,7 +73,18 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
         f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
     data = accuracy.get("data")
-    return ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
+    told = ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
+    segments = accuracy.get("segments") or ()
+    told += "".join(f"\n{_segment(segment)}" for segment in segments[:SEGMENTS])
+    more = len(segments) - SEGMENTS
+    return told + (f"\nand {text.plural(more, 'more segment')}, see the report" if more > 0 else "")
+
+
+def _segment(segment: Mapping[str, Any]) -> str:
+    return (
+        f"up to segment {text.clean(segment.get('segment', ''))} on {text.clean(segment.get('device', ''))}: "
+        f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
+    )
 
 
 def _bench(bench: Mapping[str, Any]) -> tuple[str, str]:
