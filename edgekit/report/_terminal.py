@@ -81,8 +81,9 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
 
 
 def _segment(segment: Mapping[str, Any]) -> str:
+    where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
     return (
-        f"up to segment {text.clean(segment.get('segment', ''))} on {text.clean(segment.get('device', ''))}: "
+        f"up to segment {' on '.join(where)}: "
         f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
     )
 
