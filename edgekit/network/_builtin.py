@@ -18,7 +18,7 @@ _RECIPES = {
     "light_densenet121": Recipe(first_mean=0.4),
     "light_inception_v1": Recipe(spread=1.55),
     "light_inception_v2": Recipe(spread=1.55),
-    "light_resnet50": Recipe(),
+    "light_resnet50": Recipe(first_mean=0.1),
     "light_shufflenet": Recipe(),
     "light_squeezenet": Recipe(),
     "light_vgg19": Recipe(spread=1.8, first_mean=0.0, smooth=0.7),
