@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from edgekit.errors import ModelError, UsageError
-from edgekit.network._builtin_weights import Recipe, fill
+from edgekit.network._builtin_fill import Recipe, shipped
 from edgekit.network._types import Model
 
 __all__ = ["builtin", "builtin_names"]
@@ -49,7 +49,7 @@ def builtin(name: str, seed: int = 0) -> Model:
         UsageError: There is no such network.
         ModelError: The installed onnx package came without its test data.
     """
-    from edgekit.network._builtin_fill import shipped
+    from edgekit.network._builtin_weights import fill
     from edgekit.network._load import canonical
 
     known = _ALIASES.get(name, name)

@@ -16,20 +16,19 @@ One pass over a seeded batch draws each layer's weights and sets its statistics 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.network._builtin_fill import Graph
+from edgekit.network._builtin_fill import Graph, Recipe
 from edgekit.network._builtin_readout import readout
 from edgekit.network._builtin_stages import Stages
-from edgekit.network._synthetic import stream, synthetic_image
+from edgekit.network._synthetic_data import stream, synthetic_image
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Recipe", "fill"]
+__all__ = ["fill"]
 
 Array = np.ndarray[Any, Any]
 
@@ -46,24 +45,6 @@ _SHRINK = 0.3
 # before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
 # centred, so that faint inputs are raised to the contrast of strong ones
 _LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What is chosen for each network, between telling inputs apart and surviving INT8.
-
-    Attributes:
-        spread: Standard deviation of an image's logits; larger tells inputs apart better and
-            shows more of INT8's rounding.
-        first_mean: Share of its mean that a filter of the first layer keeps: it answers to
-            brightness, of which images have much and noise has little.
-        smooth: How much of its mean a later filter gets on top: rounding errors differ from pixel
-            to pixel and are averaged away, what tells images apart is not.
-    """
-
-    spread: float = 1.3
-    first_mean: float = 0.05
-    smooth: float = 1.4
 
 
 def fill(graph: Graph, seed: int, recipe: Recipe) -> dict[str, Array]:
