@@ -52,7 +52,7 @@ def test_inputs_are_told_apart(model: Model, kind: str) -> None:
     found = cosines(outputs.astype(np.float64))
     classes = len(set(outputs.argmax(axis=1).tolist()))
     assert classes >= 8
-    limit = {"image": 0.4, "normal": 0.75, "uniform": 0.85}[kind]
+    limit = {"image": 0.3, "normal": 0.5, "uniform": 0.5}[kind]
     assert found.mean() < limit
     if kind == "image":  # of 120 pairs a few look alike
         assert np.mean(found < 0.5) > 0.85

@@ -15,7 +15,7 @@ BOARDS = {
     "nano-fp16": ("jetson-orin-nano-8gb", "fp16", "latency"),
 }
 # against FP32 over the synthetic inputs; a random network is harsher on INT8 than a trained one
-COSINE = {"int8": 0.95, "fp16": 0.998}
+COSINE = {"int8": 0.95, "fp16": 0.995}
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -35,7 +35,7 @@ def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
     assert document["refit"]["bit_equal"] is True
     assert document["accuracy"]["cosine"] >= COSINE[precision]
     bundle = document["bundle"]
-    assert bundle["stripped_bytes"] <= 0.05 * bundle["bytes"]
+    assert bundle["stripped_bytes"] <= 0.1 * bundle["bytes"]
     if net == "light_resnet50":
         assert bundle["stripped_bytes"] <= 0.03 * bundle["bytes"]
     devices = {layer["device"] for layer in document["plan"]["layers"]}
