@@ -1,0 +1,43 @@
+"""How long edgekit takes: the start of the program, every step of a run, and a run with nothing new.
+
+    python benchmarks/steps.py [CONFIG]
+
+Prints seconds on this machine; they are no test and depend on what else it does. Everything is
+done in a temporary cache, so nothing is reused from earlier runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from edgekit.config import load_config
+from edgekit.pipeline import Cache, Pipeline
+
+_STARTS = 5
+
+
+def main() -> None:
+    """Measures and prints."""
+    config = load_config(sys.argv[1] if sys.argv[1:] else "configs/resnet50-orin.yaml")
+    starts = []
+    for _ in range(_STARTS):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "edgekit", "--help"], capture_output=True, check=True)
+        starts.append(time.perf_counter() - began)
+    print(f"edgekit --help       {min(starts):7.2f} s (best of {_STARTS})")
+    with tempfile.TemporaryDirectory() as folder:
+        for title in ("first run", "second run"):
+            began = time.perf_counter()
+            with Pipeline(config, out=Path(folder, "out"), cache=Cache(Path(folder))) as pipeline:
+                steps = pipeline.run().document["steps"]
+            print(f"{title:<20} {time.perf_counter() - began:7.2f} s")
+            for step in steps:
+                print(f"  {step['name']:<18} {step['seconds']:7.2f} s  {step['status']}")
+
+
+if __name__ == "__main__":
+    main()
