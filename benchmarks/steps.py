@@ -1,4 +1,4 @@
-"""How long edgekit takes: the start of the program, every step of a run, and a run with nothing new.
+"""How long edgekit takes: to start, for every step of a run, and for a run with nothing new.
 
     python benchmarks/steps.py [CONFIG]
 
