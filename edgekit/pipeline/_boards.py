@@ -99,7 +99,7 @@ class Boards:
             return {**known, "bytes_sent": 0, "reused": True}
         with contextlib.ExitStack() as stack:
             details = {
-                "deploy": f"{client.kind} board {client.name}",
+                "deploy": f"board {client.name}: {client.note}",
                 "refit": f"{len(bundle.manifest['weights'])} tensors from the board's store",
                 "self-test": "golden vectors of the unstripped build",
             }
