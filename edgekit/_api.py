@@ -23,13 +23,14 @@ __all__ = [
 
 
 def _open(config: str | Path | Config, options: dict[str, Any], **settings: Any) -> Pipeline:
-    from edgekit.config import Config, open_config
+    from edgekit.config import open_config
     from edgekit.pipeline import Pipeline
 
-    if not isinstance(config, Config) or options:
-        path = config.path if isinstance(config, Config) else config
-        config = open_config(path, **options)
-    return Pipeline(config, **settings)
+    return Pipeline(open_config(config, **options), **settings)
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
 
 
 def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
@@ -39,19 +40,19 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
 
 
 def rewrite(
-    config: str | Path | Config, save: Path | None = None, **options: Any
+    config: str | Path | Config, save: str | Path | None = None, **options: Any
 ) -> dict[str, Any]:
     """Rewrites a model, writes it to ``save``, and returns an ``edgekit.rewrite/1``."""
     with _open(config, options) as pipeline:
-        return pipeline.rewrite(save)
+        return pipeline.rewrite(_path(save))
 
 
 def calibrate(
-    config: str | Path | Config, save: Path | None = None, **options: Any
+    config: str | Path | Config, save: str | Path | None = None, **options: Any
 ) -> dict[str, Any]:
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
     with _open(config, options) as pipeline:
-        return pipeline.calibrate(save)
+        return pipeline.calibrate(_path(save))
 
 
 def plan(config: str | Path | Config, **options: Any) -> Plan:
@@ -69,31 +70,31 @@ def build(config: str | Path | Config, *, force: bool = False, **options: Any) -
 def bundle(
     config: str | Path | Config,
     *,
-    out: Path | None = None,
-    full: Path | None = None,
+    out: str | Path | None = None,
+    full: str | Path | None = None,
     force: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Packs and signs, and returns an ``edgekit.packed/1``."""
-    with _open(config, options, out=out, force=force) as pipeline:
-        return pipeline.bundle(full=full)
+    with _open(config, options, out=_path(out), force=force) as pipeline:
+        return pipeline.bundle(full=_path(full))
 
 
 def deploy(
     config: str | Path | Config,
     *,
-    file: Path | None = None,
-    out: Path | None = None,
+    file: str | Path | None = None,
+    out: str | Path | None = None,
     force: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Installs on every board and returns an ``edgekit.deploy/1``."""
-    settings = {"out": out, "force": force, "accept_host_key": accept_host_key,
+    settings = {"out": _path(out), "force": force, "accept_host_key": accept_host_key,
                 "trust_key": trust_key}  # fmt: skip
     with _open(config, options, **settings) as pipeline:
-        return pipeline.deploy(file)
+        return pipeline.deploy(_path(file))
 
 
 def rollback(
@@ -105,45 +106,49 @@ def rollback(
 
 
 def refit(
-    config: str | Path | Config, weights: Path, *, out: Path | None = None, **options: Any
+    config: str | Path | Config,
+    weights: str | Path,
+    *,
+    out: str | Path | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Deploys the same engines with other weights and returns an ``edgekit.refit/1``."""
-    with _open(config, options, out=out) as pipeline:
+    with _open(config, options, out=_path(out)) as pipeline:
         return pipeline.refit(Path(weights))
 
 
 def infer(
     config: str | Path | Config,
-    source: Path | None = None,
-    output: Path | None = None,
+    source: str | Path | None = None,
+    output: str | Path | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with _open(config, options, out=out) as pipeline:
-        return pipeline.infer(source, output)
+    with _open(config, options, out=_path(out)) as pipeline:
+        return pipeline.infer(_path(source), _path(output))
 
 
 def bench(
-    config: str | Path | Config, *, out: Path | None = None, **options: Any
+    config: str | Path | Config, *, out: str | Path | None = None, **options: Any
 ) -> dict[str, Any]:
     """Measures on the first board and returns an ``edgekit.bench/1``."""
-    with _open(config, options, out=out) as pipeline:
+    with _open(config, options, out=_path(out)) as pipeline:
         return pipeline.bench()
 
 
 def run(
     config: str | Path | Config,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     force: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
 ) -> RunResult:
     """Runs every step."""
-    settings = {"out": out, "force": force, "accept_host_key": accept_host_key,
+    settings = {"out": _path(out), "force": force, "accept_host_key": accept_host_key,
                 "trust_key": trust_key}  # fmt: skip
     with _open(config, options, **settings) as pipeline:
         return pipeline.run()

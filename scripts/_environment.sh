@@ -29,7 +29,7 @@ edgekit_pip() {  # quiet, but what pip says is shown when it fails
 edgekit_environment() {
     local extra=$1 base stamp want
     base=$(edgekit_python) || return 3
-    want=$(cksum <pyproject.toml)$extra
+    want=$(cksum <pyproject.toml)
     export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
     if [ ! -x .venv/bin/python ] && [ ! -d .packages ]; then
         echo "making .venv with $("$base" --version)" >&2
@@ -42,17 +42,20 @@ edgekit_environment() {
     if [ -x .venv/bin/python ]; then
         PY=$PWD/.venv/bin/python
         stamp=.venv/edgekit-stamp
-        if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+        # what scripts/test installs holds all that scripts/run needs
+        if [ "$(cat "$stamp" 2>/dev/null)" != "$want[dev]" ] &&
+            [ "$(cat "$stamp" 2>/dev/null)" != "$want$extra" ]; then
             echo "installing edgekit and what it needs into .venv" >&2
             edgekit_pip "$PY" -m pip install -e ".$extra" || return 3
-            echo "$want" >"$stamp"
+            echo "$want$extra" >"$stamp"
         fi
         return 0
     fi
     PY=$base
     stamp=.packages/edgekit-stamp
     export PYTHONPATH="$PWD:$PWD/.packages${PYTHONPATH:+:$PYTHONPATH}"
-    if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$want[dev]" ] &&
+        [ "$(cat "$stamp" 2>/dev/null)" != "$want$extra" ]; then
         if "$base" -m pip --version >/dev/null 2>&1; then
             echo "installing what edgekit needs into .packages" >&2
             edgekit_pip "$base" -m pip install --upgrade --target .packages ".$extra" || return 3
@@ -60,9 +63,9 @@ edgekit_environment() {
             rm -rf .packages/edgekit .packages/edgekit_device
         else
             echo "pip is missing too; trying with the packages that are installed" >&2
-            "$base" -c 'import numpy, onnx, onnxruntime, yaml, pydantic, typer, rich, paramiko, jinja2, highspy' \
+            "$base" -c 'import numpy, onnx, onnxruntime, yaml, pydantic, typer, rich, paramiko, jinja2, highspy, PIL' \
                 || { echo "install the packages named in pyproject.toml, or python3-venv" >&2; return 3; }
         fi
-        echo "$want" >"$stamp"
+        echo "$want$extra" >"$stamp"
     fi
 }

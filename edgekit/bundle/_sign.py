@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from edgekit.bundle._atomic import replacing
 from edgekit.errors import EnvironmentLack, UsageError
 
 __all__ = ["NAMESPACE", "allowed_signers_line", "ensure_key", "sign"]
@@ -62,27 +64,37 @@ def ensure_key(path: str | Path) -> Path:
     """
     key = Path(path).expanduser()
     public = key.with_name(key.name + ".pub")
-    if key.is_file() and public.is_file():
-        return key
     try:
-        key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(prefix=".key-", dir=key.parent) as folder:
-            made = Path(folder, "key")
-            arguments = ["-q", "-t", "ed25519", "-N", "", "-C", "edgekit", "-f", str(made)]
-            done = _keygen(arguments, b"")
-            if done.returncode:
-                raise UsageError(
-                    f"no key can be made: {_reason(done)}", code="sign.failed", where=str(key)
-                )
-            made.chmod(0o600)
-            # the private key last: it is what says that both are there
-            os.replace(made.with_name("key.pub"), public)
-            os.replace(made, key)
+        if not key.is_file():
+            _make_key(key)
+        if not public.is_file():
+            # from the private key, so that two processes that come here write the same
+            done = _keygen(["-y", "-f", str(key)], b"")
+            _check(done, key)
+            with replacing(public) as temporary:
+                temporary.write_bytes(done.stdout)
     except OSError as error:
         raise UsageError(
             f"no key can be made: {error.strerror or error}", code="sign.failed", where=str(key)
         ) from error
     return key
+
+
+def _make_key(key: Path) -> None:
+    key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(prefix=".key-", dir=key.parent) as folder:
+        made = Path(folder, "key")
+        arguments = ["-q", "-t", "ed25519", "-N", "", "-C", "edgekit", "-f", str(made)]
+        _check(_keygen(arguments, b""), key)
+        made.chmod(0o600)
+        # a link fails where another process was first, whose key then holds
+        with contextlib.suppress(FileExistsError):
+            os.link(made, key)
+
+
+def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:
+    if done.returncode:
+        raise UsageError(f"no key can be made: {_reason(done)}", code="sign.failed", where=str(key))
 
 
 def allowed_signers_line(public_key: str | Path, identity: str = "edgekit") -> str:

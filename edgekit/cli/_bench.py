@@ -28,22 +28,30 @@ def bench(
     iterations: Annotated[int | None, typer.Option(help="Measure at least this often.")] = None,
     warmup: Annotated[float | None, typer.Option(help="Warm-up, ms.")] = None,
     shape: o.Shape = None,
+    outputs: o.Outputs = None,
     out: o.Out = None,
     accept_host_key: o.AcceptHostKey = False,
     trust_key: o.TrustKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Measure latency and throughput by trtexec's method and write a trace."""
     options = {
         "target": target,
         "precision": precision,
-        "model": {"shapes": o.shapes_of(shape) or None},
+        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
         "bench": {"duration_s": duration, "iterations": iterations, "warmup_ms": warmup},
     }
     with o.open_pipeline(
-        model, options, out=out, quiet=quiet, accept_host_key=accept_host_key, trust_key=trust_key
+        model,
+        options,
+        out=out,
+        quiet=quiet,
+        verbose=verbose,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
     ) as pipeline:
         document = pipeline.bench()
     if json:

@@ -18,13 +18,17 @@ def register(app: typer.Typer) -> None:
 
 def build(
     config: Annotated[str, typer.Argument(help="YAML configuration.")],
+    outputs: o.Outputs = None,
     force: o.Force = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Build the engines of a configuration and compare them with FP32."""
-    with o.open_pipeline(config, force=force, quiet=quiet) as pipeline:
+    with o.open_pipeline(
+        config, {"model": {"outputs": outputs}}, force=force, quiet=quiet, verbose=verbose
+    ) as pipeline:
         document = pipeline.build()
     if json:
         o.print_json(document)

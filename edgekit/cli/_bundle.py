@@ -27,13 +27,17 @@ def bundle(
         Path | None, typer.Option(help="Also write the bundle with its weights here.")
     ] = None,
     out: o.Out = None,
+    outputs: o.Outputs = None,
     force: o.Force = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Pack the engines, without their weights, into one signed file."""
-    with o.open_pipeline(config, out=out, force=force, quiet=quiet) as pipeline:
+    with o.open_pipeline(
+        config, {"model": {"outputs": outputs}}, out=out, force=force, quiet=quiet, verbose=verbose
+    ) as pipeline:
         document = pipeline.bundle(full=full)
     if json:
         o.print_json(document)

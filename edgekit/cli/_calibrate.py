@@ -32,19 +32,21 @@ def calibrate(
         Path | None, typer.Option("--save", help="Write a TensorRT calibration cache here.")
     ] = None,
     shape: o.Shape = None,
+    outputs: o.Outputs = None,
     force: o.Force = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format."""
     options = {
         "target": target,
         "precision": "int8",
-        "model": {"shapes": o.shapes_of(shape) or None},
+        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
         "calibration": {"data": str(data.resolve()) if data else None, "method": method},
     }
-    with o.open_pipeline(model, options, force=force, quiet=quiet) as pipeline:
+    with o.open_pipeline(model, options, force=force, quiet=quiet, verbose=verbose) as pipeline:
         document = pipeline.calibrate(save)
     if json:
         o.print_json(document)

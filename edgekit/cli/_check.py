@@ -36,6 +36,7 @@ def check(
     ] = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Say which layers can run on a DLA, and for the others which rule they break."""
@@ -45,7 +46,7 @@ def check(
         "tensorrt": tensorrt,
         "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
     }
-    with o.open_pipeline(model, options, quiet=True) as pipeline:
+    with o.open_pipeline(model, options, quiet=not verbose, verbose=verbose) as pipeline:
         document = pipeline.check()
     if json:
         o.print_json(document)

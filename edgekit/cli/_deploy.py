@@ -27,19 +27,23 @@ def deploy(
         Path | None, typer.Option(help="Install this bundle instead of building one.")
     ] = None,
     out: o.Out = None,
+    outputs: o.Outputs = None,
     force: o.Force = False,
     accept_host_key: o.AcceptHostKey = False,
     trust_key: o.TrustKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Ship, refit, self-test and switch to a new release; the old one is kept."""
     with o.open_pipeline(
         config,
+        {"model": {"outputs": outputs}},
         out=out,
         force=force,
         quiet=quiet,
+        verbose=verbose,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:

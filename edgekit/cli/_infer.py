@@ -28,18 +28,22 @@ def infer(
     output: Annotated[
         Path | None, typer.Option("--output", help="Write the outputs to this .npz.")
     ] = None,
+    outputs: o.Outputs = None,
     out: o.Out = None,
     accept_host_key: o.AcceptHostKey = False,
     trust_key: o.TrustKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Run one inference on the board."""
     with o.open_pipeline(
         config,
+        {"model": {"outputs": outputs}},
         out=out,
         quiet=quiet,
+        verbose=verbose,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:

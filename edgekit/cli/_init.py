@@ -27,6 +27,7 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: o.Json = False,
+    quiet: o.Quiet = False,
     debug: o.Debug = False,
 ) -> None:
     """Write a commented YAML configuration."""
@@ -35,5 +36,5 @@ def init(
     path = write_template(model, target, output, overwrite=force)
     if json:
         o.print_json({"schema": "edgekit.init/1", "path": str(path)})
-    else:
+    elif not quiet:
         print(f"{path}\nnext: edgekit run {path}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
+import traceback
 from typing import Any, NoReturn
 
 import typer
@@ -76,7 +76,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with the contract's status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     # a terminated run cleans up like an interrupted one: boards stop, temporary files go
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
     sys.exit(_status(arguments))
 
 
@@ -86,63 +87,65 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _status(arguments: list[str]) -> int:
     as_json = "--json" in arguments
-    debug = "--debug" in arguments
     try:
         result: Any = app(arguments, prog_name="edgekit", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except EdgekitError as error:
-        if debug:
-            raise
-        return _fail(error, as_json)
-    except typer.Abort:
-        return _interrupted(as_json)
-    except _COMMAND_ERROR as error:
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(_Interrupted(), as_json)
+    except BrokenPipeError:
+        return _reader_is_gone(0)
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return _fail(_as_edgekit_error(error), as_json)
+
+
+class _Interrupted(EdgekitError):
+    exit_code = INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "interrupted; finished steps are kept and are not done again", code="interrupted"
+        )
+
+
+def _as_edgekit_error(error: Exception) -> EdgekitError:
+    """Maps what no floor has mapped: the command line's own errors, the system's, and faults."""
+    if isinstance(error, EdgekitError):
+        return error
+    if isinstance(error, _COMMAND_ERROR):
         context = getattr(error, "ctx", None)
         hint = f"{context.command_path if context else 'edgekit'} --help"
-        return _fail(UsageError(error.format_message(), hint=hint), as_json)
-    except KeyboardInterrupt:
-        return _interrupted(as_json)
-    except BrokenPipeError:
-        # the reader of our output went away; nothing is left to tell it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if debug:
-            raise
+        return UsageError(error.format_message(), hint=hint)
+    if isinstance(error, OSError):
         where = str(error.filename or "")
-        message = error.strerror or str(error)
-        return _fail(EnvironmentLack(message, code="os.error", where=where), as_json)
-    except MemoryError:
-        return _fail(EnvironmentLack("out of memory", code="os.memory"), as_json)
-    except Exception as error:
-        if debug:
-            raise
-        fault = EdgekitError(
-            f"internal error: {type(error).__name__}: {error}",
-            code="internal",
-            hint="this is a fault of edgekit; run again with --debug and report what it prints",
-        )
-        fault.exit_code = INTERNAL
-        return _fail(fault, as_json)
+        return EnvironmentLack(error.strerror or str(error), code="os.error", where=where)
+    if isinstance(error, MemoryError):
+        return EnvironmentLack("out of memory", code="os.memory")
+    fault = EdgekitError(
+        f"internal error: {type(error).__name__}: {error}",
+        code="internal",
+        hint="this is a fault of edgekit; run again with --debug and report what it prints",
+    )
+    fault.exit_code = INTERNAL
+    return fault
 
 
 def _fail(error: EdgekitError, as_json: bool) -> int:
-    if as_json and not error.printed:
-        import json
+    try:
+        if as_json and not error.printed:
+            import json
 
-        print(json.dumps(error.to_json()))
-    with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(error.to_json()))
+        sys.stdout.flush()
         print(f"edgekit: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        return _reader_is_gone(error.exit_code)
     return error.exit_code
 
 
-def _interrupted(as_json: bool) -> int:
-    message = "interrupted; finished steps are kept and are not done again"
-    if as_json:
-        import json
-
-        fields = {"code": "interrupted", "message": message, "where": "", "hint": ""}
-        print(json.dumps({"error": fields}))
-    print(f"edgekit: {message}", file=sys.stderr)
-    return INTERRUPTED
+def _reader_is_gone(status: int) -> int:
+    # nothing is left to tell it, and Python must not complain at its end either
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status

@@ -28,6 +28,7 @@ __all__ = [
     "Target",
     "TensorRT",
     "TrustKey",
+    "Verbose",
     "open_pipeline",
     "print_json",
     "printed",
@@ -38,6 +39,9 @@ __all__ = [
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Tell what a step is doing, line by line.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Force = Annotated[bool, typer.Option("--force", help="Do everything again, reuse nothing.")]
 Target = Annotated[str | None, typer.Option("--target", "-t", help="Board; see edgekit targets.")]
@@ -103,6 +107,7 @@ def open_pipeline(
     options: Mapping[str, Any] | None = None,
     *,
     quiet: bool = False,
+    verbose: bool = False,
     **settings: Any,
 ) -> Pipeline:
     """Returns the pipeline of a YAML file or of a model, with progress on stderr.
@@ -111,15 +116,18 @@ def open_pipeline(
         config: What the user named.
         options: The configuration's keys that options of the command set; None means not given.
         quiet: No progress.
+        verbose: Progress line by line.
         settings: Further arguments of ``Pipeline``.
     """
     from edgekit.config import open_config
     from edgekit.pipeline import Pipeline
 
-    return Pipeline(open_config(config, **(options or {})), progress=progress(quiet), **settings)
+    return Pipeline(
+        open_config(config, **(options or {})), progress=progress(quiet, verbose), **settings
+    )
 
 
-def progress(quiet: bool) -> Progress:
+def progress(quiet: bool, verbose: bool = False) -> Progress:
     """Returns progress on stderr, or none."""
     from edgekit.pipeline import Quiet as Silent
     from edgekit.pipeline import Terminal
@@ -128,4 +136,4 @@ def progress(quiet: bool) -> Progress:
         return Silent()
     from rich.console import Console
 
-    return Terminal(Console(stderr=True, soft_wrap=True))
+    return Terminal(Console(stderr=True, soft_wrap=True), verbose=verbose)

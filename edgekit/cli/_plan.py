@@ -39,6 +39,7 @@ def plan(
     force: o.Force = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Place layers on GPU and DLA and predict latency, throughput and energy."""
@@ -51,7 +52,7 @@ def plan(
         "placement": {"objective": objective, "dla_cores": _cores(dla_cores), "gpu": gpu},
         "build": {"mode": "standalone" if gpu is False else None},
     }
-    with o.open_pipeline(model, options, force=force, quiet=quiet) as pipeline:
+    with o.open_pipeline(model, options, force=force, quiet=quiet, verbose=verbose) as pipeline:
         result = pipeline.plan()
     if json:
         o.print_json(result.to_json())

@@ -28,6 +28,7 @@ def refit(
     trust_key: o.TrustKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Ship only the tensors that changed and refit the engines on the board."""
@@ -35,6 +36,7 @@ def refit(
         config,
         out=out,
         quiet=quiet,
+        verbose=verbose,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:

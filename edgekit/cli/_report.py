@@ -23,6 +23,7 @@ def report(
     trust_key: o.TrustKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Do what is not done yet and write the report."""
@@ -30,6 +31,7 @@ def report(
         config,
         out=out,
         quiet=quiet,
+        verbose=verbose,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:

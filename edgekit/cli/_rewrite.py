@@ -29,8 +29,10 @@ def rewrite(
     precision: o.Precision = None,
     tensorrt: o.TensorRT = None,
     shape: o.Shape = None,
+    outputs: o.Outputs = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Apply every rewrite that improves the verdict, each proved on random inputs."""
@@ -38,9 +40,9 @@ def rewrite(
         "target": target,
         "precision": precision,
         "tensorrt": tensorrt,
-        "model": {"shapes": o.shapes_of(shape) or None},
+        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
     }
-    with o.open_pipeline(model, options, quiet=quiet) as pipeline:
+    with o.open_pipeline(model, options, quiet=quiet, verbose=verbose) as pipeline:
         document = pipeline.rewrite(save)
     if json:
         o.print_json(document)

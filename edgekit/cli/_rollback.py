@@ -21,10 +21,13 @@ def rollback(
     accept_host_key: o.AcceptHostKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> None:
     """Switch every board of a configuration back to its previous release."""
-    with o.open_pipeline(config, quiet=quiet, accept_host_key=accept_host_key) as pipeline:
+    with o.open_pipeline(
+        config, quiet=quiet, verbose=verbose, accept_host_key=accept_host_key
+    ) as pipeline:
         document = pipeline.rollback()
     if json:
         o.print_json(document)

@@ -19,11 +19,13 @@ def register(app: typer.Typer) -> None:
 def run(
     config: Annotated[str, typer.Argument(help="YAML configuration.")],
     out: o.Out = None,
+    outputs: o.Outputs = None,
     force: o.Force = False,
     accept_host_key: o.AcceptHostKey = False,
     trust_key: o.TrustKey = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
     debug: o.Debug = False,
 ) -> int:
     """Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, bench, ..."""
@@ -31,9 +33,11 @@ def run(
 
     with o.open_pipeline(
         config,
+        {"model": {"outputs": outputs}},
         out=out,
         force=force,
         quiet=quiet,
+        verbose=verbose,
         accept_host_key=accept_host_key,
         trust_key=trust_key,
     ) as pipeline:

@@ -1,13 +1,12 @@
 """The YAML file: its schema, its loader, its reference page and its template."""
 
-from edgekit.config._load import Config, from_model, load_config, parse_config
+from edgekit.config._load import Config, load_config, parse_config
 from edgekit.config._open import open_config
 from edgekit.config._reference import json_schema, reference_page
 from edgekit.config._template import write_template
 
 __all__ = [
     "Config",
-    "from_model",
     "json_schema",
     "load_config",
     "open_config",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,27 @@ from typing import Any
 from edgekit.config._yaml import Document, parse_yaml
 from edgekit.errors import ConfigError, Problem
 
-__all__ = ["Config", "from_model", "load_config", "parse_config"]
+__all__ = ["Config", "check_config", "load_config", "parse_config"]
 
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A checked configuration: the schema's values, the file's folder, text and plain values."""
+    """A checked configuration: the schema's values, the file's folder and text, and its parse."""
 
     file: Any  # ConfigFile; Any keeps pydantic off the import path of the command line
     folder: Path
     path: str
     text: str
-    values: Mapping[str, Any]
+    document: Document
 
     def resolve(self, path: str) -> Path:
         """Returns ``path`` relative to the configuration file, ``~`` expanded."""
-        return self.folder / Path(path).expanduser()
+        try:
+            return self.folder / Path(path).expanduser()
+        except RuntimeError:  # ~name of nobody
+            return self.folder / path
 
 
 def load_config(path: str | Path) -> Config:
@@ -55,21 +57,18 @@ def load_config(path: str | Path) -> Config:
     return parse_config(text, str(path), path.parent)
 
 
-def from_model(path: str, values: dict[str, Any]) -> Config:
-    """Makes the configuration of a bare model given on the command line."""
-    import yaml
-
-    text = yaml.safe_dump({"version": 1, **values}, sort_keys=False)
-    return parse_config(text, f"<options for {path}>", Path())
-
-
 def parse_config(text: str, name: str, folder: Path) -> Config:
     """Parses and checks ``text``; see :func:`load_config`."""
+    return check_config(parse_yaml(text, name), folder, text)
+
+
+def check_config(document: Document, folder: Path, text: str) -> Config:
+    """Checks parsed values; see :func:`load_config`."""
     from pydantic import ValidationError
 
     from edgekit.config._schema import ConfigFile
 
-    document = parse_yaml(text, name)
+    name = document.name
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else "not a mapping of keys"
         hint = "start with: version: 1"
@@ -84,9 +83,14 @@ def parse_config(text: str, name: str, folder: Path) -> Config:
         problems += _without_cascades([_problem(document, fault) for fault in _specific(faults)])
     problems += _unknown_target(document)
     if problems:
-        problems.sort(key=lambda p: [int(n) for n in p.where.rsplit(":", 2)[1:]])
-        raise ConfigError(problems)
-    return Config(file, folder, name, text, document.value)
+        raise ConfigError(sorted(problems, key=_place))
+    return Config(file, folder, name, text, document)
+
+
+def _place(problem: Problem) -> tuple[int, ...]:
+    """Line and column, for the order of the file; options come last."""
+    numbers = problem.where.rsplit(":", 2)[1:]
+    return tuple(int(n) for n in numbers) if len(numbers) == 2 else (1 << 30,)
 
 
 def _expand(document: Document) -> tuple[Any, list[Problem]]:

@@ -2,45 +2,76 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.config._load import Config, from_model, load_config, parse_config
+from edgekit.config._load import Config, check_config, load_config
+from edgekit.config._yaml import Document
 from edgekit.errors import UsageError
 
 __all__ = ["open_config"]
 
 
-def open_config(path: str | Path, **options: Any) -> Config:
+def open_config(source: str | Path | Config, **options: Any) -> Config:
     """Returns the configuration of a YAML file, or of a model with options.
 
-    ``options`` are the configuration's keys as a nested mapping; None means "not given". For a
-    YAML file they override the file's values.
-    """
-    import yaml
+    Args:
+        source: A YAML file, an ONNX file, "builtin:NAME", or a configuration to change.
+        options: The configuration's keys as a nested mapping; None means "not given". They win
+            over the file's values.
 
-    path = str(path)
+    Raises:
+        ConfigError: What the file or the options say is wrong.
+        UsageError: A model without a target.
+    """
     given = _without_none(options)
-    if Path(path).suffix.lower() in (".yaml", ".yml"):
-        config = load_config(path)
-        if not given:
-            return config
-        merged = _merge(config.values, given)
-        return parse_config(yaml.safe_dump(merged, sort_keys=False), path, config.folder)
+    if isinstance(source, Config):
+        config = source
+    elif Path(source).suffix.lower() in (".yaml", ".yml"):
+        config = load_config(source)
+    else:
+        return _of_model(str(source), given)
+    return _changed(config.document, config.folder, given) if given else config
+
+
+def _of_model(path: str, given: dict[str, Any]) -> Config:
     if "target" not in given:
         raise UsageError(
             "a model needs --target", where=path, hint="edgekit targets lists the boards"
         )
-    return from_model(path, _merge({"name": _name_of(path), "model": _model_of(path)}, given))
+    base = {"version": 1, "name": _name_of(path), "model": _model_of(path)}
+    return _changed(Document(path, base, {}, ()), Path(), given)
+
+
+def _changed(document: Document, folder: Path, given: dict[str, Any]) -> Config:
+    import yaml
+
+    merged = _merge(document.value, given)
+    paths = document.given | frozenset(_leaves(given))
+    changed = dataclasses.replace(document, value=merged, given=paths)
+    return check_config(changed, folder, yaml.safe_dump(merged, sort_keys=False))
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key)
 
 
 def _model_of(path: str) -> dict[str, Any]:
-    if path.startswith("builtin:"):
-        name, _, seed = path.removeprefix("builtin:").partition("?seed=")
-        return {"builtin": name, "seed": int(seed) if seed.isdigit() else 0}
-    return {"onnx": path}
+    if not path.startswith("builtin:"):
+        return {"onnx": path}
+    name, _, seed = path.removeprefix("builtin:").partition("?seed=")
+    if not seed:
+        return {"builtin": name}
+    if not seed.isdecimal():
+        raise UsageError(f"{seed!r} is not a seed", where=path, hint=f"builtin:{name}?seed=1")
+    return {"builtin": name, "seed": int(seed)}
 
 
 def _name_of(path: str) -> str:

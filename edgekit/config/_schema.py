@@ -142,7 +142,10 @@ class PlacementSection(_Section):
     gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
     pin: list[PinSection] = Field(default_factory=list, description="Layers tied to a device.")
     max_loadables: int = Field(16, ge=1, le=16, description="Loadables per DLA core.")
-    pools: Literal["auto"] | PoolsSection = Field("auto", description="DLA memory pool limits.")
+    pools: Literal["auto"] | PoolsSection = Field(
+        "auto",
+        description="DLA memory pool limits; a plan that needs more is refused with what it needs.",
+    )
 
 
 class BuildSection(_Section):

@@ -34,9 +34,16 @@ class Document:
     value: Any
     positions: dict[tuple[str | int, ...], tuple[int, int]]
     problems: tuple[Problem, ...]
+    given: frozenset[tuple[str | int, ...]] = frozenset()
 
     def where(self, path: tuple[str | int, ...]) -> str:
-        """Returns ``file:line:column`` of the nearest known part of ``path``."""
+        """Returns ``file:line:column`` of the nearest known part of ``path``.
+
+        A value in ``given`` did not come from the file: its place is the option.
+        """
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.given:
+                return f"option {'.'.join(map(str, path[:end]))}"
         while path and path not in self.positions:
             path = path[:-1]
         line, column = self.positions.get(path, (1, 1))

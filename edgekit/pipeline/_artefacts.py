@@ -36,8 +36,10 @@ def load_artefacts(cache: Cache, record: dict[str, Any]) -> Artefacts | None:
     from edgekit.build import Artefacts, Segment, Weight
 
     weights = {w["name"]: Weight(**{**w, "shape": tuple(w["shape"])}) for w in record["weights"]}
-    digests = [*record["engines"], *(weight.digest for weight in weights.values())]
-    if not cache.has_blobs(digests):
+    try:
+        engines = {digest: cache.blob(digest) for digest in record["engines"]}
+        values = {w.digest: cache.array(w.digest, w.dtype, w.shape) for w in weights.values()}
+    except LookupError:
         return None
     lanes = tuple(
         (
@@ -55,9 +57,9 @@ def load_artefacts(cache: Cache, record: dict[str, Any]) -> Artefacts | None:
     return Artefacts(
         backend=record["backend"],
         lanes=lanes,
-        engines={digest: cache.blob_path(digest).read_bytes() for digest in record["engines"]},
+        engines=engines,
         weights=weights,
-        values={w.digest: cache.array(w.digest, w.dtype, w.shape) for w in weights.values()},
+        values=values,
         fingerprint=record["fingerprint"],
         inputs=tuple(record["inputs"]),
         outputs=tuple(record["outputs"]),

@@ -62,8 +62,11 @@ class Boards:
 
     def identity(self, client: BoardClient) -> list[str]:
         """Returns what tells one board's results from another's."""
-        own = client.kind != "remote"
-        return [client.kind, client.name, "" if own else client.board.host, client.board.root]
+        board = client.board
+        if client.kind != "remote":  # its port and keys are new each time
+            return [client.kind, client.name, board.root]
+        return [client.kind, client.name, board.host, str(board.port), str(board.user),
+                str(board.host_key), board.root]  # fmt: skip
 
     def serves(self, client: BoardClient, app: str) -> tuple[str, str] | None:
         """Returns id and bundle digest of the release that serves, or None."""
@@ -92,7 +95,14 @@ class Boards:
         key = cache.key("release", self.identity(client), bundle.digest)
         known = cache.get("release", key)
         serving = self.serves(client, bundle.name)
-        if known and not always and serving == (known["release"], bundle.digest):
+        unchanged = (
+            known is not None
+            and not always
+            and serving == (known["release"], bundle.digest)
+            # a board whose store was damaged says so here and gets what it lacks
+            and not client.missing([*bundle.blobs, *bundle.weights])
+        )
+        if known is not None and unchanged:
             for name in ("deploy", "refit", "self-test"):
                 with steps.step(name) as step:
                     step.reuse(f"{client.name} serves {known['release']}")

@@ -11,9 +11,10 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,8 @@ class Cache:
     def put_blob(self, digest: str, data: bytes | memoryview | np.ndarray) -> None:
         """Stores a blob unless it is there."""
         path = self.blob_path(digest)
-        if path.exists():
+        size = len(data) if isinstance(data, bytes) else data.nbytes
+        if path.exists() and path.stat().st_size == size:
             return
         with write_atomically(path) as temporary, temporary.open("wb") as file:
             if isinstance(data, bytes | memoryview):
@@ -126,16 +128,38 @@ class Cache:
 
                 np.ascontiguousarray(data).tofile(file)
 
-    def has_blobs(self, digests: list[str]) -> bool:
+    def has_blobs(self, digests: Iterable[str]) -> bool:
         """Tells whether every blob is there."""
         return all(self.blob_path(d).exists() for d in digests)
 
+    def blob(self, digest: str) -> bytes:
+        """Returns the bytes of a blob that is named by their SHA-256.
+
+        Raises:
+            LookupError: It is not there, or damaged.
+        """
+        try:
+            data = self.blob_path(digest).read_bytes()
+        except OSError:
+            raise LookupError(digest) from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise LookupError(digest)
+        return data
+
     def array(self, digest: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a blob as a read-only memory map."""
+        """Returns a blob as a read-only memory map.
+
+        Raises:
+            LookupError: It is not there, or a power cut left only part of it.
+        """
         import ml_dtypes  # noqa: F401  (registers bfloat16 and its kin with NumPy)
         import numpy as np
 
         path = self.blob_path(digest)
-        if not path.stat().st_size:
-            return np.zeros(shape, dtype)
-        return np.memmap(path, dtype=np.dtype(dtype), mode="r").reshape(shape)
+        kind = np.dtype(dtype)
+        expected = kind.itemsize * math.prod(shape)
+        if not path.exists() or path.stat().st_size != expected:
+            raise LookupError(digest)
+        if not expected:
+            return np.zeros(shape, kind)
+        return np.memmap(path, dtype=kind, mode="r").reshape(shape)

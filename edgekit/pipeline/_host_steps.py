@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +17,7 @@ from edgekit.pipeline._work import Work
 if TYPE_CHECKING:
     from edgekit.config import Config
 
-__all__ = ["HOST_STEPS", "HostSteps", "file_stamp"]
+__all__ = ["HOST_STEPS", "HostSteps", "file_stamps"]
 
 HOST_STEPS = STEPS[: STEPS.index("bundle")]
 
@@ -105,7 +105,6 @@ class HostSteps:
         with self._step("calibrate") as step:
             scales = self.work.scales
             if scales is None:
-                self.work.fresh.add("calibrate")  # nothing was to be done, so nothing is reused
                 step.detail = f"{self.file.precision} needs no scales"
             else:
                 step.detail = f"{len(scales.scales)} scales, {scales.method}, {scales.data}"
@@ -137,15 +136,13 @@ class HostSteps:
         stripped = self.file.build.strip is not False
         with self._step("bundle") as step:
             bundle = self.packing.bundle
-            key = self.cache.key("written", bundle.digest, stripped)
-            sizes = self.cache.get("written", key)
-            # the file may have been removed, or be another configuration's
-            if sizes is None or self._force or file_stamp(path) != sizes["files"].get(str(path)):
+            key = self.cache.key("written", bundle.digest, stripped, str(path.absolute()))
+            stamps = self.cache.get("written", key)
+            # the file may have been removed, or replaced by another configuration's
+            if self._force or stamps is None or stamps != file_stamps([path]):
                 self.work.fresh.add("bundle")
                 write(bundle, path, stripped=stripped)
-                known = (sizes or {}).get("files", {})
-                sizes = {"files": {**known, str(path): file_stamp(path)}}
-                self.cache.put("written", key, sizes)
+                self.cache.put("written", key, file_stamps([path]))
             document = {
                 "path": str(path),
                 "bytes": bundle.full_bytes,
@@ -164,10 +161,10 @@ class HostSteps:
         return list(self._steps.done)
 
 
-def file_stamp(path: Path) -> list[int] | None:
-    """Returns size and time of a file, None when it is not there."""
+def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
+    """Returns size and time of every file, None when one of them is not there."""
     try:
-        stat = path.stat()
+        stats = [path.stat() for path in paths]
     except OSError:
         return None
-    return [stat.st_size, stat.st_mtime_ns]
+    return [[stat.st_size, stat.st_mtime_ns] for stat in stats]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._pipeline import Pipeline
     from edgekit.pipeline._steps import Step
 
-__all__ = ["bench", "infer"]
+__all__ = ["bench", "infer", "inputs_of"]
 
 
 def infer(
@@ -42,11 +42,13 @@ def infer(
     boards, cache = pipeline.boards, pipeline.cache
     client = boards.clients()[0]
     path = output or pipeline.out / "outputs.npz"
-    inputs = _inputs(pipeline, source)
+    inputs = inputs_of(pipeline, source)
     feed = write_npz(inputs)
     key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed))
     known = None if pipeline.work.force else cache.get("infer", key)
-    if known is not None and cache.has_blobs([known["blob"]]):
+    if known is not None and not cache.has_blobs([known["blob"]]):
+        known = None
+    if known is not None:
         answer = cache.blob_path(known["blob"]).read_bytes()
     else:
         pipeline.work.fresh.add("infer")
@@ -140,7 +142,8 @@ def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
     return {key: hello[key] for key in keys if hello.get(key)}
 
 
-def _inputs(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
+def inputs_of(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
+    """Returns one inference's inputs: of a file, or the first calibration input."""
     if source is None:
         return dict(next(iter(pipeline.work.inputs())))
     from edgekit.quantize import load_data

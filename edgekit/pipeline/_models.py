@@ -41,16 +41,15 @@ def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) 
 
     from edgekit.network import Model
 
-    stored = {name: entry for name, entry in record["weights"].items() if entry is not None}
-    if not cache.has_blobs([record["graph"], *(entry[0] for entry in stored.values())]):
-        return None
     weights = {}
-    for name, entry in record["weights"].items():
-        if entry is not None:
-            weights[name] = cache.array(entry[0], entry[1], tuple(entry[2]))
-        elif base is not None and name in base.weights:
-            weights[name] = base.weights[name]
-        else:
-            return None
-    proto = onnx.load_model_from_string(cache.blob_path(record["graph"]).read_bytes())
+    try:
+        for name, entry in record["weights"].items():
+            if entry is not None:
+                weights[name] = cache.array(entry[0], entry[1], tuple(entry[2]))
+            elif base is not None:
+                weights[name] = base.weights[name]
+        data = cache.blob(record["graph"])
+    except LookupError:
+        return None
+    proto = onnx.load_model_from_string(data)
     return Model(proto, weights, record["digest"], record["source"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -54,9 +55,11 @@ class Packing:
     def bundle(self) -> Bundle:
         """The bundle, signed; read back from the cache when it was packed before."""
         work = self.work
+        # everything that the manifest says, beside what the engines themselves depend on
         key = work.cache.key(
-            "bundle", work.build_key, work.file.name, work.file.build.mode, _digest(self.public_key)
-        )
+            "bundle", work.build_key, work.file.name, work.file.build.mode, work.plan.to_json(),
+            work.source.source, work.inputs_identity, _digest(self.public_key),
+        )  # fmt: skip
         record = None if work.force else work.cache.get("bundle", key)
         bundle = self._read(record) if record else None
         if bundle is None:
@@ -83,11 +86,13 @@ class Packing:
                 hint="give the configuration that the bundle was made from",
             )
         cache = self.work.cache
-        found = {
-            entry["digest"]: cache.array(entry["digest"], entry["dtype"], tuple(entry["shape"]))
-            for entry in bundle.manifest["weights"].values()
-            if entry["digest"] not in bundle.weights and cache.has_blobs([entry["digest"]])
-        }
+        found = {}
+        for entry in bundle.manifest["weights"].values():
+            digest = entry["digest"]
+            # what is not here either may be on the board, which tells when it is not
+            with contextlib.suppress(LookupError):
+                if digest not in bundle.weights:
+                    found[digest] = cache.array(digest, entry["dtype"], tuple(entry["shape"]))
         return dataclasses.replace(bundle, weights={**bundle.weights, **found})
 
     def with_weights(self, model: Model) -> tuple[Bundle, Artefacts]:
@@ -149,17 +154,20 @@ class Packing:
 
         cache = self.work.cache
         manifest = json.loads(record["manifest"])
-        weights = {entry["digest"]: entry for entry in manifest["weights"].values()}
-        if not cache.has_blobs([*record["blobs"], *weights]):
+        entries = {entry["digest"]: entry for entry in manifest["weights"].values()}
+        try:
+            blobs = {digest: cache.blob(digest) for digest in record["blobs"]}
+            weights = {
+                digest: cache.array(digest, entry["dtype"], tuple(entry["shape"]))
+                for digest, entry in entries.items()
+            }
+        except LookupError:
             return None
         return Bundle(
             manifest,
             record["manifest"].encode("utf-8"),
-            {digest: cache.blob_path(digest).read_bytes() for digest in record["blobs"]},
-            {
-                digest: cache.array(digest, entry["dtype"], tuple(entry["shape"]))
-                for digest, entry in weights.items()
-            },
+            blobs,
+            weights,
             record["signature"].encode("ascii"),
         )
 

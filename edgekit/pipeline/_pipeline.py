@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._host_steps import HOST_STEPS, HostSteps, file_stamp
+from edgekit.errors import UsageError
+from edgekit.pipeline._host_steps import HOST_STEPS, HostSteps, file_stamps
 from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ class Pipeline(HostSteps):
         self._rewrite()
         self._calibrate()
         scales = self.work.scales
-        assert scales is not None
+        if scales is None:
+            raise UsageError(
+                f"{self.file.precision} needs no scales",
+                code="calibration.precision",
+                hint="calibrate with precision int8",
+            )
         if save is not None:
             write_cache(scales, save, self.work.tensorrt)
         return {
@@ -149,8 +155,6 @@ class Pipeline(HostSteps):
 
     def refit(self, weights: Path) -> dict[str, Any]:
         """Deploys the same engines with the weights of another file."""
-        from edgekit.build import accuracy
-
         self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
         self._host()
         self._bundle()
@@ -158,7 +162,7 @@ class Pipeline(HostSteps):
         model = work.other_weights(weights)
         old = self.packing.bundle
         bundle, artefacts = self.packing.with_weights(model)
-        error = accuracy(model, artefacts, work.inputs())
+        error = work.measure(model, artefacts)
         work.check_accuracy(error)
         releases = self.boards.install(bundle, self._steps, always=self._force)
         before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
@@ -179,7 +183,11 @@ class Pipeline(HostSteps):
 
     def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
         """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+        from edgekit.pipeline._inference import inputs_of
+
         self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "infer")
+        if source is not None:
+            inputs_of(self, source)  # wrong inputs are told before anything is built
         release = self._deployed()
         return self._infer(release, source, output)
 
@@ -252,16 +260,17 @@ class Pipeline(HostSteps):
         plan = self.work.plan.to_json()
         report = report_document(facts)
         # everything but how long the steps took, and whether they were done again
-        key = self.cache.key("report", {k: v for k, v in report.items() if k != "steps"})
-        path = Path(facts.files["report"])
+        parts = {k: v for k, v in report.items() if k != "steps"}
+        key = self.cache.key("report", parts, str(self.out.absolute()))
+        paths = [self.out / name for name in ("report.html", "report.json", "plan.json")]
         written = self.cache.get("report", key)
-        if written is not None and written == file_stamp(path) and not self._force:
+        if written is not None and written == file_stamps(paths) and not self._force:
             step.reuse(step.detail)
             return report
-        write_report(report, path)
+        write_report(report, paths[0])
         self._write_json("report.json", report)
         self._write_json("plan.json", plan)
-        self.cache.put("report", key, file_stamp(path))
+        self.cache.put("report", key, file_stamps(paths))
         return report
 
     def _write_json(self, name: str, document: Any) -> None:

@@ -48,7 +48,8 @@ class Placing(Sources):
         return f"at most {section.count} inputs of {section.data}"
 
     @cached_property
-    def _inputs_identity(self) -> list[Any]:
+    def inputs_identity(self) -> list[Any]:
+        """What tells one set of calibration inputs from another."""
         section = self.file.calibration
         settings = section.model_dump(exclude={"method", "cache"})
         if section.data is None:
@@ -60,6 +61,7 @@ class Placing(Sources):
     def scales(self) -> Scales | None:
         """INT8 scales; None for other precisions."""
         if self.file.precision != "int8":
+            self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
         from edgekit.quantize import Scales, calibrate, read_cache
 
@@ -80,7 +82,7 @@ class Placing(Sources):
                     "digest": scales.digest}  # fmt: skip
 
         stored = self.stored(
-            "calibrate", compute, self.model_digest, section.method, self._inputs_identity
+            "calibrate", compute, self.model_digest, section.method, self.inputs_identity
         )
         return Scales(**stored)
 

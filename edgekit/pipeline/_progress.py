@@ -48,8 +48,16 @@ class Quiet:
 class Terminal:
     """Reports to a rich console on stderr."""
 
-    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
+        self._verbose = verbose
+        self._told = ""
         self._clock = clock
         self._status: Status | None = None
         self._label = ""
@@ -64,7 +72,10 @@ class Terminal:
             self._status.start()
 
     def update(self, done: float, total: float, text: str = "") -> None:
-        """Shows the share done and the time left."""
+        """Shows the share done and the time left; verbose, each new text on its line."""
+        if self._verbose and text and text != self._told:
+            self._told = text
+            self.note(text)
         if self._status is None or total <= 0:
             return
         share = min(1.0, done / total)
@@ -85,8 +96,8 @@ class Terminal:
                             style=style, markup=False, highlight=False)  # fmt: skip
 
     def note(self, text: str) -> None:
-        """Prints a note below the current step."""
-        self._console.print(f"{'':<29} note: {text}", style="yellow", markup=False, highlight=False)
+        """Prints a line below the current step."""
+        self._console.print(f"{'':<29} {text}", style="dim", markup=False, highlight=False)
 
     def _text(self, more: str) -> str:
         from rich.markup import escape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -106,11 +107,13 @@ def report_facts(
 
 
 def _environment() -> dict[str, str]:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    names = ("edgekit", "numpy", "onnx", "onnxruntime", "highspy")
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{name: version(name) for name in names},
-    }
+    from edgekit import __version__
+
+    found = {"edgekit": __version__, "python": platform.python_version(),
+             "machine": platform.machine()}  # fmt: skip
+    for name in ("numpy", "onnx", "onnxruntime", "highspy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -63,7 +63,8 @@ class Sources(Stored):
             return document
 
         result: dict[str, Any] = self.stored("check", compute, self.source.digest, *self._rules)
-        return result
+        # the same network may lie in files of different names
+        return {**result, "model": self.source.source}
 
     @cached_property
     def _rewriting(self) -> dict[str, Any]:
@@ -72,16 +73,14 @@ class Sources(Stored):
         def compute() -> dict[str, Any]:
             from edgekit.rewrite import rewrite
 
-            enable = section.enable
-            if section.allow_approx:
-                enable = [*(_all_rewrites() if enable == "all" else []), *section.allow_approx]
             model, applied, notes = rewrite(
                 self.source,
                 self.target,
                 precision=self.file.precision,
                 tensorrt=self.tensorrt,
-                enable=enable,
+                enable=section.enable,
                 disable=section.disable,
+                allow_approx=section.allow_approx,
             )
             self._rewritten = model
             return {
@@ -170,9 +169,3 @@ class Sources(Stored):
             network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
             scales=known,
         )  # fmt: skip
-
-
-def _all_rewrites() -> list[str]:
-    from edgekit.rewrite import rewrites
-
-    return [item.name for item in rewrites()]

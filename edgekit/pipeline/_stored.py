@@ -54,9 +54,12 @@ class Stored:
         """The TensorRT release whose rules hold."""
         return self.file.tensorrt or self.target.tensorrt
 
-    def stored(self, step: str, compute: Callable[[], Any], *parts: Any) -> Any:
+    def stored(
+        self, step: str, compute: Callable[[], Any], *parts: Any, again: bool = False
+    ) -> Any:
+        """Returns the result kept under ``parts``; computes and keeps it when there is none."""
         key = self.cache.key(step, *parts)
-        result = None if self.force else self.cache.get(step, key)
+        result = None if self.force or again else self.cache.get(step, key)
         if result is None:
             self.fresh.add(step)
             result = compute()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgekit.build import Artefacts
+    from edgekit.network import Model
 
 __all__ = ["Work"]
 
@@ -44,6 +45,10 @@ class Work(Placing):
                 code="build.no-tensorrt",
                 hint="use build.backend: auto or reference",
             )
+        if self.file.build.version_compatible is True:
+            self.notes.append(
+                "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
+            )
         from edgekit.build import build_reference
         from edgekit.pipeline._artefacts import load_artefacts, store_artefacts
 
@@ -65,27 +70,30 @@ class Work(Placing):
 
     @cached_property
     def accuracy(self) -> dict[str, Any]:
-        """Error of the built network against FP32 over the calibration inputs.
+        """Error of the built network against FP32 over the calibration inputs."""
+        # engines that were just built are compared anew: an older comparison may be of damaged ones
+        built = "build" in self.fresh
+        result: dict[str, Any] = self.stored(
+            "accuracy", lambda: self.measure(self.model, self.artefacts), self.build_key,
+            self.inputs_identity, again=built,
+        )  # fmt: skip
+        return result
+
+    def measure(self, model: Model, artefacts: Artefacts) -> dict[str, Any]:
+        """Compares a build with its FP32 model over the calibration inputs.
 
         Of several plan variants the worst counts; ``per_segment`` has them all.
         """
+        from edgekit.build import accuracy
 
-        def compute() -> dict[str, Any]:
-            from edgekit.build import accuracy
-
-            found = []
-            for lane in _distinct_lanes(self.artefacts):
-                error = accuracy(self.model, self.artefacts, self._told(), lane=lane)
-                segments = [{"lane": lane, **part} for part in error["per_segment"]]
-                found.append({**error, "per_segment": segments})
-            worst = min(found, key=lambda error: float(error["cosine"]))
-            parts = [part for error in found for part in error["per_segment"]]
-            return {**worst, "per_segment": parts, "data": self.inputs_text}
-
-        result: dict[str, Any] = self.stored(
-            "accuracy", compute, self.build_key, self._inputs_identity
-        )
-        return result
+        found = []
+        for lane in _distinct_lanes(artefacts):
+            error = accuracy(model, artefacts, self._told(), lane=lane)
+            segments = [{"lane": lane, **part} for part in error["per_segment"]]
+            found.append({**error, "per_segment": segments})
+        worst = min(found, key=lambda error: float(error["cosine"]))
+        parts = [part for error in found for part in error["per_segment"]]
+        return {**worst, "per_segment": parts, "data": self.inputs_text}
 
     def _told(self) -> Iterator[Mapping[str, np.ndarray]]:
         """The calibration inputs, telling how many were taken."""

@@ -34,6 +34,7 @@ def rewrite(
     tensorrt: str | None = None,
     enable: str | Sequence[str] = "all",
     disable: Sequence[str] = (),
+    allow_approx: Sequence[str] = (),
 ) -> tuple[Model, tuple[Applied, ...], tuple[str, ...]]:
     """Applies every enabled rewrite that puts more layers on the DLA.
 
@@ -44,6 +45,8 @@ def rewrite(
         tensorrt: TensorRT release on the board; the target's usual one when None.
         enable: "all", "none" or names.
         disable: Names to leave out.
+        allow_approx: Names of approximate rewrites to apply as well; there are none yet, so any
+            name is unknown.
 
     Returns:
         The rewritten model (the same object when nothing applied), what was applied, and notes on
@@ -53,6 +56,12 @@ def rewrite(
         UsageError: An unknown name in ``enable`` or ``disable``.
     """
     chosen = _chosen(enable, disable)
+    for name in allow_approx:
+        raise UsageError(
+            f"unknown approximate rewrite '{name}'",
+            code="rewrite.unknown",
+            hint="there are none in this release; exact ones are chosen with rewrite.enable",
+        )
     applied: list[Applied] = []
     notes: list[str] = []
     if target.dla.cores == 0:

@@ -93,10 +93,12 @@ def test_what_is_raised_becomes_a_status(raised, status, code, capsys, monkeypat
     assert "Traceback" not in captured.err
 
 
-def test_debug_shows_the_traceback(monkeypatch):
+def test_debug_shows_the_traceback_and_keeps_the_status(monkeypatch, capsys):
     monkeypatch.setattr(_main, "app", lambda *a, **k: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(SystemExit) as caught:
         _main.main(["run", "x.yaml", "--debug"])
+    assert caught.value.code == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_version_and_module_entry():
