@@ -2,10 +2,10 @@
 
 FP32 rounds nothing. FP16 rounds the output of every layer. INT8 rounds at the borders of
 kernels: a chain that the target runs as one (convolution, batch normalisation, sum, activation)
-stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU a
-kernel whose result no INT8 layer reads (logits before a softmax, network outputs) writes floats,
-rounded to FP16: TensorRT has such kernels and picks them, as there is nothing to gain from INT8.
-A DLA writes INT8.
+stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
+arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
+before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels and
+picks them, as there is nothing to gain from INT8. A DLA writes INT8.
 """
 
 from __future__ import annotations
