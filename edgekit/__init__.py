@@ -31,6 +31,10 @@ __all__ = [
 _FLOORS = ("bench", "build", "bundle", "deploy", "rewrite")
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_FLOORS])
+
+
 def __getattr__(name: str) -> Any:
     # nothing is imported before it is used: the command line starts in a fraction of a second
     from importlib import import_module

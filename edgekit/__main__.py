@@ -1,6 +1,6 @@
 """``python -m edgekit``."""
 
-from edgekit.cli import main
+from edgekit._entry import main
 
 if __name__ == "__main__":
     main()

@@ -56,6 +56,8 @@ class EdgekitError(Exception):
         self.hint = hint
         #: The command has already printed its JSON document (which tells of the failure).
         self.printed = False
+        #: More keys for the JSON document, beside "error".
+        self.extra: dict[str, Any] = {}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``{"error": {"code", "message", "where", "hint"}}``."""
@@ -65,7 +67,7 @@ class EdgekitError(Exception):
             "where": self.where,
             "hint": self.hint,
         }
-        return {"error": fields}
+        return {"error": fields, **self.extra}
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}" if self.where else self.message

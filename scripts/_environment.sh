@@ -31,6 +31,10 @@ edgekit_environment() {
     base=$(edgekit_python) || return 3
     want=$(cksum <pyproject.toml)
     export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+    # an interrupted first run leaves a .venv without pip
+    if [ -d .venv ] && [ ! -e .venv/edgekit-stamp ] && ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+        rm -rf .venv
+    fi
     if [ ! -x .venv/bin/python ] && [ ! -d .packages ]; then
         echo "making .venv with $("$base" --version)" >&2
         if ! "$base" -m venv .venv >/dev/null 2>&1; then

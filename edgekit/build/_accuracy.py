@@ -43,14 +43,17 @@ class _Error:
         self.total += float(a.sum())
         self.total_squares += float(a @ a)
         self.elements += a.size
-        self.max_abs = max(self.max_abs, float(np.abs(difference).max(initial=0.0)))
+        # max() would let a NaN pass unseen
+        largest = float(np.abs(difference).max(initial=0.0))
+        self.max_abs = max(self.max_abs, largest if math.isfinite(largest) else math.inf)
         norms = math.sqrt(float(a @ a) * float(b @ b))
         same = not difference.any()
         # two zero vectors agree, a zero and another do not
         self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
         axis = _class_axis(reference)
         matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
-        self.agree += int(np.count_nonzero(matches))
+        # the arg max of NaN means nothing
+        self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
         self.rows += int(np.size(matches))
 
     def snr_db(self) -> float | None:
@@ -101,6 +104,8 @@ def accuracy(
         DataError: No data, or it does not fit.
         BuildError: ONNX Runtime failed in an engine.
     """
+    import numpy as np
+
     from edgekit.network import session
 
     runner = Runner(artefacts, lane=lane)
@@ -113,6 +118,13 @@ def accuracy(
     for feed in data:
         found = runner.run(feed, observe=True)
         for name, value in zip(names, reference.run(names, dict(feed)), strict=True):
+            if name in wanted and value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise DataError(
+                    f"in FP32 the network itself gives NaN or infinity in {name!r}",
+                    code="accuracy.nonfinite",
+                    where=f"input {count}",
+                    hint="look for NaN in the weights and for inputs out of range",
+                )
             errors[name].add(value, found[name])
         count += 1
     if count == 0:

@@ -76,12 +76,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with the contract's status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     # a terminated run cleans up like an interrupted one: boards stop, temporary files go
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     sys.exit(_status(arguments))
 
 
+_signals: list[int] = []
+
+
 def _terminate(number: int, frame: object) -> NoReturn:
+    _signals.append(number)
     raise KeyboardInterrupt
 
 
@@ -90,12 +94,17 @@ def _status(arguments: list[str]) -> int:
     try:
         result: Any = app(arguments, prog_name="edgekit", standalone_mode=False)
         sys.stdout.flush()
+        # Typer turns an interrupt into this status by itself
+        if result == INTERRUPTED or _signals:
+            return _fail(_Interrupted(), as_json)
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return _fail(_Interrupted(), as_json)
     except BrokenPipeError:
         return _reader_is_gone(0)
     except Exception as error:
+        if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
+            return _fail(_Interrupted(), as_json)
         if "--debug" in arguments:
             traceback.print_exc()
         return _fail(_as_edgekit_error(error), as_json)

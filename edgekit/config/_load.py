@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.config._yaml import Document, parse_yaml
-from edgekit.errors import ConfigError, Problem
+from edgekit.errors import ConfigError, Problem, UsageError
 
 __all__ = ["Config", "check_config", "load_config", "parse_config"]
 
@@ -81,7 +81,7 @@ def check_config(document: Document, folder: Path, text: str) -> Config:
     except ValidationError as error:
         faults = [dict(e) for e in error.errors(include_url=False)]
         problems += _without_cascades([_problem(document, fault) for fault in _specific(faults)])
-    problems += _unknown_target(document)
+    problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_place))
     return Config(file, folder, name, text, document)
@@ -221,3 +221,17 @@ def _unknown_target(document: Document) -> list[Problem]:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
     return [Problem(f"unknown target '{name}'", document.where(("target",)), hint)]
+
+
+def _unknown_mode(document: Document) -> list[Problem]:
+    """Tells of a wrong power mode likewise."""
+    from edgekit import targets
+
+    name, mode = document.value.get("target"), document.value.get("power_mode")
+    if name not in targets.names() or not isinstance(mode, str):
+        return []
+    try:
+        targets.get(name).mode(mode)
+    except UsageError as error:
+        return [Problem(error.message, document.where(("power_mode",)), error.hint)]
+    return []

@@ -137,7 +137,7 @@ class PlacementSection(_Section):
     )
     bounds: BoundsSection = Field(default_factory=BoundsSection, description="Upper bounds.")
     dla_cores: list[Annotated[int, Field(ge=0, le=7)]] = Field(
-        default_factory=lambda: [0], description="DLA cores that may be used; empty for none."
+        default=[0], description="DLA cores that may be used; empty for none."
     )
     gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
     pin: list[PinSection] = Field(default_factory=list, description="Layers tied to a device.")

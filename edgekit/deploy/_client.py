@@ -10,7 +10,7 @@ from typing import Any
 
 from edgekit.deploy._answers import document, failure
 from edgekit.deploy._onboard import ENSURE
-from edgekit.deploy._transport import Transport
+from edgekit.deploy._transport import Completed, Transport
 from edgekit.deploy._types import Board, Kind, Progress
 
 __all__ = ["BoardClient", "Buffer"]
@@ -98,19 +98,21 @@ class BoardClient:
         self._ask("receive", stdin=_frames(blobs, progress), timeout=_LONG_S)
         return sum(len(data) for data in blobs.values())
 
+    def verify(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
+        """Checks what ``stage`` checks first, before any blob is sent: signature and manifest."""
+        return self._ask("verify", stdin=_envelope(manifest, signature))
+
     def stage(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
         """Makes a release of a manifest whose blobs are there, after checking its signature."""
-        text = None if signature is None else signature.decode("utf-8")
-        stdin = [_json({"manifest": manifest.decode("utf-8"), "signature": text})]
-        return self._ask("stage", stdin=stdin, timeout=_LONG_S)
+        return self._ask("stage", stdin=_envelope(manifest, signature), timeout=_LONG_S)
 
     def refit(self, app: str, release: str | None = None) -> dict[str, Any]:
         """Fills the release's stripped engines from the board's store."""
-        return self._ask("refit", *_which(app, release), timeout=_LONG_S)
+        return self._ask_watched("refit", *_which(app, release), timeout=_LONG_S)
 
     def selftest(self, app: str, release: str | None = None) -> dict[str, Any]:
         """Runs the golden vectors; BoardError "selftest.failed" when one is off."""
-        return self._ask("selftest", *_which(app, release), timeout=_LONG_S)
+        return self._ask_watched("selftest", *_which(app, release), timeout=_LONG_S)
 
     def switch(self, app: str, release: str) -> dict[str, Any]:
         """Makes ``release`` the one that serves."""
@@ -125,9 +127,7 @@ class BoardClient:
     ) -> bytes:
         """Runs the release on an ``.npz`` of inputs and returns one of outputs."""
         options = [*_which(app, release), *(["--frames"] if frames else [])]
-        done = self._transport.run(
-            self._argv("infer", *options), stdin=_pieces(npz), timeout=_LONG_S
-        )
+        done = self._watched("infer", *options, data=npz, timeout=_LONG_S)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         start = done.out.find(b"PK")  # after whatever the board's shell may print
@@ -153,7 +153,7 @@ class BoardClient:
             f"--threads={threads}",
             *(["--profile"] if profile else []),
         ]
-        return self._ask("bench", *options, timeout=_LONG_S + 4 * duration_s)
+        return self._ask_watched("bench", *options, timeout=_LONG_S + 4 * duration_s)
 
     def releases(self, app: str | None = None) -> dict[str, Any]:
         """Returns apps with their releases, the current and the previous one."""
@@ -191,6 +191,15 @@ class BoardClient:
         done = self._transport.run(self._argv(command, *options), stdin=stdin, timeout=timeout)
         return document(done, self.name, self.board.python)
 
+    def _ask_watched(self, command: str, *options: str, timeout: float) -> dict[str, Any]:
+        done = self._watched(command, *options, timeout=timeout)
+        return document(done, self.name, self.board.python)
+
+    def _watched(self, command: str, *options: str, timeout: float, data: bytes = b"") -> Completed:
+        """Runs a long command that stops when this call does, or this machine."""
+        argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
+        return self._transport.run(argv, stdin=_pieces(data), timeout=timeout, hold_input=True)
+
 
 def _which(app: str, release: str | None) -> list[str]:
     return [f"--app={app}", *([f"--release={release}"] if release else [])]
@@ -198,6 +207,11 @@ def _which(app: str, release: str | None) -> list[str]:
 
 def _json(value: object) -> bytes:
     return json.dumps(value).encode("ascii") + b"\n"
+
+
+def _envelope(manifest: bytes, signature: bytes | None) -> list[bytes]:
+    text = None if signature is None else signature.decode("utf-8")
+    return [_json({"manifest": manifest.decode("utf-8"), "signature": text})]
 
 
 def _pieces(data: Buffer) -> Iterator[bytes]:

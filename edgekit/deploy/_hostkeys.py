@@ -83,7 +83,8 @@ class Trust:
             code="board.unknown-host-key",
             where=where,
             hint="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the "
-            f'board, then pin it in the config: `host_key: "{shown}"`',
+            f'board, then pin it in the config: `host_key: "{shown}"`, or accept it once with '
+            "`--accept-host-key`",
         )
 
     def _lines(self) -> Iterable[str]:

@@ -52,6 +52,8 @@ def install(
         loader_bytes = board.ensure_loader(progress)
         hello = board.hello()
         _check_fits(bundle.manifest, hello, board.name)
+        # stage checks it again; here so that nothing of a bundle that is refused is sent
+        board.verify(bundle.manifest_bytes, signature)
     to_send = _payload(bundle, board.missing(sizes), board.name)
     sent = sum(len(data) for data in to_send.values())
     _check_space(sent, hello, board.name)

@@ -30,6 +30,7 @@ class LocalTransport:
         *,
         stdin: Iterable[bytes] = (),
         timeout: float | None = 60.0,
+        hold_input: bool = False,
     ) -> Completed:
         """See ``Transport.run``; a program that is not there is status 127, as a shell has it."""
         try:
@@ -50,7 +51,9 @@ class LocalTransport:
             raise BoardError(
                 f"cannot start {argv[0]}: {error.strerror}", where=self._where
             ) from error
-        return converse(_Child(child), stdin, timeout=timeout, where=self._where)
+        return converse(
+            _Child(child), stdin, timeout=timeout, where=self._where, hold_input=hold_input
+        )
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -37,7 +37,7 @@ def open_board(
 
     Args:
         board: A board of the config, or None.
-        state_folder: Where edgekit keeps its own board and its own known_hosts.
+        state_folder: Where edgekit keeps its own board, its known_hosts and the boards' loader.
         signer_public_key: The public key that signs bundles, as a file or its one line. The
             embedded board trusts it; another board only with ``trust_key``.
         trust_key: Whether to add the signer to what the config's board trusts.
@@ -52,7 +52,7 @@ def open_board(
     state_folder.mkdir(parents=True, exist_ok=True)
     line = allowed_signers_line(signer_public_key) if signer_public_key is not None else None
     with contextlib.ExitStack() as stack:
-        loader = _loader(stack)
+        loader = _loader(state_folder / "loader")
         if board is None:
             client = _own(stack, state_folder / "board", loader)
         elif board.kind == "local":
@@ -96,8 +96,11 @@ def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:
         return BoardClient(board, LocalTransport("local"), loader, note)
 
 
-def _loader(stack: contextlib.ExitStack) -> Path:
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-loader-"))
-    path = Path(folder, "edgekit_device.pyz")
-    build_zipapp(path)
+def _loader(folder: Path) -> Path:
+    """Returns the loader under its digest: hosts of different versions share the folder."""
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        digest = build_zipapp(Path(made, "loader"))
+        path = folder / f"edgekit_device-{digest[:16]}.pyz"
+        os.replace(Path(made, "loader"), path)
     return path

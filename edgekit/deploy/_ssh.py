@@ -48,6 +48,7 @@ class SshTransport:
         *,
         stdin: Iterable[bytes] = (),
         timeout: float | None = 60.0,
+        hold_input: bool = False,
     ) -> Completed:
         """See ``Transport.run``. OpenSSH hands the line to a shell, so every word is quoted."""
         import paramiko
@@ -59,7 +60,9 @@ class SshTransport:
             channel.exec_command(line)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost() from error
-        return converse(_Remote(channel, self), stdin, timeout=timeout, where=self._where)
+        return converse(
+            _Remote(channel, self), stdin, timeout=timeout, where=self._where, hold_input=hold_input
+        )
 
     def close(self) -> None:
         """Closes the connection and those to the jump hosts."""

@@ -31,6 +31,9 @@ class Transport(Protocol):
     and returns when it has ended. It raises BoardError "board.connection-lost" or "board.timeout";
     a command that fails is no error here. ``timeout`` is in seconds, counted from the last byte
     of ``stdin``; None waits for ever. ``argv`` reaches the command word for word.
+
+    With ``hold_input`` the command's input does not end after ``stdin`` but with the call, however
+    that ends: a command that watches it learns that nobody waits any more.
     """
 
     def run(
@@ -39,6 +42,7 @@ class Transport(Protocol):
         *,
         stdin: Iterable[bytes] = (),
         timeout: float | None = 60.0,
+        hold_input: bool = False,
     ) -> Completed: ...
 
     def close(self) -> None: ...
@@ -94,7 +98,12 @@ class _Drain(threading.Thread):
 
 
 def converse(
-    process: Process, stdin: Iterable[bytes], *, timeout: float | None, where: str
+    process: Process,
+    stdin: Iterable[bytes],
+    *,
+    timeout: float | None,
+    where: str,
+    hold_input: bool = False,
 ) -> Completed:
     """Feeds a command, reads it and waits for it; it is killed when anything else happens.
 
@@ -106,7 +115,8 @@ def converse(
         try:
             for chunk in stdin:
                 process.send(chunk)
-            process.end_input()
+            if not hold_input:
+                process.end_input()
         except BrokenPipeError:
             pass  # it ended before its input did: its answer says why
         status = process.wait(timeout)

@@ -176,7 +176,7 @@ def explain(rule_id: str) -> dict[str, Any]:
         return rules[rule_id].to_json()
     from difflib import get_close_matches
 
-    near = get_close_matches(rule_id, rules, n=3, cutoff=0.4)
+    near = get_close_matches(rule_id, rules, n=3, cutoff=0.6)
     raise UsageError(
         f"unknown rule {rule_id!r}",
         code="rule.unknown",

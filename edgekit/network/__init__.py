@@ -5,6 +5,7 @@ from edgekit.network._digest import weight_digests
 from edgekit.network._extract import extract
 from edgekit.network._layers import layers
 from edgekit.network._load import canonical, load, open_inputs
+from edgekit.network._same_weights import check_weights
 from edgekit.network._save import save
 from edgekit.network._session import session
 from edgekit.network._synthetic import synthetic_description, synthetic_inputs
@@ -18,6 +19,7 @@ __all__ = [
     "builtin",
     "builtin_names",
     "canonical",
+    "check_weights",
     "extract",
     "layers",
     "load",

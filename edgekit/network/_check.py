@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,12 @@ from edgekit.network._graph import nearest, subgraphs
 
 if TYPE_CHECKING:
     import onnx
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_NAME = 1024
+_SHOWN_NAME = 60
+# "Dims volume must be at most 2^31-1": NvInferRuntimeBase.h, Dims
+_MOST_ELEMENTS = 1 << 31
 
 __all__ = ["input_shapes", "modern", "names", "operators", "opset", "text"]
 
@@ -110,7 +118,8 @@ def names(graph: onnx.GraphProto) -> None:
     """Every tensor is defined once.
 
     Raises:
-        ModelError: ``model.empty_graph``, ``model.duplicate_tensor``, ``model.sparse``.
+        ModelError: ``model.empty_graph``, ``model.duplicate_tensor``, ``model.sparse``,
+            ``model.name``.
     """
     if not graph.node or not graph.output:
         raise ModelError("the graph has no nodes or no outputs", code="model.empty_graph")
@@ -136,6 +145,15 @@ def names(graph: onnx.GraphProto) -> None:
                     hint="tensor names must be unique in an ONNX graph; export the model again",
                 )
             seen.add(name)
+    for name in (*seen, *(node.name for node in graph.node)):
+        if len(name) > _LONGEST_NAME or _CONTROL.search(name):
+            shown = name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "..."
+            raise ModelError(
+                f"the name {shown!r} holds control characters or has over {_LONGEST_NAME} "
+                "characters",
+                code="model.name",
+                hint="names go into logs, engines and bundles; rename it in the exporter",
+            )
 
 
 def _once(kind: str, listed: Sequence[str]) -> None:
@@ -229,7 +247,16 @@ def input_shapes(
             labels = [dim.dim_param or str(dim.dim_value or "?") for dim in tensor.shape.dim]
             dynamic[value.name] = f"[{', '.join(labels)}]" if has_rank else "of unknown rank"
             continue
-        found[value.name] = (tensor.elem_type, tuple(int(size or 0) for size in shape))
+        sizes = tuple(int(size or 0) for size in shape)
+        if not 0 < math.prod(sizes) < _MOST_ELEMENTS:
+            raise ModelError(
+                f"input {value.name!r} has {math.prod(sizes):,} elements ({list(sizes)})",
+                code="model.shape_value",
+                where=value.name,
+                hint=f"TensorRT takes 1 to {_MOST_ELEMENTS - 1:,}; give sizes with model.shapes "
+                "or --shape",
+            )
+        found[value.name] = (tensor.elem_type, sizes)
     if dynamic:
         _refuse_dynamic(inputs, dynamic)
     return found

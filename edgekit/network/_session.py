@@ -42,7 +42,9 @@ def session(
     """
     try:
         import onnxruntime as ort
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
         raise EnvironmentLack(
             "ONNX Runtime is not installed",
             code="environment.onnxruntime",

@@ -66,17 +66,25 @@ def _code_digest() -> str:
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside ``path``; it is renamed when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         temporary.chmod(0o644)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise EnvironmentLack(
+            f"cannot be written: {error.strerror or error}",
+            code="file.write",
+            where=str(path.parent),
+            hint="free space there, or choose another folder (EDGEKIT_CACHE, --out)",
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 class Cache:
@@ -126,7 +134,7 @@ class Cache:
             else:
                 import numpy as np
 
-                np.ascontiguousarray(data).tofile(file)
+                file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
 
     def has_blobs(self, digests: Iterable[str]) -> bool:
         """Tells whether every blob is there."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from edgekit.errors import EdgekitError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._packing import Packing
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
     from edgekit.config import Config
 
 __all__ = ["HOST_STEPS", "HostSteps", "file_stamps"]
+
+# where in the configuration a fault comes from that a floor finds only when it is used
+_PLACES: dict[str, tuple[str, ...]] = {
+    "target.mode": ("power_mode",),
+    "tensorrt.version": ("tensorrt",),
+    "model.unknown_builtin": ("model", "builtin"),
+    "model.unknown_output": ("model", "outputs"),
+    "model.unknown_input": ("model", "shapes"),
+    "model.shape_rank": ("model", "shapes"),
+    "model.shape_conflict": ("model", "shapes"),
+    "rewrite.unknown": ("rewrite",),
+    "plan.pin": ("placement", "pin"),
+    "plan.core": ("placement", "dla_cores"),
+    "config.no-key": ("deploy", "sign_with"),
+}
 
 HOST_STEPS = STEPS[: STEPS.index("bundle")]
 
@@ -62,7 +78,13 @@ class HostSteps:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, EdgekitError):
+            # what was done before it failed, and the accuracy when that is what failed
+            error.extra.setdefault("steps", self._step_list())
+            path = _PLACES.get(error.code)
+            if path and path[0] in self.config.document.value:
+                error.where = self.config.document.where(path)
         self.boards.close()
 
     def _only(self, *names: str) -> None:
@@ -155,7 +177,15 @@ class HostSteps:
     def notes(self) -> list[str]:
         """Returns what a person should know about the result."""
         work = self.work
-        return list(dict.fromkeys([*work.notes, *work.plan.notes, *work.artefacts.notes]))
+        told = [*work.notes, *work.plan.notes, *work.artefacts.notes]
+        if work.file.model.builtin is not None:
+            told.append(
+                "the network's weights are random: its accuracy says how closely the target's "
+                "numerics follow FP32, nothing about the network"
+            )
+        if work.plan.baselines.get("tensorrt_auto") == work.plan.predicted:
+            told.append("for this objective TensorRT's automatic placement is as good")
+        return list(dict.fromkeys(told))
 
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self._steps.done)

@@ -138,7 +138,9 @@ class Pipeline(HostSteps):
             self._host()
             self._bundle()
             bundle = self.packing.bundle
-        releases = self.boards.install(bundle, self._steps, always=self._force)
+        # a file's signature is the board's to judge, also when it serves that bundle already
+        always = self._force or file is not None
+        releases = self.boards.install(bundle, self._steps, always=always)
         return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
                 "releases": [_release(r) for r in releases]}  # fmt: skip
 
@@ -162,6 +164,8 @@ class Pipeline(HostSteps):
         model = work.other_weights(weights)
         old = self.packing.bundle
         bundle, artefacts = self.packing.with_weights(model)
+        if bundle.weights.keys() == old.weights.keys():
+            bundle = old  # the same weights: nothing to ship
         error = work.measure(model, artefacts)
         work.check_accuracy(error)
         releases = self.boards.install(bundle, self._steps, always=self._force)

@@ -95,7 +95,9 @@ class Placing(Sources):
         bounds = section.bounds.model_dump(exclude_none=True)
         standalone = self.file.build.mode == "standalone"
         cores = tuple(dict.fromkeys(section.dla_cores))
-        if self.file.build.mode == "hybrid" and section.objective != "throughput" and cores[1:]:
+        there = all(core < self.target.dla.cores for core in cores)
+        one = self.file.build.mode == "hybrid" and section.objective != "throughput"
+        if one and there and cores[1:]:
             self.notes.append(
                 f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
                 "(build.mode: split uses several)"

@@ -135,10 +135,15 @@ class Sources(Stored):
         return self._judge(self.network)
 
     def other_weights(self, path: Path) -> Model:
-        """Loads another model of the same graph and takes it through the same rewrites."""
+        """Loads another model of the same graph and takes it through the same rewrites.
+
+        Raises:
+            DataError: "refit.mismatch": its weights differ in name, shape or type.
+        """
         from edgekit import network
         from edgekit.rewrite import rewrite
 
+        network.check_weights(path, self.model)
         section = self.file.model
         other = network.load(path, shapes=section.shapes or None, outputs=section.outputs or None)
         if not self.rewrites:

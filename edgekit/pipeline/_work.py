@@ -110,12 +110,16 @@ class Work(Placing):
         # a bit-equal result has no SNR
         if gate.min is None or value is None or value >= gate.min:
             return
-        raise GateError(
+        failure = GateError(
             f"{gate.metric} against FP32 is {value:.6g}, below {gate.min:g} ({self.inputs_text})",
             code="accuracy.below-gate",
             where="accuracy.min",
-            hint="calibrate on more or better data, use precision: fp16, or lower the gate",
+            hint="calibrate on more or better data, use precision: fp16, or lower the gate"
+            if self.file.precision == "int8"
+            else "use precision: fp32, or lower the gate",
         )
+        failure.extra["accuracy"] = dict(error)
+        raise failure
 
 
 def _distinct_lanes(artefacts: Artefacts) -> list[int]:

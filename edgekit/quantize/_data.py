@@ -66,7 +66,7 @@ def load_data(spec: str | Path | Mapping[str, Any], model: Model) -> Samples:
         samples = _arrays(path, model)
     else:
         raise DataError(
-            "no such calibration data" if not path.exists() else "unknown kind of data",
+            "there is no such file or folder" if not path.exists() else "unknown kind of data",
             code="data.path",
             where=str(path),
             hint="give an .npz or .npy file or a folder of images",

@@ -77,6 +77,9 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "bound": plan.bound,
         "gap": plan.gap,
         "shares": [share.share for share in plan.plans],
+        "share_devices": [
+            sorted({layer.device for layer in share.layers}, reverse=True) for share in plan.plans
+        ],
     }
 
 

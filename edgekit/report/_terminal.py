@@ -51,8 +51,11 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     rows = [("Placement", "\n".join(lines))]
     if len(placement["shares"]) > 1:
-        parts = ", ".join(map(text.percent, placement["shares"]))
-        rows.append(("Plans", f"{parts} of the frames; above is the first"))
+        parts = [
+            f"{text.percent(share)} on {' + '.join(map(text.clean, devices))}"
+            for share, devices in zip(placement["shares"], placement["share_devices"], strict=True)
+        ]
+        rows.append(("Frames", "\n".join(parts) + "\nabove is the first of these plans"))
     if placement["loadables"]:
         pools = placement["pools"]
         sizes = ", ".join(
@@ -82,8 +85,9 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
 
 def _segment(segment: Mapping[str, Any]) -> str:
     where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
+    lane = f"plan {segment['lane'] + 1}, " if isinstance(segment.get("lane"), int) else ""
     return (
-        f"up to segment {' on '.join(where)}: "
+        f"{lane}up to segment {' on '.join(where)}: "
         f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
     )
 

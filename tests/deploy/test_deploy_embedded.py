@@ -185,3 +185,18 @@ def test_local_board_of_a_config(home: Path, tmp_path: Path) -> None:
     with open_board(board, state_folder=tmp_path) as client:
         assert isinstance(client, BoardClient)
         assert client.hello()["root"] == str(tmp_path / "root")
+
+
+def test_loader_lies_once_under_its_digest(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    board = Board("here", root=str(tmp_path / "root"), python=sys.executable, kind="local")
+    for _ in range(2):
+        with open_board(board, state_folder=tmp_path / "state") as client:
+            digest = client.hello()["loader"]
+            assert list(temporary.iterdir()) == []
+    names = [path.name for path in (tmp_path / "state" / "loader").iterdir()]
+    assert names == [f"edgekit_device-{digest[:16]}.pyz"]

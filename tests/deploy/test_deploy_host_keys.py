@@ -48,6 +48,7 @@ def test_unknown_key_is_refused_with_its_fingerprint(home: Path, key: paramiko.P
     assert error.code == "board.unknown-host-key"
     assert fingerprint(key) in error.message
     assert f'host_key: "{fingerprint(key)}"' in error.hint
+    assert "--accept-host-key" in error.hint
 
 
 def test_pin_alone_decides(home: Path, key: paramiko.PKey, other: paramiko.PKey) -> None:

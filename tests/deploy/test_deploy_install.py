@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from edgekit.bundle import allowed_signers_line, build_zipapp, ensure_key, sign
 from edgekit.deploy import Board, BoardClient, LocalTransport, install
 from edgekit.deploy._connect import connect
+from edgekit.deploy._local import _Child
+from edgekit.deploy._ssh import _Remote
 from edgekit.errors import BoardError, BundleError
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
@@ -174,6 +177,8 @@ def test_unsigned_foreign_and_tampered_bundles_are_refused(
         assert caught.value.where.startswith("lab")
     state = lab.releases("net")["apps"]["net"]
     assert [entry["id"] for entry in state["releases"]] == [release.id]
+    # refused before anything of it was sent
+    assert set(evil.weights) <= set(lab.missing(evil.weights))
 
 
 def test_failed_selftest_keeps_the_old_release_and_removes_the_new(
@@ -365,3 +370,53 @@ def test_stripped_bundle_goes_only_where_its_weights_are(lab: BoardClient, signe
     assert "W" in caught.value.message
     install(full, lab, signature=stripped.signature)
     assert install(stripped, lab).bytes_reused == full.payload_bytes
+
+
+@pytest.mark.parametrize("kind", ["ssh", "local"])
+def test_interrupt_ends_what_runs_on_the_board(
+    kind: str,
+    boards: StartBoard,
+    client: Client,
+    signer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if kind == "ssh":
+        board = client(remote(boards()))
+    else:
+        root = str(tmp_path / "root")
+        board = client(Board("here", root=root, python=sys.executable, kind="local"))
+    bundle = hand_made()
+    install(bundle, board, signature=sign(bundle.manifest_bytes, signer))
+    loader = Path(board.hello()["root"], "bin", "edgekit_device.pyz").resolve()
+    seen: list[int] = []
+
+    def interrupt(process: object, timeout: float | None) -> int | None:
+        until = time.monotonic() + 20.0
+        while not (found := _running(loader)) and time.monotonic() < until:
+            os.sched_yield()
+        seen.extend(found)
+        raise KeyboardInterrupt
+
+    waiting = _Remote if kind == "ssh" else _Child
+    monkeypatch.setattr(waiting, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        board.bench("net", duration_s=600.0)
+    assert len(seen) == 1
+    until = time.monotonic() + 20.0
+    while _running(loader) and time.monotonic() < until:
+        os.sched_yield()
+    assert _running(loader) == []
+
+
+def _running(loader: Path) -> list[int]:
+    """Processes that run a command of the loader at this path."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if os.fsencode(loader) in words[1:2]:
+            found.append(int(process.name))
+    return found

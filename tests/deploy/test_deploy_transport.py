@@ -107,6 +107,19 @@ def test_interrupt_ends_the_commands_input_in_the_middle(
         os.close(reader)
 
 
+def test_held_input_ends_with_the_call(transport: Transport) -> None:
+    # the command sees its input, and then for as long as it runs no end of it
+    script = (
+        "import select, sys; sys.stdin.buffer.read(3);"
+        "print(bool(select.select([0], [], [], 0.2)[0]))"
+    )
+    for hold, ended in ((True, b"False"), (False, b"True")):
+        done = transport.run([sys.executable, "-c", script], stdin=[b"abc"], hold_input=hold)
+        assert done.out.strip() == ended
+    with pytest.raises(BoardError):
+        transport.run(["cat"], hold_input=True, timeout=0.2)
+
+
 def test_transport_survives_an_interrupted_command(transport: Transport) -> None:
     def stdin() -> Iterator[bytes]:
         yield b"x"

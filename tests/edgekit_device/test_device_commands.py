@@ -170,12 +170,25 @@ def test_nothing_of_an_unsigned_bundle_is_accepted(board: BoardFolder, toy: Bund
     unsigned = json.dumps({"manifest": toy.manifest_bytes.decode(), "signature": None}).encode()
     error = refused(board, "stage", stdin=unsigned)
     assert error.code == "bundle.unsigned"
-    assert "sign" in error.hint
+    assert "deploy.sign_with" in error.hint
     assert not (board.root / "apps").exists()
     trusted = board.ask("stage", "--trust-unsigned", stdin=unsigned)
     assert trusted["signer"] is None
     # the trust given there holds for the release's later commands
     board.ask("refit", "--app", "toy", "--release", trusted["release"])
+
+
+def test_verify_needs_no_blob_and_leaves_nothing(
+    board: BoardFolder, toy: Bundle, signing_key: Path
+) -> None:
+    before = board.files()
+    assert board.ask("verify", stdin=envelope(toy)) == {"signer": "tests"}
+    unsigned = json.dumps({"manifest": toy.manifest_bytes.decode(), "signature": None}).encode()
+    assert refused(board, "verify", stdin=unsigned).code == "bundle.unsigned"
+    assert board.ask("verify", "--trust-unsigned", stdin=unsigned) == {"signer": None}
+    other = resigned(toy, with_field(toy, {"schema": "edgekit.bundle/9"}), signing_key)
+    assert refused(board, "verify", stdin=other).code.startswith("manifest.")
+    assert board.files() == before
 
 
 def test_an_unknown_key_is_refused(board: BoardFolder, toy: Bundle, tmp_path: Path) -> None:
@@ -523,6 +536,70 @@ def test_a_killed_transfer_is_swept_by_the_next_command(
     assert not list((board.root / "tmp").iterdir())
     assert not board.blob(digest).exists()
     assert board.ask("releases")["apps"]["toy"]["current"] == release
+
+
+LONG = {
+    "bench": ["--duration-s=600", "--iterations=1"],
+    "bench warming up": ["--warmup-ms=600000"],
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_long_command_stops_when_its_host_goes(
+    board: BoardFolder, installed: str, what: str
+) -> None:
+    argv = board.argv("bench", "--app", "toy", "--watch-stdin=0", *LONG[what])
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin
+    with pytest.raises(subprocess.TimeoutExpired):  # it runs, as long as the host is there
+        process.wait(1.0)
+    process.stdin.close()
+    assert process.wait(20.0) == 143
+    assert process.stdout
+    assert process.stdout.read() == b""
+    process.stdout.close()
+
+
+def test_input_that_was_cut_off_is_not_run(board: BoardFolder, installed: str) -> None:
+    argv = board.argv("infer", "--app", "toy", "--watch-stdin=1000")
+    done = subprocess.run(argv, input=b"PK", capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (143, b"", b"")
+
+
+def test_a_watched_command_answers_while_its_input_is_open(
+    board: BoardFolder, installed: str
+) -> None:
+    argv = board.argv("selftest", "--app", "toy", "--watch-stdin=0")
+    process = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.wait(60.0) == 0
+    out, err = process.communicate()
+    assert json.loads(out)["ok"]
+    assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        ("ModuleNotFoundError('none', name='onnxruntime')", "board.no-onnxruntime"),
+        ("ModuleNotFoundError('part', name='onnxruntime.capi')", "loader.internal"),
+        ("ImportError('cut off')", "loader.internal"),
+    ],
+)
+def test_a_runtime_that_is_there_but_broken_is_not_called_missing(
+    board: BoardFolder,
+    installed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: str,
+    code: str,
+) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "onnxruntime.py").write_text(f"raise {raised}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    assert refused(board, "selftest", "--app", "toy").code == code
 
 
 # housekeeping

@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -81,9 +85,22 @@ def open_batch(path):
     onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "r")], shape=("N", 3, 8, 8)), path)
 
 
+def zero_size(path):
+    onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "r")], shape=(0, 3, 8, 8)), path)
+
+
+def too_many_elements(path):
+    onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "r")], shape=(1 << 40, 3, 8, 8)), path)
+
+
+def newline_in_a_name(path):
+    onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "two\nlines")]), path)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (zero_size, "elements"), (too_many_elements, "elements"), (newline_in_a_name, "control"),
         (missing, "no such"), (truncated, "truncated"), (text_file, "not an ONNX"),
         (empty, "empty"), (folder, "folder"), (external_missing, "weights.bin"),
         (unknown_domain, "acme"), (cyclic, "cycl"), (open_batch, "shape"),
@@ -123,7 +140,8 @@ def test_open_shapes_can_be_given(tmp_path, capsys):
         (("count: 3", "count: three"), "integer"),
         (("name: small", "name: small\nname: other"), "twice"),
         (("version: 1", "version: 2"), "version"),
-        (("precision: int8", "precision: int8\npower_mode: 60W"), "60W"),
+        (("precision: int8", "precision: int8\npower_mode: 60W"), "small.yaml:6:1"),
+        (("{objective: gpu_time}", "{objective: latency, dla_cores: [0, 7]}"), "small.yaml:7:33"),
         (("{objective: gpu_time}", "{objective: latency, bounds: {latency_us: 0.001}}"), "latency"),
         (("{count: 3}", "{data: nowhere.npz}"), "nowhere.npz"),
         (("{count: 3}", "{cache: small.onnx}"), "cache"),
@@ -238,8 +256,6 @@ def test_a_good_bundle_file_deploys(tmp_path, capsys):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 def test_full_disk_for_results(tmp_path, capsys):
-    import subprocess
-
     config = small_config(tmp_path)
     small = tmp_path / "small-disk"
     small.mkdir()
@@ -254,3 +270,59 @@ def test_full_disk_for_results(tmp_path, capsys):
         assert "space" in error["message"]
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_nan_weights_are_told_and_not_hidden(tmp_path, capsys):
+    config = small_config(tmp_path, precision="fp16")
+    model = onnx.load(tmp_path / "small.onnx")
+    for tensor in model.graph.initializer:
+        if tensor.name == "conv2.b":
+            value = onnx.numpy_helper.to_array(tensor).copy()
+            value[0] = np.nan
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value, "conv2.b"))
+    onnx.save(model, tmp_path / "small.onnx")
+    status, error = fails(capsys, "run", config, "--out", tmp_path / "out")
+    assert status == 2
+    assert error["code"] == "accuracy.nonfinite"
+
+
+def test_an_accuracy_gate_tells_the_figures_and_the_steps(tmp_path, capsys):
+    config = small_config(tmp_path, extra="accuracy: {metric: snr_db, min: 90}\n")
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["run", str(config), "--out", str(tmp_path / "out"), "--json", "-q"])
+    assert caught.value.code == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"]["code"] == "accuracy.below-gate"
+    assert document["accuracy"]["snr_db"] < 90
+    assert [s["status"] for s in document["steps"]][-1] == "failed"
+
+
+@pytest.mark.parametrize("change", ["shape", "type"])
+def test_refit_lists_weights_that_make_the_graph_invalid(change, tmp_path, capsys):
+    config = small_config(tmp_path)
+    model = onnx.load(tmp_path / "small.onnx")
+    for tensor in model.graph.initializer:
+        if tensor.name == "conv2.w":
+            value = onnx.numpy_helper.to_array(tensor)
+            value = value[:, :, :1, :1] if change == "shape" else value.astype(np.float64)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value, "conv2.w"))
+    onnx.save(model, tmp_path / "other.onnx")
+    status, error = fails(capsys, "refit", config, "--weights", tmp_path / "other.onnx")
+    assert (status, error["code"]) == (2, "refit.mismatch")
+    assert "conv2.w" in error["hint"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_with_one_json_document(number, tmp_path):
+    config = small_config(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edgekit", "run", str(config), "--json", "--out", tmp_path / "out"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in process.stderr:
+        if "] plan" in line:
+            process.send_signal(number)
+            break
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["code"] == "interrupted"

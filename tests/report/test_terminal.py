@@ -95,7 +95,8 @@ def test_plan_summary(variants):
 
 def test_summary_of_plans_that_share_frames():
     text = summary(handmade_run.facts(plan=handmade_plan.plan(2)))
-    assert "50.0 %, 50.0 % of the frames" in text
+    assert "50.0 % on GPU + DLA0" in text
+    assert "50.0 % on GPU + DLA1" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
