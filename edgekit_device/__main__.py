@@ -15,6 +15,7 @@ from . import _store_commands as store
 from ._errors import EXIT_FAILED, DeviceError
 from ._hello import hello
 from ._root import Root, default_root
+from ._watch import watch
 
 __all__ = ["main"]
 
@@ -51,12 +52,21 @@ def _parser() -> _Parser:
         one = add(name, command, help, "required")
         one.add_argument("--release", default=None, help="default: the current one")
         one.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
+        one.add_argument(
+            "--watch-stdin",
+            type=_count,
+            default=None,
+            metavar="BYTES",
+            help="input is this long; stop when stdin ends after it",
+        )
         return one
 
     add("hello", _hello, "say what this board is")
     add("trust", store.do_trust, "add signers' keys, JSON on stdin")
     one = add("missing", store.do_missing, "say which blobs are missing, JSON on stdin")
     one.add_argument("--verify", action="store_true", help="hash those that are there again")
+    one = add("verify", store.do_verify, "check a manifest and its signature, JSON on stdin")
+    one.add_argument("--trust-unsigned", action="store_true")
     add("receive", store.do_receive, "receive blobs on stdin")
     one = add("stage", store.do_stage, "make a release, JSON on stdin", "optional")
     one.add_argument("--trust-unsigned", action="store_true")
@@ -104,7 +114,10 @@ def main(argv: Optional[List[str]] = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         debug = arguments.debug
-        answer = arguments.call(Root(arguments.root or default_root()), arguments, sys.stdin.buffer)
+        stdin: BinaryIO = sys.stdin.buffer
+        if getattr(arguments, "watch_stdin", None) is not None:
+            stdin = watch(stdin, arguments.watch_stdin)
+        answer = arguments.call(Root(arguments.root or default_root()), arguments, stdin)
     except DeviceError as error:
         if debug:
             traceback.print_exc()

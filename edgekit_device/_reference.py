@@ -131,7 +131,9 @@ def _open(
 ) -> Engine:
     try:
         import onnxruntime as ort
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise  # it is there, and broken
         raise DeviceError(
             "ONNX Runtime is not installed, and this bundle's engines need it",
             code="board.no-onnxruntime",

@@ -144,7 +144,9 @@ def _frame_count(arrays: Dict[str, np.ndarray]) -> int:
 def _need_numpy() -> None:
     try:
         import numpy as np
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise  # it is there, and broken
         raise DeviceError(
             "NumPy is not installed, and running a model needs it",
             code="board.no-numpy",

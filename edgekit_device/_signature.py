@@ -50,7 +50,8 @@ def check_signature(
             "the bundle is not signed",
             code="bundle.unsigned",
             where=where,
-            hint="sign it (deploy.sign_with), or trust it on this one command",
+            hint="sign it: deploy.sign_with in the configuration; here: load(..., "
+            "trust_unsigned=True)",
         )
     if len(signature) > MAX_SIGNATURE:
         _bad(where, "the signature is too long")
@@ -67,7 +68,8 @@ def check_signature(
             "no key in {} made the bundle's signature".format(allowed_signers),
             code="bundle.unknown-signer",
             where=where,
-            hint="add the key to the board's allowed_signers if you know it",
+            hint="on a board: edgekit deploy --trust-key; here: load(..., allowed_signers=FILE), "
+            "or trust_unsigned=True for a bundle of your own",
         )
     return signer
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, BinaryIO, Dict
+from typing import Any, BinaryIO, Dict, Optional, Tuple
 
+from ._bundle import BundleFiles
 from ._checks import is_digest, parse_json
 from ._collect import collect, remove
 from ._errors import DeviceError, map_os_errors
@@ -13,6 +14,7 @@ from ._files import locked, workspace, write_durably
 from ._manifest import MAX_MANIFEST
 from ._release import describe, rollback, stage, switch
 from ._root import Root
+from ._verify import check_bundle
 
 __all__ = [
     "do_gc",
@@ -24,6 +26,7 @@ __all__ = [
     "do_stage",
     "do_switch",
     "do_trust",
+    "do_verify",
 ]
 
 _MAX_LINE = 4096
@@ -92,18 +95,16 @@ def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
             received, total = received + 1, total + size
 
 
+def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Says whether ``stage`` would take the signature and the manifest; needs no blob."""
+    manifest, signature = _read_envelope(stdin)
+    files = BundleFiles("the bundle", manifest, signature, root.store.read, root.store.has)
+    return {"signer": check_bundle(files, root.allowed_signers, arguments.trust_unsigned).signer}
+
+
 def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Makes a release of a manifest; its engines and golden outputs must be in the store."""
-    document = _read_json(stdin, _MAX_ENVELOPE)
-    manifest = document.get("manifest") if isinstance(document, dict) else None
-    signature = document.get("signature") if isinstance(document, dict) else None
-    if not isinstance(manifest, str) or not isinstance(signature, (str, type(None))):
-        raise _protocol('expected {"manifest": text, "signature": text or null}')
-    try:
-        data = manifest.encode("utf-8")
-        armour = None if signature is None else signature.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise _protocol("the manifest is no UTF-8 text") from error
+    data, armour = _read_envelope(stdin)
     staged = stage(root, data, armour, app=arguments.app, trust_unsigned=arguments.trust_unsigned)
     weights = [weight.digest for weight in staged.checked.manifest.weights.values()]
     return {
@@ -141,6 +142,18 @@ def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[st
     """Removes old releases and blobs that nobody names."""
     app = None if arguments.app is None else root.app(arguments.app)
     return collect(root, app=app, keep=arguments.keep, grace_s=arguments.grace_s)
+
+
+def _read_envelope(stdin: BinaryIO) -> Tuple[bytes, Optional[bytes]]:
+    document = _read_json(stdin, _MAX_ENVELOPE)
+    manifest = document.get("manifest") if isinstance(document, dict) else None
+    signature = document.get("signature") if isinstance(document, dict) else None
+    if not isinstance(manifest, str) or not isinstance(signature, (str, type(None))):
+        raise _protocol('expected {"manifest": text, "signature": text or null}')
+    try:
+        return manifest.encode("utf-8"), None if signature is None else signature.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _protocol("the manifest is no UTF-8 text") from error
 
 
 def _read_json(stdin: BinaryIO, most: int) -> Any:
