@@ -164,8 +164,8 @@ def load(
     Raises:
         DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*".
     """
-    signers = None if allowed_signers is None else Path(allowed_signers)
-    checked = check_path(Path(path), signers, trust_unsigned)
+    signers = None if allowed_signers is None else Path(os.path.expanduser(allowed_signers))
+    checked = check_path(Path(os.path.expanduser(path)), signers, trust_unsigned)
     release = checked.files.release
     if verify == "full":
         check_blobs(checked, checked.manifest.sizes())

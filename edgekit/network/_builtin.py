@@ -14,7 +14,7 @@ __all__ = ["builtin", "builtin_names"]
 # measured so that two images, or two inputs of noise, are told apart (cosine mostly below 0.5)
 # while INT8 with scales of 16 synthetic images keeps a cosine of about 0.985 or more to FP32
 _RECIPES = {
-    "light_bvlc_alexnet": Recipe(spread=2.25, first_mean=0.0, smooth=0.7),
+    "light_bvlc_alexnet": Recipe(spread=2.4, first_mean=0.0, smooth=0.7),
     "light_densenet121": Recipe(first_mean=0.4),
     "light_inception_v1": Recipe(spread=1.95),
     "light_inception_v2": Recipe(spread=1.9),

@@ -10,7 +10,7 @@ One pass over a seeded batch draws each layer's weights and sets its statistics 
   multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
   grow until nothing else is left; at one standard deviation above it the factor is 1.12.
 - Residual branches are damped for the same reason.
-- The batch holds images, normal noise and uniform noise, so that each is told apart.
+- The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): each is told apart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["fill"]
 Array = np.ndarray[Any, Any]
 
 # how many of each kind of input set the statistics
-_BATCH = {"image": 12, "normal": 6, "uniform": 6}
+_BATCH = {"image": 12, "normal": 5, "uniform": 5, "centred": 5}
 # mean of a pre-activation in standard deviations, and how far channels differ from it
 _SHIFT, _SHIFT_SPREAD = 1.0, 0.2
 _SCALE_SPREAD = 0.1
@@ -207,6 +207,7 @@ def _batch(graph: Graph, seed: int) -> tuple[list[str], list[Array]]:
                 image = rng.standard_normal(shape, dtype=np.float32)
             else:
                 image = rng.random(shape, dtype=np.float32)
+                image = 2 * image - 1 if kind == "centred" else image
             kinds.append(kind)
             images.append(image)
     return kinds, images
