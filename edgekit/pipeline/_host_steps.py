@@ -137,16 +137,17 @@ class HostSteps:
             on_dla = sum(layer.device != "GPU" for layer in plan.layers)
             proof = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"
             step.detail = (
-                f"{on_dla} of {len(plan.layers)} layers on the DLA, {len(plan.loadables)} "
-                f"loadables, {plan.objective}, {proof}"
+                f"{on_dla} of {len(plan.layers)} layers on the DLA, "
+                f"{_count(len(plan.loadables), 'loadable')}, {plan.objective}, {proof}"
             )
 
     def _build(self) -> None:
         with self._step("build") as step:
             artefacts = self.work.artefacts
             error = self.work.accuracy
+            segments = sum(len(s) for _, s in artefacts.lanes)
             step.detail = (
-                f"{sum(len(s) for _, s in artefacts.lanes)} segments, {artefacts.backend} backend; "
+                f"{_count(segments, 'segment')}, {artefacts.backend} backend; "
                 f"cosine {error['cosine']:.5f} against FP32"
             )
             self.work.check_accuracy(error)
@@ -189,6 +190,10 @@ class HostSteps:
 
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self._steps.done)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:

@@ -78,14 +78,15 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
     data = accuracy.get("data")
     told = ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
     segments = accuracy.get("segments") or ()
-    told += "".join(f"\n{_segment(segment)}" for segment in segments[:SEGMENTS])
+    several = len({segment.get("lane") for segment in segments}) > 1
+    told += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
     more = len(segments) - SEGMENTS
     return told + (f"\nand {text.plural(more, 'more segment')}, see the report" if more > 0 else "")
 
 
-def _segment(segment: Mapping[str, Any]) -> str:
+def _segment(segment: Mapping[str, Any], several: bool) -> str:
     where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
-    lane = f"plan {segment['lane'] + 1}, " if isinstance(segment.get("lane"), int) else ""
+    lane = f"plan {segment['lane'] + 1}, " if several else ""
     return (
         f"{lane}up to segment {' on '.join(where)}: "
         f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"
