@@ -48,12 +48,14 @@ def cosines(rows: Array) -> Array:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_are_told_apart(model: Model, kind: str) -> None:
+    # the slow networks are asked half as often
+    count = 16 if any(name in model.source for name in QUICK) else 8
     run = session(model)
-    outputs = np.stack([run.run(None, x)[0].ravel() for x in batch(model, kind, 16)])
+    outputs = np.stack([run.run(None, x)[0].ravel() for x in batch(model, kind, count)])
     assert np.isfinite(outputs).all()
     found = cosines(outputs.astype(np.float64))
     classes = len(set(outputs.argmax(axis=1).tolist()))
-    assert classes >= 8
+    assert classes >= count // 2
     limit = 0.3 if kind == "image" else 0.5
     assert found.mean() < limit
     if kind == "image":  # of 120 pairs a few look alike
