@@ -222,12 +222,19 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         "PermitUserRC no",
         "PrintMotd no",
         # bash reads ~/.bashrc for sshd's commands at shell level 1 only; ours need none of it
-        "SetEnv SHLVL=1",
+        f"SetEnv SHLVL=1{_python_path()}",
         "UseDNS no",
         "MaxStartups 100",
         "LogLevel VERBOSE",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _python_path() -> str:
+    """Where this Python finds its packages, for the board's commands that run the same Python."""
+    path = os.environ.get("PYTHONPATH")
+    # SetEnv knows quotes and no escapes
+    return f' "PYTHONPATH={path}"' if path and not set(path) & set('"\\\n') else ""
 
 
 def _quoted(path: Path) -> str:

@@ -200,3 +200,16 @@ def test_loader_lies_once_under_its_digest(
             assert list(temporary.iterdir()) == []
     names = [path.name for path in (tmp_path / "state" / "loader").iterdir()]
     assert names == [f"edgekit_device-{digest[:16]}.pyz"]
+
+
+def test_the_board_finds_the_packages_that_this_python_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "some packages"
+    folder.mkdir()
+    (folder / "only_here.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with open_board(None, state_folder=tmp_path / "state") as board:
+        assert board.kind == "sshd"
+        argv = [board.board.python, "-c", "import only_here"]
+        assert board._transport.run(argv).status == 0
