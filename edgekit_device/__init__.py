@@ -1,7 +1,7 @@
 """edgekit_device: what runs on the board.
 
     import edgekit_device
-    model = edgekit_device.load("/home/edgekit/.edgekit/apps/resnet50")
+    model = edgekit_device.load("~/.edgekit/apps/resnet50")
     outputs = model({"x": image})
 
 Python 3.8 and its library only; NumPy and ONNX Runtime are imported where a model is run.

@@ -164,22 +164,24 @@ class Pipeline(HostSteps):
         model = work.other_weights(weights)
         old = self.packing.bundle
         bundle, artefacts = self.packing.with_weights(model)
-        if bundle.weights.keys() == old.weights.keys():
-            bundle = old  # the same weights: nothing to ship
+        before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
+        after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
+        changed = sum(before[name] != digest for name, digest in after.items())
+        if not changed:
+            bundle = old  # nothing to ship
         error = work.measure(model, artefacts)
         work.check_accuracy(error)
         releases = self.boards.install(bundle, self._steps, always=self._force)
-        before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
-        after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
-        # infer and bench must not take this release for an outdated one
-        key = self.cache.key("refitted", old.digest)
-        refitted = self.cache.get("refitted", key) or []
-        self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
+        if changed:
+            # infer and bench must not take this release for an outdated one
+            key = self.cache.key("refitted", old.digest)
+            refitted = self.cache.get("refitted", key) or []
+            self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
         return {
             "schema": "edgekit.refit/1",
             "steps": self._step_list(),
             "tensors": len(after),
-            "changed": sum(before[name] != digest for name, digest in after.items()),
+            "changed": changed,
             "accuracy": error,
             "digest": bundle.digest,
             "releases": [_release(r) for r in releases],

@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import onnx
 import pytest
 
 import edgekit
@@ -136,3 +137,24 @@ def test_unknown_approximate_rewrites_are_refused(tmp_path):
 def test_a_wrong_seed_is_refused():
     with pytest.raises(UsageError):
         open_config("builtin:light_resnet50?seed=abc", target="jetson-agx-orin-64gb")
+
+
+@pytest.mark.boards
+def test_refit_tells_swapped_weights_from_unchanged_ones(tmp_path):
+    config = small_config(tmp_path, precision="fp32")
+    model = onnx.load(tmp_path / "small.onnx")
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    # the same values under each other's names: the same blobs, another network
+    tensors["bn.scale"].name, tensors["bn.bias"].name = "bn.bias", "bn.scale"
+    onnx.save(model, tmp_path / "swapped.onnx")
+    with pipeline(config, tmp_path) as p:
+        (base,) = p.deploy()["releases"]
+    with pipeline(config, tmp_path) as p:
+        same = p.refit(tmp_path / "small.onnx")
+    assert (same["changed"], same["digest"]) == (0, base["digest"])
+    with pipeline(config, tmp_path) as p:
+        assert p.infer()["bit_equal"] is True
+    with pipeline(config, tmp_path) as p:
+        swapped = p.refit(tmp_path / "swapped.onnx")
+    assert swapped["changed"] == 2
+    assert swapped["digest"] != base["digest"]
