@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from edgekit.errors import EnvironmentLack
+from edgekit._files import write_atomically
 
 __all__ = ["write_json", "write_text"]
 
@@ -19,28 +17,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         EnvironmentLack: The folder cannot be made or written (code "file.write").
     """
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        # mkstemp makes it private; the umask decides about ordinary files
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise EnvironmentLack(
-            f"cannot write the file: {error.strerror or error}",
-            code="file.write", where=str(path), hint="choose a folder that can be written",
-        ) from error  # fmt: skip
-    except BaseException:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, document: Any) -> None:

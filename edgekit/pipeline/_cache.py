@@ -13,11 +13,11 @@ import hashlib
 import json
 import math
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import write_atomically
 from edgekit.errors import EnvironmentLack
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("*.py", "*.yaml", "*.j2", "*.css", "*.js")
 
-__all__ = ["Cache", "default_folder", "digest_of", "write_atomically"]
+__all__ = ["Cache", "default_folder", "digest_of"]
 
 
 def default_folder() -> Path:
@@ -61,30 +61,6 @@ def _code_digest() -> str:
         with contextlib.suppress(PackageNotFoundError):
             digest.update(f"{name}={version(name)}".encode())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside ``path``; it is renamed when the block ends well."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise EnvironmentLack(
-            f"cannot be written: {error.strerror or error}",
-            code="file.write",
-            where=str(path.parent),
-            hint="free space there, or choose another folder (EDGEKIT_CACHE, --out)",
-        ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 class Cache:

@@ -172,7 +172,7 @@ def _digest(data: bytes) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    from edgekit.pipeline._cache import write_atomically
+    from edgekit._files import write_atomically
 
     with write_atomically(path) as temporary:
         temporary.write_bytes(data)

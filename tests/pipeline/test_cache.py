@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from edgekit._files import write_atomically
 from edgekit.errors import EnvironmentLack
-from edgekit.pipeline._cache import Cache, default_folder, digest_of, write_atomically
+from edgekit.pipeline._cache import Cache, default_folder, digest_of
 
 
 def test_keys_depend_on_every_part(tmp_path):
