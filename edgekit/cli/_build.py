@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from edgekit.cli import _options as o
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("build", epilog="Example: edgekit build configs/resnet50-orin.yaml")(build)
-
-
-def build(
-    config: Annotated[str, typer.Argument(help="YAML configuration.")],
-    outputs: o.Outputs = None,
-    force: o.Force = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
-) -> None:
-    """Build the engines of a configuration and compare them with FP32."""
-    with o.open_pipeline(
-        config, {"model": {"outputs": outputs}}, force=force, quiet=quiet, verbose=verbose
-    ) as pipeline:
+@o.command("build", "Example: edgekit build configs/resnet50-orin.yaml")
+@o.config
+@o.outputs
+@o.force
+@o.talk
+def command(config: str, outputs: list[str] | None, json: bool, **settings: Any) -> None:
+    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
         document = pipeline.build()
     if json:
         o.print_json(document)

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 
 from edgekit.cli import _options as o
 from edgekit.errors import GateError
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "check",
-        epilog="Examples: edgekit check model.onnx --target jetson-agx-orin-64gb; "
-        "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90",
-    )(check)
-
-
-def check(
-    model: Annotated[str, typer.Argument(help="ONNX file, builtin:NAME or YAML configuration.")],
-    target: o.Target = None,
-    precision: o.Precision = None,
-    tensorrt: o.TensorRT = None,
-    shape: o.Shape = None,
-    outputs: o.Outputs = None,
-    fail_under: Annotated[
-        float | None, typer.Option(help="Exit 1 below this percentage of MACs on the DLA.")
-    ] = None,
-    max_loadables: Annotated[
-        int | None, typer.Option(help="Exit 1 with more loadables than this.")
-    ] = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
+@o.command(
+    "check",
+    "Examples: edgekit check model.onnx --target jetson-agx-orin-64gb; "
+    "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90",
+)
+@o.model
+@o.target
+@o.precision
+@o.tensorrt
+@o.cut
+@click.option("--fail-under", type=float, help="Exit 1 below this percentage of MACs on the DLA.")
+@click.option("--max-loadables", type=int, help="Exit 1 with more loadables than this.")
+@o.talk
+def command(
+    model: str,
+    target: str | None,
+    precision: str | None,
+    tensorrt: str | None,
+    shape: dict[str, list[int]] | None,
+    outputs: list[str] | None,
+    fail_under: float | None,
+    max_loadables: int | None,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
-    """Say which layers can run on a DLA, and for the others which rule they break."""
     options = {
         "target": target,
         "precision": precision,
         "tensorrt": tensorrt,
-        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
+        "model": {"shapes": shape, "outputs": outputs},
     }
     with o.open_pipeline(model, options, quiet=not verbose, verbose=verbose) as pipeline:
         document = pipeline.check()

@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from edgekit.cli import _options as o
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "deploy",
-        epilog="Examples: edgekit deploy configs/resnet50-orin.yaml; "
-        "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb",
-    )(deploy)
-
-
-def deploy(
-    config: Annotated[str, typer.Argument(help="YAML configuration.")],
-    bundle: Annotated[
-        Path | None, typer.Option(help="Install this bundle instead of building one.")
-    ] = None,
-    out: o.Out = None,
-    outputs: o.Outputs = None,
-    force: o.Force = False,
-    accept_host_key: o.AcceptHostKey = False,
-    trust_key: o.TrustKey = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
+@o.command(
+    "deploy",
+    "Examples: edgekit deploy configs/resnet50-orin.yaml; "
+    "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb",
+)
+@o.config
+@click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@o.out
+@o.outputs
+@o.force
+@o.boards
+@o.talk
+def command(
+    config: str, bundle: Path | None, outputs: list[str] | None, json: bool, **settings: Any
 ) -> None:
-    """Ship, refit, self-test and switch to a new release; the old one is kept."""
-    with o.open_pipeline(
-        config,
-        {"model": {"outputs": outputs}},
-        out=out,
-        force=force,
-        quiet=quiet,
-        verbose=verbose,
-        accept_host_key=accept_host_key,
-        trust_key=trust_key,
-    ) as pipeline:
+    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
         document = pipeline.deploy(bundle)
     if json:
         o.print_json(document)

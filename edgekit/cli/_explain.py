@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from edgekit.cli import _options as o
+from edgekit.cli._commands import argument
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("explain", epilog="Example: edgekit explain convolution.cbuf")(explain)
+__all__ = ["command"]
 
 
-def explain(
-    rule: Annotated[str, typer.Argument(help="A rule's id, as check prints it.")],
-    json: o.Json = False,
-    debug: o.Debug = False,
-) -> None:
-    """Print a DLA rule with its limit, its source and what to do about it."""
+@o.command("explain", "Example: edgekit explain convolution.cbuf")
+@argument("rule", "A rule's id, as check prints it.")
+@o.json
+@o.debug
+def command(rule: str, json: bool) -> None:
     from edgekit.dla import explain as lookup
 
     found = lookup(rule)

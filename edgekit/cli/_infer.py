@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from edgekit.cli import _options as o
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "infer",
-        epilog="Example: edgekit infer configs/resnet50-orin.yaml --input x.npz --output y.npz",
-    )(infer)
-
-
-def infer(
-    config: Annotated[str, typer.Argument(help="YAML configuration.")],
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help=".npz or .npy; synthetic when absent.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write the outputs to this .npz.")
-    ] = None,
-    outputs: o.Outputs = None,
-    out: o.Out = None,
-    accept_host_key: o.AcceptHostKey = False,
-    trust_key: o.TrustKey = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
+@o.command(
+    "infer",
+    "Example: edgekit infer configs/resnet50-orin.yaml --input x.npz --output y.npz",
+)
+@o.config
+@click.option("-i", "--input", type=o.FILE, help=".npz or .npy; synthetic when absent.")
+@click.option("--output", type=o.FILE, help="Write the outputs to this .npz.")
+@o.outputs
+@o.out
+@o.boards
+@o.talk
+def command(
+    config: str,
+    input: Path | None,
+    output: Path | None,
+    outputs: list[str] | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
-    """Run one inference on the board."""
-    with o.open_pipeline(
-        config,
-        {"model": {"outputs": outputs}},
-        out=out,
-        quiet=quiet,
-        verbose=verbose,
-        accept_host_key=accept_host_key,
-        trust_key=trust_key,
-    ) as pipeline:
+    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
         document = pipeline.infer(input, output)
     if json:
         o.print_json(document)

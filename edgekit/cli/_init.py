@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from edgekit.cli import _options as o
+from edgekit.cli._commands import argument
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("init", epilog="Example: edgekit init model.onnx --target jetson-agx-orin-64gb")(
-        init
-    )
+__all__ = ["command"]
 
 
-def init(
-    model: Annotated[str, typer.Argument(help="ONNX file or builtin:NAME.")],
-    target: Annotated[str, typer.Option("--target", "-t", help="Board.")] = "jetson-agx-orin-64gb",
-    output: Annotated[
-        Path | None, typer.Option("--output", help="File to write (NAME.yaml beside the model).")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    debug: o.Debug = False,
+@o.command("init", "Example: edgekit init model.onnx --target jetson-agx-orin-64gb")
+@argument("model", "ONNX file or builtin:NAME.")
+@click.option("-t", "--target", default="jetson-agx-orin-64gb", show_default=True, help="Board.")
+@click.option("--output", type=o.FILE, help="File to write (NAME.yaml beside the model).")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@o.json
+@o.quiet
+@o.debug
+def command(
+    model: str, target: str, output: Path | None, force: bool, json: bool, quiet: bool
 ) -> None:
-    """Write a commented YAML configuration."""
     from edgekit.config import write_template
 
     path = write_template(model, target, output, overwrite=force)

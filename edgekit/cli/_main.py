@@ -6,28 +6,12 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import typer
+import click
 
-from edgekit.cli import (
-    _bench,
-    _build,
-    _bundle,
-    _calibrate,
-    _check,
-    _deploy,
-    _explain,
-    _infer,
-    _init,
-    _plan,
-    _refit,
-    _report,
-    _rewrite,
-    _rollback,
-    _run,
-    _targets,
-)
+from edgekit import __version__
+from edgekit.cli._commands import Commands
 from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
 
 __all__ = ["main"]
@@ -35,41 +19,33 @@ __all__ = ["main"]
 INTERRUPTED = 130
 INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
 
-# Typer brings its own copy of click in some releases, so its base class is found from a public one
-_COMMAND_ERROR: Any = next(
-    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
-)
 
-app = typer.Typer(
-    name="edgekit",
+@click.group(
+    "edgekit",
+    cls=Commands,
     help="Runs ONNX networks well on NVIDIA Jetson boards: says what fits the DLA and why not, "
     "places layers on GPU and DLA, builds, ships signed bundles over SSH, measures.",
     epilog="Start with: edgekit check MODEL.onnx --target jetson-agx-orin-64gb",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-) -> None:
-    if version:
-        from edgekit import __version__
-
-        print(f"edgekit {__version__}")
-        raise typer.Exit
+@click.version_option(__version__, message="edgekit %(version)s")
+@click.pass_context
+def _root(context: click.Context) -> None:
     if context.invoked_subcommand is None:
-        raise UsageError("no command given", hint="edgekit --help lists them")
+        print(context.get_help())
+        context.exit(UsageError.exit_code)
 
 
-for _module in (_init, _targets, _check, _explain, _rewrite, _calibrate, _plan, _build, _bundle,
-                _deploy, _rollback, _refit, _infer, _bench, _report, _run):  # fmt: skip
-    _module.register(app)
+def app(arguments: list[str]) -> int:
+    """Runs a command; whatever goes wrong is raised."""
+    # not click's own main(), which has its own ideas of interrupts, closed pipes and statuses
+    try:
+        with _root.make_context("edgekit", list(arguments)) as context:
+            _root.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -92,13 +68,10 @@ def _terminate(number: int, frame: object) -> NoReturn:
 def _status(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
-        result: Any = app(arguments, prog_name="edgekit", standalone_mode=False)
+        status = app(arguments)
         sys.stdout.flush()
-        # Typer turns an interrupt into this status by itself
-        if result == INTERRUPTED or _signals:
-            return _fail(_Interrupted(), as_json)
-        return result if isinstance(result, int) else 0
-    except (KeyboardInterrupt, typer.Abort):
+        return _fail(_Interrupted(), as_json) if _signals else status
+    except KeyboardInterrupt:
         return _fail(_Interrupted(), as_json)
     except BrokenPipeError:
         return _reader_is_gone(0)
@@ -123,7 +96,7 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
     """Maps what no floor has mapped: the command line's own errors, the system's, and faults."""
     if isinstance(error, EdgekitError):
         return error
-    if isinstance(error, _COMMAND_ERROR):
+    if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         hint = f"{context.command_path if context else 'edgekit'} --help"
         return UsageError(error.format_message(), hint=hint)

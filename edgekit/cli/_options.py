@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from edgekit.cli._commands import argument, command
 from edgekit.errors import EdgekitError, UsageError
 
 if TYPE_CHECKING:
@@ -16,54 +17,111 @@ if TYPE_CHECKING:
     from edgekit.pipeline import Pipeline, Progress
 
 __all__ = [
-    "AcceptHostKey",
-    "Debug",
-    "Force",
-    "Json",
-    "Out",
-    "Outputs",
-    "Precision",
-    "Quiet",
-    "Shape",
-    "Target",
-    "TensorRT",
-    "TrustKey",
-    "Verbose",
+    "FILE",
+    "accept_host_key",
+    "boards",
+    "command",
+    "config",
+    "cut",
+    "debug",
+    "force",
+    "json",
+    "model",
     "open_pipeline",
+    "out",
+    "outputs",
+    "precision",
     "print_json",
     "printed",
     "progress",
+    "quiet",
     "shapes_of",
     "stdout_console",
+    "talk",
+    "target",
+    "tensorrt",
 ]
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
-Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Tell what a step is doing, line by line.")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-Force = Annotated[bool, typer.Option("--force", help="Do everything again, reuse nothing.")]
-Target = Annotated[str | None, typer.Option("--target", "-t", help="Board; see edgekit targets.")]
-Precision = Annotated[str | None, typer.Option("--precision", help="int8, fp16 or fp32.")]
-TensorRT = Annotated[str | None, typer.Option("--tensorrt", help="TensorRT release, e.g. 10.3.")]
-Shape = Annotated[
-    list[str] | None,
-    typer.Option("--shape", help="NAME:1x3x224x224, for inputs with open sizes; repeatable."),
-]
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder for results (edgekit-out/NAME).")
-]
-Outputs = Annotated[
-    list[str] | None, typer.Option("--outputs", help="Cut the network at this tensor; repeatable.")
-]
-TrustKey = Annotated[
-    bool, typer.Option("--trust-key", help="Let the board trust the key that signs this bundle.")
-]
-AcceptHostKey = Annotated[
-    bool,
-    typer.Option("--accept-host-key", help="Accept the board's unknown host key this once."),
-]
+Decorator = Callable[[Any], Any]
+
+FILE = click.Path(path_type=Path)
+
+
+def _all(*decorators: Decorator) -> Decorator:
+    def decorate(function: Any) -> Any:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def shapes_of(options: Iterable[str]) -> dict[str, list[int]]:
+    """Parses ``--shape NAME:1x3x224x224``; a name may itself have colons.
+
+    Raises:
+        UsageError: An option is something else.
+    """
+    shapes = {}
+    for option in options:
+        name, _, sizes = option.rpartition(":")
+        try:
+            shapes[name] = [int(size) for size in sizes.lower().split("x")]
+        except ValueError:
+            shapes[name] = []
+        if not name or not shapes[name] or min(shapes[name]) < 1:
+            raise UsageError(
+                f"--shape {option!r} is not NAME:SIZExSIZE", hint="--shape input:1x3x224x224"
+            )
+    return shapes
+
+
+config = argument("config", "YAML configuration.")
+model = argument("model", "ONNX file, builtin:NAME or YAML configuration.")
+
+target = click.option("-t", "--target", help="Board; see edgekit targets.")
+precision = click.option("--precision", help="int8, fp16 or fp32.")
+tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
+outputs = click.option(
+    "--outputs",
+    multiple=True,
+    callback=lambda _context, _option, names: list(names) or None,
+    help="Cut the network at this tensor; repeatable.",
+)
+#: The part of the network that is meant, as ``shape`` and ``outputs``; None where not given.
+cut = _all(
+    click.option(
+        "--shape",
+        multiple=True,
+        callback=lambda _context, _option, values: shapes_of(values) or None,
+        help="NAME:1x3x224x224, for inputs with open sizes; repeatable.",
+    ),
+    outputs,
+)
+out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
+force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
+accept_host_key = click.option(
+    "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."
+)
+#: What a board is allowed to trust, as ``accept_host_key`` and ``trust_key``.
+boards = _all(
+    accept_host_key,
+    click.option(
+        "--trust-key", is_flag=True, help="Let the board trust the key that signs this bundle."
+    ),
+)
+
+json = click.option("--json", is_flag=True, help="One JSON document on stdout, nothing else.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+# main() reads it from the arguments: it must hold also where parsing them fails
+debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+#: How a command talks, as ``json``, ``quiet`` and ``verbose``.
+talk = _all(
+    json,
+    quiet,
+    click.option("-v", "--verbose", is_flag=True, help="Tell what a step is doing, line by line."),
+    debug,
+)
 
 
 def print_json(document: Any) -> None:
@@ -84,22 +142,6 @@ def stdout_console() -> Console:
     from rich.console import Console
 
     return Console(soft_wrap=False)
-
-
-def shapes_of(options: list[str] | None) -> dict[str, list[int]]:
-    """Parses ``--shape NAME:1x3x224x224``; a name may itself have colons."""
-    shapes = {}
-    for option in options or []:
-        name, _, sizes = option.rpartition(":")
-        try:
-            shapes[name] = [int(size) for size in sizes.lower().split("x")]
-        except ValueError:
-            shapes[name] = []
-        if not name or not shapes[name] or min(shapes[name]) < 1:
-            raise UsageError(
-                f"--shape {option!r} is not NAME:SIZExSIZE", hint="--shape input:1x3x224x224"
-            )
-    return shapes
 
 
 def open_pipeline(

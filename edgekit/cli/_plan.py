@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from edgekit.cli import _options as o
 from edgekit.errors import UsageError
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "plan",
-        epilog="Examples: edgekit plan configs/resnet50-orin.yaml; edgekit plan model.onnx "
-        "-t jetson-agx-orin-64gb --objective throughput --dla-cores 0,1",
-    )(plan)
-
-
-def plan(
-    model: Annotated[str, typer.Argument(help="YAML configuration, ONNX file or builtin:NAME.")],
-    target: o.Target = None,
-    precision: o.Precision = None,
-    power_mode: Annotated[str | None, typer.Option(help="NVIDIA's name, e.g. MAXN, 30W.")] = None,
-    objective: Annotated[
-        str | None, typer.Option(help="latency, throughput, period, energy or gpu_time.")
-    ] = None,
-    dla_cores: Annotated[str | None, typer.Option(help="0, 0,1 or none.")] = None,
-    gpu: Annotated[
-        bool | None, typer.Option("--gpu/--no-gpu", help="--no-gpu: standalone, DLA only.")
-    ] = None,
-    tensorrt: o.TensorRT = None,
-    shape: o.Shape = None,
-    outputs: o.Outputs = None,
-    force: o.Force = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
+@o.command(
+    "plan",
+    "Examples: edgekit plan configs/resnet50-orin.yaml; edgekit plan model.onnx "
+    "-t jetson-agx-orin-64gb --objective throughput --dla-cores 0,1",
+)
+@o.model
+@o.target
+@o.precision
+@click.option("--power-mode", help="NVIDIA's name, e.g. MAXN, 30W.")
+@click.option("--objective", help="latency, throughput, period, energy or gpu_time.")
+@click.option("--dla-cores", help="0, 0,1 or none.")
+@click.option("--gpu/--no-gpu", default=None, help="--no-gpu: standalone, DLA only.")
+@o.tensorrt
+@o.cut
+@o.force
+@o.talk
+def command(
+    model: str,
+    target: str | None,
+    precision: str | None,
+    power_mode: str | None,
+    objective: str | None,
+    dla_cores: str | None,
+    gpu: bool | None,
+    tensorrt: str | None,
+    shape: dict[str, list[int]] | None,
+    outputs: list[str] | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
-    """Place layers on GPU and DLA and predict latency, throughput and energy."""
     options = {
         "target": target,
         "precision": precision,
         "power_mode": power_mode,
         "tensorrt": tensorrt,
-        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
+        "model": {"shapes": shape, "outputs": outputs},
         "placement": {"objective": objective, "dla_cores": _cores(dla_cores), "gpu": gpu},
         "build": {"mode": "standalone" if gpu is False else None},
     }
-    with o.open_pipeline(model, options, force=force, quiet=quiet, verbose=verbose) as pipeline:
+    with o.open_pipeline(model, options, **settings) as pipeline:
         result = pipeline.plan()
     if json:
         o.print_json(result.to_json())

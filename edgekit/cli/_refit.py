@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from edgekit.cli import _options as o
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "refit",
-        epilog="Example: edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx",
-    )(refit)
-
-
-def refit(
-    config: Annotated[str, typer.Argument(help="YAML configuration.")],
-    weights: Annotated[Path, typer.Option(help="ONNX file with the same names, shapes and types.")],
-    out: o.Out = None,
-    accept_host_key: o.AcceptHostKey = False,
-    trust_key: o.TrustKey = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
-) -> None:
-    """Ship only the tensors that changed and refit the engines on the board."""
-    with o.open_pipeline(
-        config,
-        out=out,
-        quiet=quiet,
-        verbose=verbose,
-        accept_host_key=accept_host_key,
-        trust_key=trust_key,
-    ) as pipeline:
+@o.command("refit", "Example: edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
+@o.config
+@click.option(
+    "--weights",
+    type=o.FILE,
+    required=True,
+    help="ONNX file with the same names, shapes and types.",
+)
+@o.out
+@o.boards
+@o.talk
+def command(config: str, weights: Path, json: bool, **settings: Any) -> None:
+    with o.open_pipeline(config, **settings) as pipeline:
         document = pipeline.refit(weights)
     if json:
         o.print_json(document)

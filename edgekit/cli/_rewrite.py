@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from edgekit.cli import _options as o
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "rewrite",
-        epilog="Example: edgekit rewrite model.onnx -t jetson-agx-orin-64gb --save out.onnx",
-    )(rewrite)
-
-
-def rewrite(
-    model: Annotated[str, typer.Argument(help="ONNX file, builtin:NAME or YAML configuration.")],
-    target: o.Target = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", "-o", help="Write the rewritten model here.")
-    ] = None,
-    precision: o.Precision = None,
-    tensorrt: o.TensorRT = None,
-    shape: o.Shape = None,
-    outputs: o.Outputs = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    debug: o.Debug = False,
+@o.command("rewrite", "Example: edgekit rewrite model.onnx -t jetson-agx-orin-64gb --save out.onnx")
+@o.model
+@o.target
+@click.option("-o", "--save", type=o.FILE, help="Write the rewritten model here.")
+@o.precision
+@o.tensorrt
+@o.cut
+@o.talk
+def command(
+    model: str,
+    target: str | None,
+    save: Path | None,
+    precision: str | None,
+    tensorrt: str | None,
+    shape: dict[str, list[int]] | None,
+    outputs: list[str] | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
-    """Apply every rewrite that improves the verdict, each proved on random inputs."""
     options = {
         "target": target,
         "precision": precision,
         "tensorrt": tensorrt,
-        "model": {"shapes": o.shapes_of(shape) or None, "outputs": outputs},
+        "model": {"shapes": shape, "outputs": outputs},
     }
-    with o.open_pipeline(model, options, quiet=quiet, verbose=verbose) as pipeline:
+    with o.open_pipeline(model, options, **settings) as pipeline:
         document = pipeline.rewrite(save)
     if json:
         o.print_json(document)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import typer
-
 from edgekit.cli import _options as o
 
-__all__ = ["register"]
+__all__ = ["command"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("targets", epilog="Example: edgekit targets --json")(targets)
-
-
-def targets(json: o.Json = False, debug: o.Debug = False) -> None:
-    """List the boards with their DLA cores and power modes."""
+@o.command("targets", "Example: edgekit targets --json")
+@o.json
+@o.debug
+def command(json: bool) -> None:
     from edgekit.targets import get, names
 
     boards = [get(name) for name in names()]

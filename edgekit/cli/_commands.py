@@ -1,0 +1,98 @@
+"""The commands by name, found without importing them, and how their help is laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from edgekit.errors import UsageError
+
+__all__ = ["SUMMARIES", "Commands", "argument", "command"]
+
+# what each does, in the order of a project's life; the module edgekit.cli._NAME holds it
+SUMMARIES = {
+    "init": "Write a commented YAML configuration.",
+    "targets": "List the boards with their DLA cores and power modes.",
+    "check": "Say which layers can run on a DLA, and for the others which rule they break.",
+    "explain": "Print a DLA rule with its limit, its source and what to do about it.",
+    "rewrite": "Apply every rewrite that improves the verdict, each proved on random inputs.",
+    "calibrate": "Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format.",
+    "plan": "Place layers on GPU and DLA and predict latency, throughput and energy.",
+    "build": "Build the engines of a configuration and compare them with FP32.",
+    "bundle": "Pack the engines, without their weights, into one signed file.",
+    "deploy": "Ship, refit, self-test and switch to a new release; the old one is kept.",
+    "rollback": "Switch every board of a configuration back to its previous release.",
+    "refit": "Ship only the tensors that changed and refit the engines on the board.",
+    "infer": "Run one inference on the board.",
+    "bench": "Measure latency and throughput by trtexec's method and write a trace.",
+    "report": "Do what is not done yet and write the report.",
+    "run": "Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, "
+    "bench, ...",
+}
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is called, so that none waits for another's."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names in the order of the help."""
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Imports a command.
+
+        Raises:
+            UsageError: There is none of that name.
+        """
+        if cmd_name not in SUMMARIES:
+            from difflib import get_close_matches
+
+            near = " or ".join(map(repr, get_close_matches(cmd_name, SUMMARIES)))
+            raise UsageError(
+                f"No such command {cmd_name!r}." + (f" Did you mean {near}?" if near else ""),
+                hint="edgekit --help",
+            )
+        found: click.Command = import_module(f"edgekit.cli._{cmd_name}").command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes names and summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+class _Argument(click.Argument):
+    """A positional argument that the help explains."""
+
+    def __init__(self, *args: Any, summary: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.summary = summary
+
+
+class _Command(click.Command):
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [
+            (item.human_readable_name, item.summary)
+            for item in self.params
+            if isinstance(item, _Argument)
+        ]
+        if rows:
+            with formatter.section("Arguments"):
+                formatter.write_dl(rows)
+        super().format_options(ctx, formatter)
+
+
+def argument(name: str, summary: str) -> Callable[[Any], Any]:
+    """Returns the decorator of a positional argument."""
+    return click.argument(name, cls=_Argument, summary=summary)
+
+
+def command(name: str, example: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns the decorator that makes a function the command ``name`` of SUMMARIES.
+
+    ``example`` ends the help: "Example: edgekit ...".
+    """
+    return click.command(name, cls=_Command, help=SUMMARIES[name], epilog=example)
