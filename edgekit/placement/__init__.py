@@ -1,21 +1,32 @@
 """Where each layer runs: costs, the exact optimiser, segments, loadables and plans as JSON."""
 
-from edgekit.placement._json import plan_from_json, plan_to_json
-from edgekit.placement._place import place
-from edgekit.placement._request import PlanImpossible
-from edgekit.placement._types import (
-    OBJECTIVES,
-    Loadable,
-    Options,
-    Pin,
-    PlacedLayer,
-    Plan,
-    Predicted,
-    Share,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.placement._fixes import Fix, fixes, together
+    from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
+    from edgekit.placement._json import plan_from_json, plan_to_json
+    from edgekit.placement._place import place
+    from edgekit.placement._request import PlanImpossible
+    from edgekit.placement._transitions import transitions
+    from edgekit.placement._types import (
+        OBJECTIVES,
+        Loadable,
+        Options,
+        Pin,
+        PlacedLayer,
+        Plan,
+        Predicted,
+        Share,
+    )
 
 __all__ = [
     "OBJECTIVES",
+    "Clock",
+    "Fix",
+    "Forecast",
     "Loadable",
     "Options",
     "Pin",
@@ -24,7 +35,33 @@ __all__ = [
     "PlanImpossible",
     "Predicted",
     "Share",
+    "clock_of",
+    "fixes",
+    "forecast",
     "place",
     "plan_from_json",
     "plan_to_json",
+    "together",
+    "transitions",
 ]
+
+_HOMES = {
+    "_fixes": ("Fix", "fixes", "together"),
+    "_forecast": ("Clock", "Forecast", "clock_of", "forecast"),
+    "_json": ("plan_from_json", "plan_to_json"),
+    "_place": ("place",),
+    "_request": ("PlanImpossible",),
+    "_transitions": ("transitions",),
+    "_types": ("OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted",
+               "Share"),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    # a forecast needs no optimiser: nothing is imported before it is used
+    from importlib import import_module
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

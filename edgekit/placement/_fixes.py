@@ -1,0 +1,161 @@
+"""What mending each broken rule would be worth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla import candidates, load_rules
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement
+    from edgekit.network import Network
+    from edgekit.placement._forecast import Clock
+
+__all__ = ["Fix", "fixes", "together"]
+
+DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What would change if the layers that break the same rules could run on the DLA.
+
+    Attributes:
+        rules: The rules that all of the layers break.
+        layers: The layers, in graph order.
+        fix: What to do, rule by rule.
+        candidates: Candidate loadables afterwards.
+        loadables: Those of them that are kept.
+        dla_layers: Layers on the DLA afterwards.
+        dla_macs_fraction: Their share of the multiply-accumulates.
+        auto_us: Predicted latency afterwards; None without a prediction for the board.
+        gain_us: Predicted microseconds saved (below 0: it gets slower); None likewise.
+    """
+
+    rules: tuple[str, ...]
+    layers: tuple[str, ...]
+    fix: tuple[str, ...]
+    candidates: int
+    loadables: int
+    dla_layers: int
+    dla_macs_fraction: float
+    auto_us: float | None
+    gain_us: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns an entry of ``fixes`` in ``edgekit.check/1``."""
+        return {
+            "rules": list(self.rules), "layers": list(self.layers), "fix": list(self.fix),
+            "candidates": self.candidates, "loadables": self.loadables,
+            "dla_layers": self.dla_layers, "dla_macs_fraction": self.dla_macs_fraction,
+            "auto_us": self.auto_us, "gain_us": self.gain_us,
+        }  # fmt: skip
+
+
+def fixes(
+    network: Network, judgement: Judgement, clock: Clock | None, max_loadables: int = 16
+) -> tuple[Fix, ...]:
+    """Returns what mending each set of broken rules is worth, most gain first.
+
+    Layers count together when they break the same rules, because mending one of two is no help.
+    A layer that runs on the DLA after all is taken to cost there what its size says. Rules of the
+    whole network (no DLA, FP32, a TensorRT without DLA) and rules without a way out are left out.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts.
+        clock: What predicts times; without it fixes are ranked by loadables and layers.
+        max_loadables: Loadables that a core holds.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    ways: dict[tuple[str, ...], tuple[str, ...]] = {}
+    known = load_rules().rules
+    for layer in network.layers:
+        verdict = judgement.verdicts[layer.name]
+        if verdict.ok:
+            continue
+        reasons = {reason.rule: reason for reason in verdict.reasons}
+        rules = tuple(sorted(reasons))
+        whole = any(rule in known and known[rule].network for rule in rules)
+        if whole or not all(reason.fix for reason in reasons.values()):
+            continue
+        groups.setdefault(rules, []).append(layer.name)
+        ways.setdefault(rules, tuple(dict.fromkeys(reasons[rule].fix for rule in rules)))
+    now = clock.auto_us(judgement.candidates) if clock else None
+    found = [
+        _suppose(network, judgement, clock, now, rules, names, ways[rules], max_loadables)
+        for rules, names in groups.items()
+    ]
+    return tuple(sorted(found, key=_worth))
+
+
+def together(
+    network: Network,
+    judgement: Judgement,
+    clock: Clock | None,
+    chosen: Sequence[Fix],
+    max_loadables: int = 16,
+) -> Fix:
+    """Returns what several of ``fixes`` are worth at once; they can be worth more than their sum.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts.
+        clock: What predicts times, or None.
+        chosen: The fixes.
+        max_loadables: Loadables that a core holds.
+    """
+    rules = dict.fromkeys(rule for fix in chosen for rule in fix.rules)
+    wanted = {name for fix in chosen for name in fix.layers}
+    names = [layer.name for layer in network.layers if layer.name in wanted]
+    ways = dict.fromkeys(way for fix in chosen for way in fix.fix)
+    now = clock.auto_us(judgement.candidates) if clock else None
+    return _suppose(network, judgement, clock, now, tuple(rules), names, tuple(ways), max_loadables)
+
+
+def _suppose(
+    network: Network,
+    judgement: Judgement,
+    clock: Clock | None,
+    now: float | None,
+    rules: tuple[str, ...],
+    names: Sequence[str],
+    ways: tuple[str, ...],
+    max_loadables: int,
+) -> Fix:
+    """Returns what changes when ``names`` can run on the DLA as well."""
+    more = frozenset(names)
+    ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
+    groups = candidates(_four_dimensions(network, more), ok, max_loadables)
+    on_dla = {name for group in groups if group.kept for name in group.layers}
+    macs = sum(layer.macs for layer in network.layers)
+    moved = sum(layer.macs for layer in network.layers if layer.name in on_dla)
+    after = clock.auto_us(groups) if clock else None
+    gain = None if now is None or after is None else round(now - after, DIGITS)
+    return Fix(
+        rules, tuple(names), ways, len(groups), sum(group.kept for group in groups),
+        len(on_dla), moved / macs if macs else 0.0, after, gain,
+    )  # fmt: skip
+
+
+def _four_dimensions(network: Network, names: Collection[str]) -> Network:
+    """Returns the network with the mended layers' outputs as N, C, 1, 1.
+
+    The DLA's batch is what stands before the last three dimensions; a mended layer has the
+    network's, or it would be a loadable of its own.
+    """
+    tensors = dict(network.tensors)
+    for layer in network.layers:
+        if layer.name in names:
+            for name in layer.outputs:
+                tensor = tensors[name]
+                batch = tensor.shape[0] if tensor.shape else 1
+                rest = tensor.elements // batch if batch else 0
+                tensors[name] = replace(tensor, shape=(batch, rest, 1, 1))
+    return replace(network, tensors=tensors)
+
+
+def _worth(fix: Fix) -> tuple[float, int, int, tuple[str, ...]]:
+    return (-(fix.gain_us or 0.0), fix.candidates, -fix.dla_layers, fix.rules)

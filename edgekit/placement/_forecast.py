@@ -1,0 +1,208 @@
+"""What TensorRT's automatic placement would take beside the GPU alone: the cost model, fast.
+
+The same numbers as the baselines of a plan, without the optimiser and linear in the layers, so
+that ``check`` can say them, and say again what they would be if more layers ran on the DLA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._kernels import Kernel, fuse
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement, LoadableCandidate
+    from edgekit.network import Network
+    from edgekit.targets import Target
+
+__all__ = ["Clock", "Forecast", "clock_of", "forecast"]
+
+DIGITS = 6
+CORE = "DLA0"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted times of one inference in microseconds; nothing of it is measured.
+
+    Attributes:
+        power_mode: The board's power mode.
+        auto_us: Latency with TensorRT's automatic DLA placement.
+        dla_us: The part of it spent in loadables, their start included.
+        gpu_only_us: Latency on the GPU alone.
+        layer_us: The automatic placement's time by layer; a kernel's time is shared out by
+            multiply-accumulates, and hand-over and launches belong to no layer.
+    """
+
+    power_mode: str
+    auto_us: float
+    dla_us: float
+    gpu_only_us: float
+    layer_us: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ``predicted`` object of ``edgekit.check/1``."""
+        return {
+            "auto_us": self.auto_us, "gpu_only_us": self.gpu_only_us, "dla_us": self.dla_us,
+            "power_mode": self.power_mode, "clock": "predicted",
+        }  # fmt: skip
+
+
+def forecast(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    power_mode: str | None = None,
+    fp16_layers: Collection[str] = (),
+) -> Forecast | None:
+    """Predicts what a judged network takes when TensorRT places it by itself.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts; its kept candidates are the loadables, all on one core.
+        target: The board.
+        power_mode: NVIDIA's name; the board's MAXN or default mode when None.
+        fp16_layers: Layers that run in FP16 although the precision is INT8.
+
+    Returns:
+        The prediction, equal to the ``tensorrt_auto`` and ``gpu_only`` baselines of a plan; None
+        where the cost data knows nothing of the board's GPU or DLA.
+
+    Raises:
+        UsageError: The board has no such power mode.
+    """
+    clock = clock_of(network, judgement, target, power_mode=power_mode, fp16_layers=fp16_layers)
+    return None if clock is None else clock.forecast(judgement.candidates)
+
+
+def clock_of(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    power_mode: str | None = None,
+    fp16_layers: Collection[str] = (),
+) -> Clock | None:
+    """Returns what times placements of a network; None for a board without cost data."""
+    mode = target.mode(power_mode)
+    constants = cost_data("devices")
+    known = target.gpu.arch in constants["gpu"] and mode.gpu_mhz and mode.gpu_sms
+    if not known or (target.dla.cores and target.dla.generation not in constants["dla"]):
+        return None
+    model = CostModel(target, mode, judgement.precision, frozenset(fp16_layers), constants)
+    return Clock(network, model)
+
+
+class Clock:
+    """Times automatic placements of one network; what it has computed once it remembers."""
+
+    def __init__(self, network: Network, model: CostModel) -> None:
+        self._network = network
+        self._model = model
+        self._rules = cost_data("kinds")["fusion"]
+        self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
+        self._handover_us: dict[tuple[str, bool, str], float] = {}
+        self._inputs = frozenset(network.inputs)
+        self._outputs = frozenset(network.outputs)
+        self._gpu_only = sum(self._devices({})[2:])
+
+    @property
+    def gpu_only_us(self) -> float:
+        """Latency on the GPU alone."""
+        return round(self._gpu_only, DIGITS)
+
+    def auto_us(self, candidates: Sequence[LoadableCandidate]) -> float:
+        """Returns the latency with these loadables and all else on the GPU."""
+        return round(sum(self._devices(_runs(candidates))[2:]), DIGITS)
+
+    def forecast(self, candidates: Sequence[LoadableCandidate]) -> Forecast:
+        """Returns times of the placement with these loadables."""
+        kernels, on_dla, gpu_us, dla_us = self._devices(_runs(candidates))
+        layers = self._network.layers
+        layer_us: dict[int, float] = {}
+        for kernel, dla in zip(kernels, on_dla, strict=True):
+            time = self._time(kernel, dla)
+            macs = sum(layers[i].macs for i in kernel.layers)
+            for i in kernel.layers:
+                share = layers[i].macs / macs if macs else 1 / len(kernel.layers)
+                layer_us[i] = round(time * share, DIGITS)
+        return Forecast(
+            self._model.mode.name,
+            round(gpu_us + dla_us, DIGITS),
+            round(dla_us, DIGITS),
+            self.gpu_only_us,
+            {layers[i].name: layer_us[i] for i in sorted(layer_us)},
+        )
+
+    def _devices(
+        self, run_of: Mapping[str, int]
+    ) -> tuple[tuple[Kernel, ...], list[bool], float, float]:
+        """Returns kernels, whether each is on the DLA, and the loads of GPU and DLA."""
+        layers = self._network.layers
+        fp16 = self._model.fp16_layers
+        kernels = fuse(
+            self._network, self._rules["heads"], self._rules["tails"],
+            lambda layer: (run_of.get(layer.name, 0), layer.name in fp16),
+        )  # fmt: skip
+        on_dla = [layers[kernel.layers[0]].name in run_of for kernel in kernels]
+        load = [0.0, 0.0]
+        for kernel, dla in zip(kernels, on_dla, strict=True):
+            load[dla] += self._time(kernel, dla)
+        load[0] += self._handover(kernels, on_dla) if run_of else 0.0
+        load[1] += self._model.launch_us() * len(set(run_of.values()))
+        return kernels, on_dla, load[0], load[1]
+
+    def _time(self, kernel: Kernel, dla: bool) -> float:
+        key = (dla, kernel.layers)
+        known = self._kernel_us.get(key)
+        if known is None:
+            device = CORE if dla else "GPU"
+            known = self._kernel_us[key] = self._model.kernel_us(self._network, kernel, device)
+        return known
+
+    def _handover(self, kernels: Sequence[Kernel], on_dla: Sequence[bool]) -> float:
+        """Returns the GPU's time for reformats: once per tensor and direction."""
+        readers: dict[str, list[int]] = {}
+        for v, kernel in enumerate(kernels):
+            for name in kernel.inputs:
+                readers.setdefault(name, []).append(v)
+        total = 0.0
+        for name in self._network.inputs:
+            users = readers.get(name, ())
+            if any(on_dla[v] for v in users):
+                # the first reader's precision, as in the placement problem
+                total += self._reformat(name, True, kernels[users[0]])
+        for v, kernel in enumerate(kernels):
+            for name in kernel.outputs:
+                users = readers.get(name, ())
+                if on_dla[v]:
+                    if name in self._outputs or not all(on_dla[u] for u in users):
+                        total += self._reformat(name, False, kernel)
+                elif any(on_dla[u] for u in users):
+                    total += self._reformat(name, True, kernel)
+        return total
+
+    def _reformat(self, name: str, to_dla: bool, owner: Kernel) -> float:
+        precision = self._model.layer_precision(self._network.layers[owner.layers[0]], CORE)
+        key = (name, to_dla, precision)
+        known = self._handover_us.get(key)
+        if known is None:
+            tensor = self._network.tensors[name]
+            if to_dla:
+                outside = name in self._inputs
+                known = self._model.to_dla_us(tensor, precision, network_input=outside)
+            else:
+                leaves = name in self._outputs
+                known = self._model.to_gpu_us(tensor, precision, network_output=leaves)
+            self._handover_us[key] = known
+        return known
+
+
+def _runs(candidates: Sequence[LoadableCandidate]) -> dict[str, int]:
+    """Returns the loadable's number by layer."""
+    kept = [candidate for candidate in candidates if candidate.kept]
+    return {name: number for number, c in enumerate(kept, 1) for name in c.layers}

@@ -1,0 +1,158 @@
+"""The forecast of `check`: equal to a plan's baselines, and what a mended rule is worth."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit import dla, network, targets
+from edgekit.dla import Judgement
+from edgekit.network import Layer, Network, Tensor
+from edgekit.placement import clock_of, fixes, forecast, place, together, transitions
+from edgekit.rewrite import rewrite
+from tests.pipeline.nets import small_net
+
+ORIN = "jetson-agx-orin-64gb"
+BOARDS = [ORIN, "jetson-xavier-nx", "jetson-agx-thor"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> network.Model:
+    path = tmp_path_factory.mktemp("net") / "small.onnx"
+    small_net(path)
+    return network.load(path)
+
+
+@pytest.fixture(scope="module")
+def small(model: network.Model) -> Network:
+    return network.layers(model)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+def test_it_says_what_the_baselines_of_a_plan_say(
+    small: Network, board: str, precision: str
+) -> None:
+    target = targets.get(board)
+    verdicts = dla.judge(small, target, precision=precision)
+    told = forecast(small, verdicts, target)
+    assert told is not None
+    baselines = place(small, verdicts, target, precision=precision).baselines
+    alone, auto = baselines["gpu_only"], baselines["tensorrt_auto"]
+    assert alone is not None
+    assert told.gpu_only_us == pytest.approx(alone.latency_us, abs=1e-5)
+    # without a DLA, or in FP32, the automatic placement is the GPU's
+    expected = alone if auto is None else auto
+    assert told.auto_us == pytest.approx(expected.latency_us, abs=1e-5)
+    assert told.dla_us == pytest.approx(told.auto_us - expected.gpu_us, abs=1e-5)
+    assert set(told.layer_us) == {layer.name for layer in small.layers}
+    assert sum(told.layer_us.values()) <= told.auto_us + 1e-6
+
+
+def test_power_modes_and_boards_without_cost_data(small: Network) -> None:
+    target = targets.get(ORIN)
+    verdicts = dla.judge(small, target)
+    fast, slow = forecast(small, verdicts, target), forecast(
+        small, verdicts, target, power_mode="15W"
+    )  # fmt: skip
+    assert fast is not None
+    assert slow is not None
+    assert slow.auto_us > fast.auto_us
+    assert slow.to_json()["clock"] == "predicted"
+    strange = replace(target, gpu=replace(target.gpu, arch="hopper"))
+    assert forecast(small, verdicts, strange) is None
+    # without times, fixes still say what becomes of the loadables
+    (first, *_) = fixes(small, verdicts, None)
+    assert first.gain_us is None
+    assert first.dla_layers > sum(place == "DLA" for place in verdicts.placed.values())
+
+
+def test_a_fix_says_what_the_rewrite_then_does(model: network.Model, small: Network) -> None:
+    target = targets.get(ORIN)
+    verdicts = dla.judge(small, target)
+    clock = clock_of(small, verdicts, target)
+    found = {fix.rules: fix for fix in fixes(small, verdicts, clock)}
+    fix = next(f for rules, f in found.items() if rules[0].startswith("reduce."))
+    mended, applied, _ = rewrite(model, target, precision="int8")
+    assert applied
+    after = network.layers(mended)
+    judged = dla.judge(after, target)
+    told = forecast(after, judged, target)
+    assert told is not None
+    assert fix.loadables == sum(group.kept for group in judged.candidates)
+    assert fix.dla_layers == sum(place == "DLA" for place in judged.placed.values())
+    # an average pool costs what the reduction was taken to cost, within a tenth
+    assert fix.auto_us == pytest.approx(told.auto_us, rel=0.1)
+    now = forecast(small, verdicts, target)
+    assert now is not None
+    assert fix.gain_us is not None
+    assert fix.gain_us == pytest.approx(now.auto_us - (fix.auto_us or 0), abs=1e-5)
+
+
+def test_fixes_are_ordered_and_leave_out_what_nobody_can_mend(small: Network) -> None:
+    target = targets.get(ORIN)
+    verdicts = dla.judge(small, target)
+    found = fixes(small, verdicts, clock_of(small, verdicts, target))
+    gains = [fix.gain_us or 0 for fix in found]
+    assert gains == sorted(gains, reverse=True)
+    blamed = [name for fix in found for name in fix.layers]
+    refused = [name for name, verdict in verdicts.verdicts.items() if not verdict.ok]
+    assert sorted(blamed) == sorted(refused)
+    assert fixes(small, dla.judge(small, target, precision="fp32"), None) == ()
+    assert fixes(small, dla.judge(small, targets.get("jetson-agx-thor")), None) == ()
+
+
+def test_all_fixes_together_put_everything_on_the_dla(small: Network) -> None:
+    target = targets.get(ORIN)
+    verdicts = dla.judge(small, target)
+    clock = clock_of(small, verdicts, target)
+    both = together(small, verdicts, clock, fixes(small, verdicts, clock))
+    assert both.dla_layers == len(small.layers)
+    assert (both.loadables, both.candidates, both.dla_macs_fraction) == (1, 1, 1.0)
+
+
+def graph(edges: list[tuple[int, int]], count: int) -> Network:
+    layers = [
+        Layer(f"l{i}", "SCALE", "Mul", (f"l{i}",), (f"l{i}",),
+              ("x", *(f"t{a}" for a, b in edges if b == i)), (f"t{i}",))
+        for i in range(count)
+    ]  # fmt: skip
+    names = ["x", *(f"t{i}" for i in range(count))]
+    tensors = {name: Tensor(name, (1, 8, 4, 4), "float32") for name in names}
+    return Network("g", tuple(layers), tensors, ("x",), (f"t{count - 1}",))
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> tuple[Network, Judgement, list[tuple[int, int]]]:
+    count = draw(st.integers(1, 6))
+    pairs = list(itertools.combinations(range(count), 2))
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    net = graph(edges, count)
+    ok = {f"l{i}": draw(st.booleans()) for i in range(count)}
+    groups = dla.candidates(net, ok, draw(st.integers(0, 3)))
+    on_dla = {name for group in groups if group.kept for name in group.layers}
+    placed = {name: "DLA" if name in on_dla else "GPU" for name in ok}
+    return net, Judgement("t", "int8", "10.3", {}, groups, placed), edges
+
+
+@given(placements())
+@settings(max_examples=150, deadline=None)
+def test_transitions_are_the_fewest_of_all_orders(
+    case: tuple[Network, Judgement, list[tuple[int, int]]],
+) -> None:
+    net, verdicts, edges = case
+    kept = [group.layers for group in verdicts.candidates if group.kept]
+    alone = [(name,) for name, place in verdicts.placed.items() if place == "GPU"]
+    pieces = [*kept, *alone]
+    piece_of = {name: i for i, piece in enumerate(pieces) for name in piece}
+    before = {(piece_of[f"l{a}"], piece_of[f"l{b}"]) for a, b in edges}
+    best = min(
+        sum((a < len(kept)) != (b < len(kept)) for a, b in itertools.pairwise(order))
+        for order in itertools.permutations(range(len(pieces)))
+        if all(a == b or order.index(a) < order.index(b) for a, b in before)
+    )
+    assert transitions(net, verdicts) == best
