@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.network import _check, _files, _graph
-from edgekit.network._digest import digest, frozen
+from edgekit.network._digest import frozen
 from edgekit.network._emit import STRIPPED, emit
 from edgekit.network._evaluate import Evaluation
 from edgekit.network._types import Model
@@ -128,7 +128,7 @@ def canonical(
     stripped, values = emit(
         state, [value.name for value in inputs if value.name in used], wanted, graph.name
     )
-    return Model(stripped, values, digest(stripped, values), source)
+    return Model(stripped, values, None, source)
 
 
 def _constants(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["Layer", "Model", "Network", "Tensor"]
+__all__ = ["Absorbed", "Folded", "Layer", "Model", "Network", "Tensor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,23 @@ class Tensor:
         return count
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """An ONNX node that loading took out of the graph, and what it read and wrote there.
+
+    Attributes:
+        reason: "constant" (computed from constants or known shapes), "identity" (Identity, and
+            Dropout while not training), "branch" (an If of known condition), "function" (a call
+            that was inlined), "given" (its values were given) or "unused" (no output needs it).
+        inputs: Tensors that it read.
+        outputs: Tensors that it wrote.
+    """
+
+    reason: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A checked ONNX model whose weights are referenced, not carried.
@@ -41,14 +59,44 @@ class Model:
             stand in ``weights``. Small constants (shapes, axes, Clip bounds, Resize scales) stay
             inline.
         weights: Weight values by initializer name; may be memory maps, treat as read-only.
-        digest: SHA-256 (hex) of the proto and of every weight's bytes.
+        stored_digest: The digest where it is known already; None to compute it when asked for.
         source: What the user named: a path or "builtin:NAME?seed=N".
+        folded: What became of the file's nodes that ``proto`` no longer has, by node name.
     """
 
     proto: onnx.ModelProto
     weights: Mapping[str, np.ndarray]
-    digest: str
+    stored_digest: str | None
     source: str
+    folded: Mapping[str, Folded] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the proto and of every weight's bytes, which are read for it."""
+        if self.stored_digest is not None:
+            return self.stored_digest
+        from edgekit.network._digest import digest
+
+        return digest(self.proto, self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Absorbed:
+    """A layer of the importer that fusion removed before anything was placed.
+
+    Builders that judge layers before fusing them warn about these too ("Layer 'fc.weight'
+    (CONSTANT): Unsupported on DLA", TensorRT 10.3).
+
+    Attributes:
+        kind: CONSTANT, SHUFFLE or ELEMENTWISE.
+        name: As the builder prints it; one that the importer leaves without a name is called
+            "(Unnamed Layer* N) [ElementWise]" after its position N among all of the importer's.
+        fused: Whether its name becomes a part of the layer's.
+    """
+
+    kind: str
+    name: str
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +123,7 @@ class Layer:
         weights: Names in ``Model.weights`` that it uses.
         macs: Multiply-accumulates for one inference.
         weight_elements: Number of weight values.
+        absorbed: The importer's layers that are a part of it now, in the importer's order.
     """
 
     name: str
@@ -88,6 +137,12 @@ class Layer:
     weights: tuple[str, ...] = ()
     macs: int = 0
     weight_elements: int = 0
+    absorbed: tuple[Absorbed, ...] = ()
+
+    @property
+    def builder_name(self) -> str:
+        """What TensorRT 10 calls it: "fc + (Unnamed Layer* 125) [ElementWise]"."""
+        return " + ".join((self.name, *(part.name for part in self.absorbed if part.fused)))
 
 
 @dataclass(frozen=True, eq=False)
