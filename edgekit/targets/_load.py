@@ -13,7 +13,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.targets._schema import Section, resolve_sources
 from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
 
-__all__ = ["get", "names"]
+__all__ = ["get", "names", "read_yaml"]
 
 SCHEMA = "edgekit.target/1"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -64,7 +64,7 @@ def _unknown(name: str) -> UsageError:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _stamp: int) -> Target:
-    facts = _yaml(path)
+    facts = read_yaml(path)
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
         raise DataError(
             f"this is no board file of schema {SCHEMA}",
@@ -79,10 +79,11 @@ def _read(path: Path, _stamp: int) -> Target:
 
 @lru_cache(maxsize=2)
 def _shared_sources(path: Path) -> frozenset[str]:
-    return frozenset(_yaml(path)["sources"])
+    return frozenset(read_yaml(path)["sources"])
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a knowledge file; a DataError names the line of what is not YAML."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

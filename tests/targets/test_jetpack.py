@@ -1,0 +1,61 @@
+"""JetPack releases by board, and the TensorRT each of them brings."""
+
+import pytest
+
+from edgekit import targets
+from edgekit._data import data_folder
+from edgekit.dla import drives_dla
+from edgekit.errors import UsageError
+from edgekit.targets import jetpacks, tensorrt_of_jetpack
+from edgekit.targets._load import read_yaml
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+@pytest.mark.parametrize(
+    ("board", "jetpack", "tensorrt", "dla"),
+    [("jetson-agx-xavier", "4.6", "8.0.1", True), ("jetson-xavier-nx", "4.6.6", "8.2.1", True),
+     ("jetson-agx-xavier", "5.1.3", "8.5.2", True), (ORIN, "5.0.2", "8.4.1", True),
+     (ORIN, "6.0", "8.6.2", True), (ORIN, "6.2.1", "10.3.0", True), (ORIN, "6.2.0", "10.3.0", True),
+     (ORIN, "JetPack 6.1", "10.3.0", True), (ORIN, "7.2", "10.16.2", False),
+     (ORIN, "7.2.2", "11.4.1", True), ("jetson-orin-nx-16gb", "7.2.2", "11.4.1", False),
+     ("jetson-orin-nano-8gb", "6.2", "10.3.0", False),
+     ("jetson-agx-thor", "7.1", "10.13.3", False)],
+)  # fmt: skip
+def test_tensorrt_of_a_jetpack(board: str, jetpack: str, tensorrt: str, dla: bool) -> None:
+    target = targets.get(board)
+    assert tensorrt_of_jetpack(target, jetpack) == tensorrt == tensorrt_of_jetpack(board, jetpack)
+    assert drives_dla(target, tensorrt) is dla
+
+
+@pytest.mark.parametrize(
+    ("board", "jetpack", "hint"),
+    [("jetson-agx-xavier", "6.2", "4.6, 4.6.1"), ("jetson-agx-thor", "6.2", "are 7.0, 7.1"),
+     (ORIN, "4.6", "6.2.1"), (ORIN, "", "6.2.1"), ("drive-orin", "6.0", "--tensorrt")],
+)  # fmt: skip
+def test_unknown_jetpack_lists_those_of_the_board(board: str, jetpack: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        tensorrt_of_jetpack(board, jetpack)
+    assert caught.value.code == "jetpack.unknown"
+    assert caught.value.where == board
+    assert hint in caught.value.hint
+
+
+def test_a_jetpack_whose_tensorrt_nobody_published() -> None:
+    with pytest.raises(UsageError, match="not publicly known") as caught:
+        tensorrt_of_jetpack(ORIN, "7.2.1")
+    assert "--tensorrt" in caught.value.hint
+
+
+def test_every_row_has_known_sources_and_no_version_stands_twice() -> None:
+    folder = data_folder("targets")
+    known = set(read_yaml(folder / "_sources.yaml")["sources"])
+    for row in read_yaml(folder / "_jetpack.yaml")["releases"]:
+        assert row["source"]
+        assert set(row["source"]) <= known
+    for name in targets.names():
+        versions = [v for release in jetpacks(targets.get(name)) for v in release.versions]
+        assert len(versions) == len(set(versions))
+        usual = targets.get(name).tensorrt
+        if versions:
+            assert any(r.tensorrt.startswith(usual) for r in jetpacks(targets.get(name)))
