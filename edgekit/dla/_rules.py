@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from edgekit._data import data_folder
+from edgekit._knowledge import read_knowledge
 from edgekit.dla._checks import Check, compile_check, limit_of
 from edgekit.dla._versions import Version, parse_version
 from edgekit.errors import UsageError
@@ -19,7 +19,7 @@ ANY_KIND = "*"
 GENERATIONS = ("1.0", "2.0")
 PRECISIONS = ("fp16", "int8")
 _RULES = "edgekit.dla/1"
-_EXCLUDED = ("operators", "memory")
+_EXCLUDED = ("builder_messages", "operators", "memory")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,13 +132,13 @@ class Rules:
 def load_rules() -> Rules:
     """Reads and compiles all rule files."""
     folder = data_folder("dla")
-    sources = _yaml(folder / "_sources.yaml")["sources"]
+    sources = read_knowledge(folder / "_sources.yaml")["sources"]
     rules: dict[str, Rule] = {}
     titles: dict[str, str] = {}
     for path in sorted(folder.glob("*.yaml")):
         if path.stem.startswith("_") or path.stem in _EXCLUDED:
             continue
-        document = _yaml(path)
+        document = read_knowledge(path)
         if document.get("schema") != _RULES:
             raise ValueError(f"{path} is no rule file of schema {_RULES}")
         titles[document["family"]] = document["title"]
@@ -146,11 +146,11 @@ def load_rules() -> Rules:
             if rule.id in rules:
                 raise ValueError(f"{path}: rule {rule.id} stands twice")
             rules[rule.id] = rule
-    matrix = _yaml(folder / "operators.yaml")
+    matrix = read_knowledge(folder / "operators.yaml")
     titles["operators"] = "Operator matrix"
     for rule in _family({"family": "operators", "kinds": [], **matrix}, sources):
         rules[rule.id] = rule
-    limits = _yaml(folder / "memory.yaml")["limits"]
+    limits = read_knowledge(folder / "memory.yaml")["limits"]
     titles["memory"] = "Memory"
     for rule in _family({"family": "memory", "kinds": [], "notes": limits}, sources):
         rules[rule.id] = rule
@@ -162,7 +162,8 @@ def load_rules() -> Rules:
 @lru_cache(maxsize=1)
 def memory_facts() -> Mapping[str, Any]:
     """Returns ``dla/memory.yaml``: pools, floors, paddings, the convolution buffer."""
-    return _yaml(data_folder("dla") / "memory.yaml")
+    facts: Mapping[str, Any] = read_knowledge(data_folder("dla") / "memory.yaml")
+    return facts
 
 
 def explain(rule_id: str) -> dict[str, Any]:
@@ -183,13 +184,6 @@ def explain(rule_id: str) -> dict[str, Any]:
         where=rule_id,
         hint=f"did you mean {' or '.join(near)}?" if near else "`check` prints the rules' ids",
     )
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_bytes(), Loader=loader)  # type: ignore[no-any-return]
 
 
 def _family(document: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[Rule]:

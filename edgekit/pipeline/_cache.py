@@ -12,11 +12,11 @@ import functools
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._data import cache_folder
 from edgekit._files import write_atomically
 from edgekit.errors import EnvironmentLack
 
@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("*.py", "*.yaml", "*.j2", "*.css", "*.js")
 
-__all__ = ["Cache", "default_folder", "digest_of"]
-
-
-def default_folder() -> Path:
-    """Returns $EDGEKIT_CACHE, $XDG_CACHE_HOME/edgekit or ~/.cache/edgekit."""
-    if chosen := os.environ.get("EDGEKIT_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "edgekit"
+__all__ = ["Cache", "digest_of"]
 
 
 def digest_of(*parts: Any) -> str:
@@ -67,7 +59,7 @@ class Cache:
     """Results and blobs under one folder; several processes may share it."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or default_folder()
+        self.folder = folder or cache_folder()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from edgekit._data import data_folder
+from edgekit._knowledge import read_knowledge
 from edgekit.network import Layer, Network, Tensor
 from edgekit.placement._kernels import Kernel
 from edgekit.targets import PowerMode, Target
@@ -26,10 +27,7 @@ BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
 @cache
 def cost_data(name: str) -> Mapping[str, Any]:
     """Returns ``targets/costs/NAME.yaml``."""
-    import yaml
-
-    text = (data_folder("targets") / "costs" / f"{name}.yaml").read_text(encoding="utf-8")
-    loaded: Mapping[str, Any] = yaml.safe_load(text)
+    loaded: Mapping[str, Any] = read_knowledge(data_folder("targets") / "costs" / f"{name}.yaml")
     return loaded
 
 

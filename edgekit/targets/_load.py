@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._data import data_folder
+from edgekit._knowledge import read_knowledge
 from edgekit.errors import DataError, UsageError
 from edgekit.targets._schema import Section, resolve_sources
 from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
@@ -84,16 +85,10 @@ def _shared_sources(path: Path) -> frozenset[str]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Reads a knowledge file; a DataError names the line of what is not YAML."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(path.read_bytes(), Loader=loader)  # type: ignore[no-any-return]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        message = getattr(error, "problem", None) or "this is not YAML"
-        raise DataError(message, code="target.invalid", where=place) from error
+        return read_knowledge(path)  # type: ignore[no-any-return]
+    except DataError as error:
+        raise DataError(error.message, code="target.invalid", where=error.where) from error
 
 
 def _target(name: str, root: Section, facts: Mapping[str, object]) -> Target:

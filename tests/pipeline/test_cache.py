@@ -7,7 +7,7 @@ import pytest
 
 from edgekit._files import write_atomically
 from edgekit.errors import EnvironmentLack
-from edgekit.pipeline._cache import Cache, default_folder, digest_of
+from edgekit.pipeline._cache import Cache, digest_of
 
 
 def test_keys_depend_on_every_part(tmp_path):
@@ -59,14 +59,6 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
         interrupted()
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_folder_comes_from_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "a"))
-    assert default_folder() == tmp_path / "a"
-    monkeypatch.delenv("EDGEKIT_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
-    assert default_folder() == tmp_path / "b" / "edgekit"
 
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):

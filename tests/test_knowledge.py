@@ -1,0 +1,102 @@
+"""Knowledge files are parsed once; what is kept is never believed for another file."""
+
+import json
+import os
+
+import pytest
+
+from edgekit import _data, _knowledge
+from edgekit.dla import load_rules
+from edgekit.errors import DataError
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """A knowledge folder of one's own, and an empty cache."""
+    (tmp_path / "dla").mkdir()
+    monkeypatch.setattr(_knowledge, "data_folder", lambda kind: tmp_path / kind)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def kept(folders):
+    return sorted((folders / "cache").rglob("*.json"))
+
+
+def test_the_second_reading_needs_no_yaml(folders, monkeypatch):
+    file = folders / "dla" / "a.yaml"
+    file.write_text("limits: [1, 2.5, true, null, text]\n")
+    first = _knowledge.read_knowledge(file)
+    monkeypatch.setattr(_knowledge, "_parse", lambda path: pytest.fail("parsed again"))
+    assert _knowledge.read_knowledge(file) == first == {"limits": [1, 2.5, True, None, "text"]}
+
+
+def test_an_edited_file_of_the_same_size_is_read_again(folders):
+    file = folders / "dla" / "a.yaml"
+    file.write_text("limit: 1\n")
+    _knowledge.read_knowledge(file)
+    before = file.stat().st_mtime_ns
+    file.write_text("limit: 2\n")
+    os.utime(file, ns=(before + 1, before + 1))
+    assert _knowledge.read_knowledge(file) == {"limit": 2}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 1}', b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_cache_is_no_failure(folders, damage):
+    file = folders / "dla" / "a.yaml"
+    file.write_text("limit: 1\n")
+    _knowledge.read_knowledge(file)
+    (record,) = kept(folders)
+    record.write_bytes(damage)
+    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert json.loads(record.read_bytes())["value"] == {"limit": 1}
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(folders):
+    (folders / "cache").write_text("a file where the folder should be")
+    file = folders / "dla" / "a.yaml"
+    file.write_text("limit: 1\n")
+    assert _knowledge.read_knowledge(file) == {"limit": 1}
+
+
+@pytest.mark.parametrize("text", ["1: one\n", "day: 2026-01-01\n", "x: .nan\n", "x: {2: 3}\n"])
+def test_what_json_cannot_say_is_not_kept(folders, text):
+    file = folders / "dla" / "a.yaml"
+    file.write_text(text)
+    first, second = _knowledge.read_knowledge(file), _knowledge.read_knowledge(file)
+    assert repr(first) == repr(second)
+    assert kept(folders) == []
+
+
+def test_a_file_of_the_users_is_not_kept(folders, tmp_path_factory):
+    file = tmp_path_factory.mktemp("own") / "board.yaml"
+    file.write_text("limit: 1\n")
+    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert kept(folders) == []
+
+
+def test_a_mistake_is_named_with_its_line(folders):
+    file = folders / "dla" / "a.yaml"
+    file.write_text("a: 1\nb: [\n")
+    with pytest.raises(DataError) as caught:
+        _knowledge.read_knowledge(file)
+    assert caught.value.where.startswith(f"{file}:3")
+
+
+def test_rules_from_the_cache_are_those_of_the_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    read = load_rules.__wrapped__
+    from_yaml = read()
+    assert kept(tmp_path)
+    monkeypatch.setattr(_knowledge, "_parse", lambda path: pytest.fail(f"parsed {path} again"))
+    from_json = read()
+    assert [rule.to_json() for rule in from_json] == [rule.to_json() for rule in from_yaml]
+    assert from_json.operators == from_yaml.operators
+
+
+def test_where_the_cache_lies(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "a"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
+    assert _data.cache_folder() == tmp_path / "a"
+    monkeypatch.delenv("EDGEKIT_CACHE")
+    assert _data.cache_folder() == tmp_path / "b" / "edgekit"
