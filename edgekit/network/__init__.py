@@ -5,13 +5,16 @@ from edgekit.network._digest import weight_digests
 from edgekit.network._extract import extract
 from edgekit.network._layers import layers
 from edgekit.network._load import canonical, load, open_inputs
+from edgekit.network._names import loadable_name
 from edgekit.network._same_weights import check_weights
 from edgekit.network._save import save
 from edgekit.network._session import session
 from edgekit.network._synthetic import synthetic_description, synthetic_inputs
-from edgekit.network._types import Layer, Model, Network, Tensor
+from edgekit.network._types import Absorbed, Folded, Layer, Model, Network, Tensor
 
 __all__ = [
+    "Absorbed",
+    "Folded",
     "Layer",
     "Model",
     "Network",
@@ -23,6 +26,7 @@ __all__ = [
     "extract",
     "layers",
     "load",
+    "loadable_name",
     "open_inputs",
     "save",
     "session",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from edgekit.network._types import Layer, Tensor
+from edgekit.network._types import Absorbed, Layer, Tensor
 
 __all__ = ["fuse_shuffles"]
 
@@ -50,10 +50,19 @@ def fuse_shuffles(
 def _joined(shuffle: Layer, user: Layer, *, named: bool) -> Layer:
     source, middle = shuffle.inputs[0], shuffle.outputs[0]
     both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
+    absorbed = (*_imported(shuffle), *shuffle.absorbed)
+    absorbed += (*_imported(user), *user.absorbed) if named else user.absorbed
     return replace(
         user,
         name=f"{shuffle.name} + {user.name}" if named else user.name,
         nodes=tuple(dict.fromkeys((*shuffle.nodes, *user.nodes))),
         origin=both,
         inputs=tuple(source if name == middle else name for name in user.inputs),
+        absorbed=absorbed,
     )
+
+
+def _imported(layer: Layer) -> tuple[Absorbed, ...]:
+    """A shuffle as the importer wrote it; not those of the builder, nor pairs joined before."""
+    as_written = layer.kind == "SHUFFLE" and layer.nodes and not layer.absorbed
+    return (Absorbed("SHUFFLE", layer.name),) if as_written else ()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import onnx
 
     from edgekit.network._placer import Placer
+    from edgekit.network._types import Absorbed
 
 __all__ = ["conv", "conv_transpose", "gemm", "matmul"]
 
@@ -131,7 +132,9 @@ def _as_convolution(at: Placer, node: onnx.NodeProto, rows: int, depth: int, col
     }
     before = at.inner(f"{node.name}:in4d", (rows, depth, 1, 1), source, view=True)
     after = at.inner(f"{node.name}:out4d", (rows, columns, 1, 1), target, view=True)
-    at.reshape(node, source, before, f"reshape_before_{node.name}")
+    # the shuffles and the convolution are the builder's: the importer wrote what is absorbed
+    absorbed = _as_imported(at, node)
+    at.reshape(node, source, before, f"reshape_before_{node.name}", imported=False)
     at.emit(
         node,
         "CONVOLUTION",
@@ -139,5 +142,28 @@ def _as_convolution(at: Placer, node: onnx.NodeProto, rows: int, depth: int, col
         inputs=[before, *node.input[1:]],
         outputs=[after],
         macs=rows * depth * columns,
+        imported=False,
+        absorbed=absorbed,
     )
-    at.reshape(node, after, target, f"reshape_after_{node.name}")
+    at.reshape(node, after, target, f"reshape_after_{node.name}", imported=False)
+
+
+def _as_imported(at: Placer, node: onnx.NodeProto) -> list[Absorbed]:
+    """What the importer writes around the product: its constants, broadcasts and bias sum."""
+    given = attributes(node)
+    rank = len(at.shape(node.output[0]))
+    parts = [*at.importer.constant(node.input[1])]
+    if len(at.shape(node.input[1])) < rank:
+        parts.append(at.importer.broadcast())
+    at.importer.layers()
+    if given.get("alpha", 1.0) != 1.0:
+        at.importer.scalar_product()
+    bias = node.input[2] if len(node.input) > 2 else ""
+    if not bias:
+        return parts
+    parts += at.importer.constant(bias)
+    if given.get("beta", 1.0) != 1.0:
+        at.importer.scalar_product()
+    if len(at.shape(bias)) < rank:
+        parts.append(at.importer.broadcast())
+    return [*parts, at.importer.unnamed_sum()]

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import onnx
 
     from edgekit.network._placer import Placer
+    from edgekit.network._types import Absorbed
 
 __all__ = ["ACTIVATIONS", "ELEMENTWISE", "UNARY", "activation", "composed", "elementwise", "unary"]
 
@@ -134,13 +135,16 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
     inputs = [name for name in node.input if name]
     mode = _scale_mode(at, node, inputs)
     if mode:
-        at.emit(node, "SCALE", {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]})
+        params = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
+        at.emit(node, "SCALE", params, absorbed=_as_imported(at, node, inputs))
         return
     function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
     if len(inputs) == 1:
         at.emit(node, "IDENTITY")
         return
     target = node.output[0]
+    absorbed = _as_imported(at, node, inputs)
+    inputs = _of_one_rank(at, node, inputs)
     current = inputs[0]
     shape = at.shape(current)
     scaled = node.op_type == "Mean"
@@ -150,11 +154,45 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
         if index < len(inputs) - 1 or scaled:
             result = at.inner(f"{node.name}:{index}", shape, target)
         params = {"function": function}
-        at.emit(node, "ELEMENTWISE", params, inputs=[current, name], outputs=[result])
-        current = result
+        at.emit(
+            node,
+            "ELEMENTWISE",
+            params,
+            inputs=[current, name],
+            outputs=[result],
+            absorbed=absorbed,
+        )
+        current, absorbed = result, []
     if scaled:
         mean = {"mode": "UNIFORM", "axis": 1, "function": "PROD"}
         at.emit(node, "SCALE", mean, inputs=[current])
+
+
+def _as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Absorbed]:
+    """The importer's constants, and broadcasts of those of lower rank."""
+    rank = len(at.shape(node.output[0]))
+    parts: list[Absorbed] = []
+    for name in inputs:
+        if at.constant(name):
+            parts += at.importer.constant(name)
+            if len(at.shape(name)) < rank:
+                parts.append(at.importer.broadcast())
+    return parts
+
+
+def _of_one_rank(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[str]:
+    """Activations of lower rank go through a shuffle that prepends dimensions of size 1."""
+    rank = len(at.shape(node.output[0]))
+    found = []
+    for name in inputs:
+        shape = at.shape(name)
+        if at.constant(name) or len(shape) == rank:
+            found.append(name)
+            continue
+        wide = at.inner(f"{node.name}:{name}", (1,) * (rank - len(shape)) + shape, name, view=True)
+        at.reshape(node, name, wide, at.importer.broadcast().name, imported=False)
+        found.append(wide)
+    return found
 
 
 def _scale_mode(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> str:

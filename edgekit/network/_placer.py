@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.network._types import Layer, Tensor
+from edgekit.network._importer import Importer
+from edgekit.network._types import Absorbed, Layer, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ class Placer:
         layers: The layers so far, in graph order.
         tensors: Every activation tensor, inner ones too.
         views: ONNX tensor by inner tensor that holds the same values in another shape.
+        importer: What TensorRT's importer counts and names.
     """
 
     def __init__(self, model: Model) -> None:
@@ -38,6 +40,7 @@ class Placer:
         self.outputs = {value.name for value in graph.output}
         self._weights = model.weights
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.importer = Importer(self._initializers)
         self._names = {node.name for node in graph.node}
         self._named: set[str] = set()
         # what nodes make from constants alone (dequantized weights): the nodes and weights behind
@@ -97,6 +100,7 @@ class Placer:
         if not read or not all(self.constant(name) for name in read):
             return False
         behind = self._behind(read)
+        self.importer.layers(len([name for name in read if name in self._initializers]) + 1)
         for name in node.output:
             if name:
                 self._derived[name] = ((*behind[0], node.name), behind[1])
@@ -116,7 +120,9 @@ class Placer:
         name: str = "",
         macs: int = 0,
         inserted: bool = False,
+        imported: bool = True,
         constants: Iterable[str] | None = None,
+        absorbed: Iterable[Absorbed] = (),
     ) -> Layer:
         """Adds a layer that stands for ``node``, or serves it when ``inserted``.
 
@@ -129,8 +135,14 @@ class Placer:
             name: The layer's name, made unique; the node's when empty.
             macs: Multiply-accumulates.
             inserted: The importer or builder adds this layer by itself.
+            imported: To be counted among the importer's layers.
             constants: Constant inputs that it uses; those among ``inputs`` when None.
+            absorbed: Layers of the importer that are a part of this one.
         """
+        if imported and kind == "SHUFFLE":
+            self.importer.reshape()
+        elif imported:
+            self.importer.layers()
         read = [i for i in (node.input if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
         before, weights = self._behind(used)
@@ -146,6 +158,7 @@ class Placer:
             weights=weights,
             macs=macs,
             weight_elements=sum(self._weights[w].size for w in weights),
+            absorbed=tuple(absorbed),
         )
         self.layers.append(layer)
         return layer
@@ -166,11 +179,19 @@ class Placer:
             self.views[name] = like
         return name
 
-    def reshape(self, node: onnx.NodeProto, source: str, target: str, name: str) -> Layer:
+    def reshape(
+        self, node: onnx.NodeProto, source: str, target: str, name: str, *, imported: bool = True
+    ) -> Layer:
         """Inserts a SHUFFLE that gives ``source`` the shape of ``target``."""
-        params = {"mode": "RESHAPE", "shape": self.shape(target)}
         return self.emit(
-            node, "SHUFFLE", params, inputs=[source], outputs=[target], name=name, inserted=True
+            node,
+            "SHUFFLE",
+            {"mode": "RESHAPE", "shape": self.shape(target)},
+            inputs=[source],
+            outputs=[target],
+            name=name,
+            inserted=True,
+            imported=imported,
         )
 
     def unique(self, name: str) -> str:
