@@ -3,11 +3,13 @@
 from edgekit.dla._candidates import candidates
 from edgekit.dla._cbuf import cbuf_banks
 from edgekit.dla._docs import docs_page
+from edgekit.dla._explain import explain
 from edgekit.dla._formats import FORMATS, nbytes, strides
 from edgekit.dla._json import check_document
 from edgekit.dla._judge import drives_dla, judge
 from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
-from edgekit.dla._rules import Operator, Rule, explain, load_rules
+from edgekit.dla._rule import Operator, Rule
+from edgekit.dla._rules import load_rules, memory_facts
 from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "judge",
     "load_rules",
     "memory",
+    "memory_facts",
     "nbytes",
     "pool_limits",
     "strides",
