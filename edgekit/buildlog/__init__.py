@@ -1,0 +1,31 @@
+"""The buildlog floor: what TensorRT's builder says, and where it differs from a verdict."""
+
+from edgekit.buildlog._compare import compare
+from edgekit.buildlog._comparison import (
+    Comparison,
+    LayerComparison,
+    LoadableComparison,
+    LogOnly,
+    PoolComparison,
+)
+from edgekit.buildlog._messages import Message, load_messages
+from edgekit.buildlog._parse import parse_log
+from edgekit.buildlog._read import read_log
+from edgekit.buildlog._types import BuildLog, Fallback, LogLayer, LogLoadable
+
+__all__ = [
+    "BuildLog",
+    "Comparison",
+    "Fallback",
+    "LayerComparison",
+    "LoadableComparison",
+    "LogLayer",
+    "LogLoadable",
+    "LogOnly",
+    "Message",
+    "PoolComparison",
+    "compare",
+    "load_messages",
+    "parse_log",
+    "read_log",
+]

@@ -1,0 +1,57 @@
+"""One line of a log: colours and prefixes off, severity and text apart."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["split_items", "strip"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_STAMP = r"\[\d{1,2}/\d{1,2}/\d{4}-\d{2}:\d{2}:\d{2}\]"
+_SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?=\s|$)"
+_TOKEN = re.compile(rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|\[TRT\]:?|\[TensorRT\])[ ]?")
+_WORDS = {"VERBOSE": "V", "DEBUG": "V", "INFO": "I", "WARNING": "W", "ERROR": "E",
+          "INTERNAL_ERROR": "F"}  # fmt: skip
+# how far into a line another program's prefix (journal, ROS, a container's clock) may reach
+_FOREIGN = 160
+
+
+def strip(line: str) -> tuple[str, str, bool]:
+    """Returns (severity, text, TensorRT's own) of a line.
+
+    Severity is one of V I W E F, or empty. All of ``[time] [W] [TRT] x``, ``[time] [TRT] [W] x``,
+    ``WARNING: [TRT]: x``, ``[TRT] x`` and ``x`` are read; time stamps may stand twice.
+    """
+    if "\x1b" in line:
+        line = _ANSI.sub("", line)
+    at = 0
+    severity, own = "", False
+    mark = line.find("[TRT]", 0, _FOREIGN)
+    if mark > 0 and _TOKEN.match(line) is None:
+        # what stands before belongs to another program, except the token just before
+        start = max(line.rfind("[", 0, mark), line.rfind(" ", 0, max(mark - 1, 0)), 0)
+        at = start if _TOKEN.match(line, start) else mark
+    while match := _TOKEN.match(line, at):
+        found = match["severity"]
+        if found:
+            severity = found[1] if found[0] == "[" else _WORDS[found[:-1]]
+        own = own or "TRT]" in match[0] or "TensorRT]" in match[0]
+        at = match.end()
+    return severity, line[at:].strip(), own
+
+
+def split_items(text: str) -> list[str]:
+    """Splits at the commas that stand in no bracket; at every comma if brackets do not match."""
+    items, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        if char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            items.append(text[start:index])
+            start = index + 1
+    if depth:
+        items, start = text.split(","), len(text)
+    items.append(text[start:])
+    return [item.strip() for item in items if item.strip()]
