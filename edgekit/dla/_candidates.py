@@ -1,17 +1,18 @@
 """What TensorRT groups into loadables when it places layers on the DLA by itself.
 
-A candidate is a maximal run of layers that the DLA can run: parallel branches are one candidate
-even where they share no tensor, as long as no path leaves the group and comes back. TensorRT 10.3
-keeps those with the most layers, ties in graph order, and sends the rest to the GPU (seen in
-verbose builds of ResNet-50 and DETR).
+A candidate is a maximal run of layers that the DLA can run, of one batch size: parallel branches
+are one candidate even where they share no tensor, as long as no path leaves the group and comes
+back. TensorRT 10.3 keeps those with the most layers, ties in graph order, and sends the rest to
+the GPU (seen in verbose builds of ResNet-50 and DETR).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla._facts import batch_of
+from edgekit.dla._join import join
 from edgekit.dla._types import LoadableCandidate
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ def candidates(
 ) -> tuple[LoadableCandidate, ...]:
     """Groups the layers that ``ok`` allows, in graph order; linear in the size of the network.
 
-    A layer's level counts how often the longest way to it enters the DLA. Layers of one level and
-    batch size form a candidate: a path between two of them that visits the GPU would have raised
-    the level, so every group is convex, and because every level is as low as it can be, no two
-    groups of one batch size can be joined.
+    A layer's level counts how often the longest way to it enters the DLA or changes the batch
+    size. Layers of one level and batch size form a group: a path between two of them through
+    another layer would have raised the level, so every group is convex, and with one batch size
+    no two can be joined, because every level is as low as it can be. With several, groups that
+    only the levels of another batch size held apart are joined afterwards.
 
     Args:
         network: The layer graph.
@@ -59,7 +61,12 @@ def candidates(
             batch[layer.name] = size
             groups.setdefault((level[layer.name], size), []).append(layer.name)
     place = {layer.name: index for index, layer in enumerate(network.layers)}
-    ordered = sorted(groups.values(), key=lambda names: place[names[0]])
+    found: Iterable[list[str]] = groups.values()
+    if len({size for _, size in groups}) > 1:
+        by_level = sorted(groups)
+        found = join(network, [groups[key] for key in by_level], [size for _, size in by_level])
+        found = [sorted(names, key=place.__getitem__) for names in found]
+    ordered = sorted(found, key=lambda names: place[names[0]])
     largest = sorted(range(len(ordered)), key=lambda i: (-len(ordered[i]), i))
     kept = set(largest[: max(max_loadables, 0)])
     return tuple(LoadableCandidate(tuple(names), i in kept) for i, names in enumerate(ordered))

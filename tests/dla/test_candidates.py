@@ -1,5 +1,6 @@
 """Grouping into loadables: maximal convex runs, the slot limit, equal batch, linear time."""
 
+import itertools
 import random
 import time
 
@@ -66,8 +67,8 @@ def test_the_largest_are_kept_and_ties_go_in_graph_order() -> None:
 
 
 @st.composite
-def random_graphs(draw: st.DrawFn) -> tuple[Network, dict[str, bool]]:
-    count = draw(st.integers(2, 14))
+def random_graphs(draw: st.DrawFn, most: int = 14) -> tuple[Network, dict[str, bool]]:
+    count = draw(st.integers(2, most))
     names = [f"n{i:02}" for i in range(count)]
     edges, ok, batch = {}, {}, {}
     for index, name in enumerate(names):
@@ -123,18 +124,63 @@ def test_groups_are_convex_disjoint_complete_and_can_be_run_in_an_order(
                 assert not (there and back)
 
 
-@settings(max_examples=150, deadline=None)
-@given(random_graphs())
+def runnable(groups: list[set[str]], network: Network) -> bool:
+    """Whether groups and single layers can run one after the other: no cycle among them."""
+    unit = {name: index for index, group in enumerate(groups) for name in group}
+    producers = network.producers()
+    waits: dict[object, set[object]] = {}
+    for layer in network.layers:
+        here = unit.get(layer.name, layer.name)
+        above = {producers[n].name for n in layer.inputs if n in producers}
+        waits.setdefault(here, set()).update(unit.get(n, n) for n in above)
+        waits[here].discard(here)
+    while waits:
+        ready = {one for one, others in waits.items() if not others & waits.keys()}
+        if not ready:
+            return False
+        waits = {one: others for one, others in waits.items() if one not in ready}
+    return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(random_graphs(8))
 def test_groups_are_maximal(case: tuple[Network, dict[str, bool]]) -> None:
-    """With one batch size no two groups could be one."""
+    """No two groups of one batch size could be one and all still run."""
+    network, ok = case
+    shapes = {la.name: network.tensors[la.outputs[0]].shape[0] for la in network.layers}
+    found = [set(group.layers) for group in candidates(network, ok, 16)]
+    assert runnable(found, network)
+    for index, first in enumerate(found):
+        for second in found[index + 1 :]:
+            if shapes[min(first)] == shapes[min(second)]:
+                rest = [group for group in found if group not in (first, second)]
+                assert not runnable([first | second, *rest], network)
+
+
+@settings(max_examples=150, deadline=None)
+@given(random_graphs(8))
+def test_with_one_batch_size_there_are_as_few_groups_as_possible(
+    case: tuple[Network, dict[str, bool]],
+) -> None:
+    """Brute force: every way to spread the layers over fewer convex groups fails to run."""
     network, ok = case
     flat = {n: Tensor(n, (1, 8, 4, 4), "float32") for n in network.tensors}
     network = Network("g", network.layers, flat, network.inputs, network.outputs)
-    above = reach(network)
-    found = [set(group.layers) for group in candidates(network, ok, 16)]
-    for index, first in enumerate(found):
-        for second in found[index + 1 :]:
-            assert not convex(first | second, above)
+    found = candidates(network, ok, 16)
+    names = [layer.name for layer in network.layers if ok[layer.name]]
+    if len(found) < 2 or len(names) > 6:
+        return
+    for spread in itertools.product(range(len(found) - 1), repeat=len(names)):
+        groups = [{n for n, at in zip(names, spread, strict=True) if at == i} for i in set(spread)]
+        assert not runnable(groups, network)
+
+
+def test_another_batch_size_between_does_not_keep_layers_apart() -> None:
+    """a needs nothing and c needs x over the GPU: a waits for x and goes with c."""
+    net = graph({"a": "", "x": "", "g": "x", "y": "g", "c": "y"}, {"x": 2, "y": 2})
+    assert grouped(net, "g") == [("ac", True), ("x", True), ("y", True)]
+    crossed = graph({"a": "", "p": "a", "q": "", "c": "q"}, {"p": 2, "q": 2})
+    assert len(grouped(crossed)) == 3
 
 
 def test_ten_thousand_layers_take_about_a_second_at_most() -> None:
