@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.placement._fixes import Fix, fixes, together
@@ -45,23 +47,15 @@ __all__ = [
     "transitions",
 ]
 
-_HOMES = {
-    "_fixes": ("Fix", "fixes", "together"),
-    "_forecast": ("Clock", "Forecast", "clock_of", "forecast"),
-    "_json": ("plan_from_json", "plan_to_json"),
-    "_place": ("place",),
-    "_request": ("PlanImpossible",),
-    "_transitions": ("transitions",),
-    "_types": ("OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted",
-               "Share"),
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    # a forecast needs no optimiser: nothing is imported before it is used
-    from importlib import import_module
-
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {
+        "_fixes": "Fix fixes together",
+        "_forecast": "Clock Forecast clock_of forecast",
+        "_json": "plan_from_json plan_to_json",
+        "_place": "place",
+        "_request": "PlanImpossible",
+        "_transitions": "transitions",
+        "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Share",
+    },
+)

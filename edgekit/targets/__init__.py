@@ -1,9 +1,16 @@
 """The targets floor: boards as ``targets/NAME.yaml`` describes them."""
 
-from edgekit.targets._jetpack import JetPack, jetpacks, tensorrt_of_jetpack
-from edgekit.targets._load import get, names
-from edgekit.targets._modes import find_mode
-from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.targets._jetpack import JetPack, jetpacks, tensorrt_of_jetpack
+    from edgekit.targets._load import get, names
+    from edgekit.targets._modes import find_mode
+    from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
 
 __all__ = [
     "Dla",
@@ -18,3 +25,13 @@ __all__ = [
     "names",
     "tensorrt_of_jetpack",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_jetpack": "JetPack jetpacks tensorrt_of_jetpack",
+        "_load": "get names",
+        "_modes": "find_mode",
+        "_types": "Dla Dram Gpu PowerMode Target",
+    },
+)
