@@ -127,6 +127,7 @@ def _settle_outputs(
             nodes.append(identity)
         else:
             renamed[root] = output
+            state.alias[root] = output
             fixed.add(output)
     if renamed:
         for node in nodes:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
 from edgekit.network._fold import constant, fold, foldable
-from edgekit.network._graph import reads, rename_reads, subgraphs
+from edgekit.network._graph import free_name, reads, rename_reads, subgraphs
+from edgekit.network._types import Folded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +34,7 @@ class Evaluation:
         shapes: Static shape by tensor.
         types: ONNX element type by tensor.
         alias: Name of the tensor that stands for a removed Identity's output.
+        folded: The nodes that do not remain.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Evaluation:
         self.constants = constants
         self.nodes: list[onnx.NodeProto] = []
         self.alias: dict[str, str] = {}
+        self.folded: dict[str, Folded] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
+        self._names: set[str] = set()
         self._declared = declared
         self._protos: dict[str, onnx.TypeProto] = {}
         self._hints: dict[str, onnx.TensorProto] = {}
@@ -65,6 +69,7 @@ class Evaluation:
             ModelError: ``model.shape_inference``, ``model.shape_unknown`` or ``model.type``,
                 naming the first node in the way.
         """
+        self._names.update(node.name for node in nodes)
         stack = list(reversed(nodes))
         while stack:
             node = stack.pop()
@@ -72,6 +77,7 @@ class Evaluation:
                 rename_reads(node, self.alias)
             branch = self._taken_branch(node)
             if branch is not None:
+                self._fold_away(node, "branch")
                 stack.extend(reversed(branch))
             elif not self._removed(node):
                 self._visit(node)
@@ -79,11 +85,20 @@ class Evaluation:
     def _removed(self, node: onnx.NodeProto) -> bool:
         """Identity, and Dropout in inference, become other names of their input."""
         if node.op_type == "Identity" or (node.op_type == "Dropout" and not self._trains(node)):
+            self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
             if len(node.output) > 1 and node.output[1]:
                 self._fold_mask(node)
             return True
         return False
+
+    def _fold_away(self, node: onnx.NodeProto, reason: str) -> None:
+        if not node.name:
+            # joins a branch's result to the If's
+            return
+        last = self.nodes[-1].name if self.nodes else ""
+        written = tuple(name for name in node.output if name)
+        self.folded[node.name] = Folded(reason, tuple(reads(node)), written, last)
 
     def _trains(self, node: onnx.NodeProto) -> bool:
         if len(node.input) < 3 or not node.input[2]:
@@ -116,7 +131,10 @@ class Evaluation:
         branch = []
         for index, inner in enumerate(body.node):
             rename_reads(inner, names)
-            inner.name = f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}"
+            inner.name = free_name(
+                f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}", self._names
+            )
+            self._names.add(inner.name)
             for position, name in enumerate(inner.output):
                 inner.output[position] = names.get(name, name)
             branch.append(inner)
@@ -129,6 +147,7 @@ class Evaluation:
         import numpy as np
 
         if node.op_type == "Constant":
+            self._fold_away(node, "constant")
             self.constants[node.output[0]] = constant(node)
             return
         outputs = self._infer(node)
@@ -142,6 +161,7 @@ class Evaluation:
             if node.op_type == "Shape":
                 bounds = {item.name: item.i for item in node.attribute}
                 value = shape[slice(bounds.get("start"), bounds.get("end"))]
+            self._fold_away(node, "constant")
             self.constants[first] = np.asarray(value, dtype=np.int64)
         elif foldable(node, self.constants, self.shapes):
             types = {name: self._proto(name) for name in [*node.input, *node.output] if name}
@@ -149,6 +169,7 @@ class Evaluation:
             if values is None:
                 self.nodes.append(node)
             else:
+                self._fold_away(node, "constant")
                 self.constants.update(values)
         else:
             self.nodes.append(node)

@@ -12,7 +12,16 @@ from edgekit.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["name_nodes", "nearest", "reachable", "reads", "rename_reads", "sort", "subgraphs"]
+__all__ = [
+    "free_name",
+    "name_nodes",
+    "nearest",
+    "reachable",
+    "reads",
+    "rename_reads",
+    "sort",
+    "subgraphs",
+]
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -53,6 +62,16 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
                 value.name = names[value.name]
 
 
+def free_name(stem: str, taken: Collection[str]) -> str:
+    """``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken."""
+    name = stem
+    suffix = 1
+    while name in taken:
+        name = f"{stem}_{suffix}"
+        suffix += 1
+    return name
+
+
 def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     """Gives each node a unique name in place: ``<OpType>_<index>`` where there is none."""
     nodes = list(nodes)
@@ -61,12 +80,7 @@ def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for index, node in enumerate(nodes):
         name = node.name
         if not name or name in seen:
-            stem = name or f"{node.op_type}_{index}"
-            name = stem
-            suffix = 1
-            while name in taken:
-                name = f"{stem}_{suffix}"
-                suffix += 1
+            name = free_name(name or f"{node.op_type}_{index}", taken)
             taken.add(name)
             node.name = name
         seen.add(name)

@@ -64,15 +64,9 @@ def layers(model: Model) -> Network:
     families = _families()
     graph = model.proto.graph
     for node in graph.node:
-        if at.absorb(node):
-            continue
-        family = families.get(node.op_type)
-        if family is not None:
-            family(at, node)
-        elif node.op_type == "Cast":
-            at.emit(node, "CAST", {"to": at.tensors[node.output[0]].dtype})
-        else:
-            at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"))
+        if not at.absorb(node):
+            _place(at, node, families.get(node.op_type))
+        at.done(node)
     inputs = tuple(value.name for value in graph.input)
     outputs = tuple(value.name for value in graph.output)
     placed = fuse_shuffles(at.layers, at.tensors, outputs)
@@ -86,6 +80,15 @@ def layers(model: Model) -> Network:
         outputs=outputs,
         views={name: source for name, source in at.views.items() if name in used},
     )
+
+
+def _place(at: Placer, node: onnx.NodeProto, family: _Family | None) -> None:
+    if family is not None:
+        family(at, node)
+    elif node.op_type == "Cast":
+        at.emit(node, "CAST", {"to": at.tensors[node.output[0]].dtype})
+    else:
+        at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"))
 
 
 def _families() -> dict[str, _Family]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from edgekit.network import _check, _files, _graph
 from edgekit.network._digest import frozen
 from edgekit.network._emit import STRIPPED, emit
 from edgekit.network._evaluate import Evaluation
-from edgekit.network._types import Model
+from edgekit.network._types import Folded, Model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +103,9 @@ def canonical(
     copy = onnx.ModelProto()
     copy.CopyFrom(_check.modern(proto))
     version = _check.opset(copy)
+    calls: dict[str, Folded] = {}
     if copy.functions:
+        calls = _calls(copy)
         copy = onnx.inliner.inline_local_functions(copy)
     graph = copy.graph
     _graph.name_nodes(graph.node)
@@ -128,7 +131,45 @@ def canonical(
     stripped, values = emit(
         state, [value.name for value in inputs if value.name in used], wanted, graph.name
     )
-    return Model(stripped, values, None, source)
+    folded = {**calls, **_folded(graph.node, given, state, {n.name for n in stripped.graph.node})}
+    return Model(stripped, values, None, source, folded)
+
+
+def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
+    """The named nodes that call the file's own functions."""
+    functions = {(function.domain, function.name) for function in proto.functions}
+    return {
+        node.name: Folded("function", tuple(node.input), tuple(node.output))
+        for node in proto.graph.node
+        if node.name and (node.domain, node.op_type) in functions
+    }
+
+
+def _folded(
+    nodes: Iterable[onnx.NodeProto],
+    given: Collection[str],
+    state: Evaluation,
+    kept: Collection[str],
+) -> dict[str, Folded]:
+    """What became of the nodes that are not kept, with the names their tensors have now."""
+    found = dict(state.folded)
+    for node in [*nodes, *state.nodes]:
+        if node.name not in kept and node.name not in found:
+            replaced = any(name in given for name in node.output)
+            reason = "given" if replaced else "unused"
+            found[node.name] = Folded(reason, tuple(node.input), tuple(node.output))
+    if not state.alias:
+        return found
+    for name, gone in found.items():
+        now = [_current(output, state.alias) for output in gone.outputs]
+        found[name] = replace(gone, outputs=tuple(dict.fromkeys((*gone.outputs, *now))))
+    return found
+
+
+def _current(name: str, alias: Mapping[str, str]) -> str:
+    # an alias of a tensor that then took the name of the graph's output: two steps at most
+    name = alias.get(name, name)
+    return alias.get(name, name)
 
 
 def _constants(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.network._graph import free_name
 from edgekit.network._importer import Importer
 from edgekit.network._types import Absorbed, Layer, Tensor
 
@@ -43,6 +45,11 @@ class Placer:
         self.importer = Importer(self._initializers)
         self._names = {node.name for node in graph.node}
         self._named: set[str] = set()
+        # Identity and Dropout are layers until the builder removes them
+        self._identities = Counter(
+            gone.after for gone in model.folded.values() if gone.reason == "identity"
+        )
+        self.importer.layers(self._identities[""])
         # what nodes make from constants alone (dequantized weights): the nodes and weights behind
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         for value in [*graph.input, *graph.value_info, *graph.output]:
@@ -50,6 +57,10 @@ class Placer:
             shape = tuple(dim.dim_value for dim in tensor.shape.dim)
             kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
             self.tensors[value.name] = Tensor(value.name, shape, kind)
+
+    def done(self, node: onnx.NodeProto) -> None:
+        """Call after each node: the importer's layers behind it that loading removed count too."""
+        self.importer.layers(self._identities[node.name])
 
     def constant(self, name: str) -> bool:
         """Whether a tensor is known before running: an initializer or made from some."""
@@ -168,11 +179,7 @@ class Placer:
 
         With ``view`` it holds the values of the ONNX tensor ``like`` in another shape.
         """
-        name = stem
-        suffix = 1
-        while name in self.tensors:
-            name = f"{stem}_{suffix}"
-            suffix += 1
+        name = free_name(stem, self.tensors)
         kind = self.tensors[like].dtype
         self.tensors[name] = Tensor(name, tuple(shape), kind)
         if view:
@@ -196,11 +203,7 @@ class Placer:
 
     def unique(self, name: str) -> str:
         """``name``, or ``name_1``, ``name_2``, … as TensorRT's parser counts layers of one name."""
-        found = name
-        suffix = 1
-        while found in self._names:
-            found = f"{name}_{suffix}"
-            suffix += 1
+        found = free_name(name, self._names)
         self._names.add(found)
         return found
 

@@ -41,11 +41,13 @@ class Folded:
             that was inlined), "given" (its values were given) or "unused" (no output needs it).
         inputs: Tensors that it read.
         outputs: Tensors that it wrote.
+        after: The last node before it that stayed; empty when there is none.
     """
 
     reason: str
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    after: str = ""
 
 
 @dataclass(frozen=True, eq=False)
