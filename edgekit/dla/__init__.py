@@ -1,16 +1,23 @@
 """The dla floor: verdicts from the rules under ``dla/``, loadables, memory, formats."""
 
-from edgekit.dla._candidates import candidates
-from edgekit.dla._cbuf import cbuf_banks
-from edgekit.dla._docs import docs_page
-from edgekit.dla._explain import explain
-from edgekit.dla._formats import FORMATS, nbytes, strides
-from edgekit.dla._json import check_document
-from edgekit.dla._judge import drives_dla, judge
-from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
-from edgekit.dla._rule import Operator, Rule
-from edgekit.dla._rules import load_rules, memory_facts
-from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.dla._candidates import candidates
+    from edgekit.dla._cbuf import cbuf_banks
+    from edgekit.dla._docs import docs_page
+    from edgekit.dla._explain import explain
+    from edgekit.dla._formats import FORMATS, nbytes, strides
+    from edgekit.dla._json import check_document
+    from edgekit.dla._judge import drives_dla, judge
+    from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
+    from edgekit.dla._rule import Operator, Rule
+    from edgekit.dla._rules import load_rules, memory_facts
+    from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
 
 __all__ = [
     "FORMATS",
@@ -37,3 +44,20 @@ __all__ = [
     "strides",
     "weight_bytes",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_candidates": "candidates",
+        "_cbuf": "cbuf_banks",
+        "_docs": "docs_page",
+        "_explain": "explain",
+        "_formats": "FORMATS nbytes strides",
+        "_json": "check_document",
+        "_judge": "drives_dla judge",
+        "_memory": "internal_bytes memory pool_limits weight_bytes",
+        "_rule": "Operator Rule",
+        "_rules": "load_rules memory_facts",
+        "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",
+    },
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgekit.dla._rules import GENERATIONS, PRECISIONS, Operator, Rule, load_rules
+from edgekit.dla._rule import GENERATIONS, PRECISIONS, Operator, Rule
+from edgekit.dla._rules import load_rules
 
 __all__ = ["docs_page"]
 

@@ -151,6 +151,8 @@ def _function(facts: Facts) -> str | None:
 def _broadcast(facts: Facts) -> str | None:
     """The form of the smaller operand: "NCHW" (the same), "NC11", "N111", or the shapes."""
     shapes = _inputs(facts)
+    if facts["constant_operand"] is not None:
+        shapes.append(facts["constant_operand"])
     if len(shapes) != 2 or len(set(shapes)) == 1:
         return None
     if len(shapes[0]) != len(shapes[1]):
@@ -210,6 +212,7 @@ def _reshapes(facts: Facts) -> bool:
 
 
 _DERIVED: dict[str, Callable[[Facts], Any]] = {
+    "per_channel": lambda facts: facts["axis"] is not None,
     "input_ranks": lambda facts: _ranks(_inputs(facts)),
     "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),
     "tensor_types": _types,

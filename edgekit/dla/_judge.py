@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._candidates import candidates
 from edgekit.dla._facts import Facts, Graph
-from edgekit.dla._rules import Operator, Rule, Rules, load_rules
+from edgekit.dla._precision import QUANTIZATION, by_quantization, by_scales
+from edgekit.dla._rule import ANY_KIND, Operator, Rule
+from edgekit.dla._rules import Rules, load_rules
 from edgekit.dla._types import Judgement, Reason, Verdict
 from edgekit.dla._versions import Version, parse_version
 from edgekit.errors import UsageError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["drives_dla", "judge"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
+# where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
+_EXPLICIT = "general.explicit_quantization"
 
 
 def judge(
@@ -33,7 +37,8 @@ def judge(
     """Judges every layer for a board, and groups what it allows into loadables.
 
     With "int8" a layer runs in INT8 where its tensors have scales, in FP16 otherwise; without
-    ``scales`` every tensor is taken to have one.
+    ``scales`` every tensor is taken to have one. Where TensorRT reads Q/DQ nodes the network's
+    types decide instead: INT8 between a DequantizeLinear and a QuantizeLinear, FP16 elsewhere.
 
     Args:
         network: The layer graph.
@@ -57,17 +62,25 @@ def judge(
     rules = load_rules()
     common = {
         "precision": precision,
+        "target": target.name,
         "dla_cores": target.dla.cores,
         "tensorrt": release,
+        "has_quantization": any(la.kind in QUANTIZATION for la in network.layers),
+        "gives_scales": scales is not None,
         "tensorrt_drives_dla": drives_dla(target, release),
         "kind_supported": True,
     }
-    refusal = _network_refusal(rules, common)
+    generation = target.dla.generation
+    refusal = _network_refusal(rules, common, generation, version)
     if refusal is not None:
         verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in network.layers}
     else:
-        judging = _Judging(network, target.dla.generation, version, rules, common)
-        verdicts = {la.name: judging.verdict(la, scales) for la in network.layers}
+        if rules.rules[_EXPLICIT].holds_for("QUANTIZE", generation, version):
+            precisions = {la.name: by_scales(la, precision, scales) for la in network.layers}
+        else:
+            precisions = by_quantization(network)
+        judging = _Judging(network, generation, version, rules, common)
+        verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in network.layers}
     groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, max_loadables)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in network.layers}
@@ -86,12 +99,20 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
     )
 
 
-def _network_refusal(rules: Rules, common: Mapping[str, Any]) -> tuple[Reason, ...] | None:
+def _network_refusal(
+    rules: Rules, common: Mapping[str, Any], generation: str, version: Version
+) -> tuple[Reason, ...] | None:
     for rule in rules:
-        if rule.network and rule.check is not None:
-            failure = rule.check(common)
-            if failure is not None:
-                return (_reason(rule, *failure),)
+        if not rule.network or rule.check is None:
+            continue
+        if not rule.holds_for(ANY_KIND, generation, version):
+            continue
+        if rule.when is not None and rule.when(common) is not None:
+            continue
+        failure = rule.check(common)
+        if failure is not None:
+            found = rule.found.format_map(common) if rule.found else failure.found
+            return (_reason(rule, found, failure.limit),)
     return None
 
 
@@ -113,32 +134,34 @@ class _Judging:
         self._common = common
         self._by_kind: dict[str, list[Rule]] = {}
 
-    def verdict(self, layer: Layer, scales: Mapping[str, float] | None) -> Verdict:
-        """Judges one layer."""
+    def verdict(self, layer: Layer, precision: str) -> Verdict:
+        """Judges one layer that is built for ``precision``."""
         kind = layer.kind
         active = self._by_kind.get(kind)
         if active is None:
             active = self._by_kind[kind] = [
                 rule
                 for rule in self._rules
-                if not rule.network and rule.holds_for(kind, self._generation, self._version)
+                if not rule.network
+                and (rule.check is not None or rule.runs_in)
+                and rule.holds_for(kind, self._generation, self._version)
             ]
         facts = Facts(layer, self._graph, self._common)
         facts["kind_supported"] = kind in self._rules.kinds
-        precision = self._common["precision"]
-        if precision == "int8" and scales is not None:
-            tensors = (*layer.inputs, *layer.outputs)
-            precision = "int8" if all(name in scales for name in tensors) else "fp16"
-            facts["precision"] = precision
+        facts["precision"] = precision
         row = self._rules.operators.get(layer.op) if layer.nodes else None
         refusals: list[tuple[Rule, Reason]] = []
         risks: list[tuple[Rule, Reason]] = []
+        runs_in = precision
         for rule in active:
             if precision not in rule.precisions:
                 continue
             if rule.when is not None and rule.when(facts) is not None:
                 continue
-            failure = rule.check(facts) if rule.check is not None else None
+            if rule.check is None:
+                runs_in = rule.runs_in
+                continue
+            failure = rule.check(facts)
             if failure is not None:
                 fix = row.fix if rule.operator_fix and row is not None else ""
                 kept = risks if rule.effect == "risk" else refusals
@@ -152,6 +175,7 @@ class _Judging:
             ok=not refusals,
             certainty="disputed" if disputed else "certain",
             reasons=tuple(reason for _, reason in found),
+            precision="" if refusals else runs_in,
         )
 
     def _ask_matrix(
@@ -168,7 +192,7 @@ class _Judging:
                 limit = f"TensorRT {row.since}"
                 refusals.append((rule, _reason(rule, row.name, limit)))
             return
-        if row.trt == "folded" or row.name in {"QuantizeLinear", "DequantizeLinear"}:
+        if row.trt == "folded" or row.settled_by:
             return
         rule = by_id["operators.not_exposed"]
         risks.append((rule, _reason(rule, f"{row.name}: {row.trt}", "native", fix=row.fix)))

@@ -30,12 +30,21 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether one layer can run on a DLA; ``certainty`` is "certain" or "disputed"."""
+    """Whether one layer can run on a DLA.
+
+    Attributes:
+        layer: The layer's name.
+        ok: Whether it can.
+        certainty: "certain", or "disputed" where the sources are silent or disagree.
+        reasons: Why it cannot; of a disputed yes, what speaks against it.
+        precision: What a DLA computes it in ("fp16", "int8"); empty where it cannot.
+    """
 
     layer: str
     ok: bool
     certainty: str = "certain"
     reasons: tuple[Reason, ...] = ()
+    precision: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``dla`` object."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from edgekit import targets
 from tests.dla.one_layer import DRIVE, ORIN, XAVIER, convolution, rules_of, verdict
 
 CONV = "CONVOLUTION"
@@ -139,13 +140,11 @@ def test_fp32_never_runs_on_a_dla() -> None:
      ("jetson-orin-nano-8gb", "10.3", False), ("jetson-agx-thor", "11.4.1", False)],
 )  # fmt: skip
 def test_which_tensorrt_drives_which_dla(board: str, tensorrt: str, drives: bool) -> None:
-    found = verdict("ACTIVATION", function="RELU", board=board, tensorrt=tensorrt)
+    found = verdict("ACTIVATION", function="RELU", board=board, tensorrt=tensorrt, precision="fp16")
     assert found.ok is drives
-
-
-def test_explicit_quantisation_needs_11_4_1() -> None:
-    assert rules_of(verdict("QUANTIZE")) == {"general.explicit_quantization"}
-    assert verdict("QUANTIZE", tensorrt="11.4.1", op="QuantizeLinear").ok
+    if not drives and targets.get(board).dla.cores:
+        assert rules_of(found) == {"general.tensorrt"}
+        assert found.reasons[0].found == f"TensorRT {tensorrt} on {board}"
 
 
 def test_average_pooling_on_xavier_counts_its_padding() -> None:

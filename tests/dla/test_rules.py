@@ -16,16 +16,23 @@ FAMILIES = {
     "comparison", "scale", "lrn", "concatenation", "resize", "slice", "softmax", "unary",
     "shuffle", "reduce", "operators", "memory",
 }  # fmt: skip
+# what these compare with stands in the layer or in the operator's row
+LIMIT_OF_THE_LAYER = {
+    "convolution.padding_kernel", "convolution.padding_dilated", "operators.since",
+    "operators.not_exposed",
+}  # fmt: skip
 # parameters that the network floor gives, as far as rules ask for them
 PARAMETERS = {
     "kernel", "stride", "pads", "dilation", "groups", "out_maps", "mode", "count_include_pad",
     "alpha", "beta", "function", "window", "region", "power", "value", "strides", "sizes", "perm",
     "precision", "dla_cores", "tensorrt_drives_dla", "kind_supported", "op", "kind",
+    "has_quantization", "gives_scales", "output_padding",
 }  # fmt: skip
 
 
 def test_every_family_has_its_file_and_every_rule_its_source() -> None:
-    assert {p.stem for p in data_folder("dla").glob("*.yaml")} - {"_sources"} == FAMILIES
+    others = {"_sources", "builder_messages"}
+    assert {p.stem for p in data_folder("dla").glob("*.yaml")} - others == FAMILIES
     rules = load_rules()
     assert {rule.family for rule in rules} == FAMILIES
     for rule in rules:
@@ -33,6 +40,9 @@ def test_every_family_has_its_file_and_every_rule_its_source() -> None:
         assert rule.sources, rule.id
         assert rule.text, rule.id
         assert rule.fix, rule.id
+        assert len(rule.places) == len(rule.sources)
+        assert all(rule.places)
+        assert rule.effect == "note" or rule.limit or rule.id in LIMIT_OF_THE_LAYER
         assert rule.certainty in {"certain", "disputed"}
         assert rule.effect in {"refuse", "risk", "note"}
         assert set(rule.generations) <= {"1.0", "2.0"}
@@ -65,10 +75,25 @@ def test_explain() -> None:
     assert "kernel" in rule["text"]
     assert rule["limit"] == "1..32"
     assert "NvInfer.h" in rule["source"]
+    assert rule["sources"][0]["where"].startswith("github.com/NVIDIA/TensorRT")
     with pytest.raises(UsageError) as caught:
         explain("convolution.kernle")
     assert caught.value.code == "rule.unknown"
     assert "convolution.kernel" in caught.value.hint
+
+
+def test_explain_an_operator() -> None:
+    row = explain("hardswish")
+    assert (row["operator"], row["tensorrt"], row["text"]) == ("HardSwish", "rfe", "no")
+    assert row["dla_software_since"] == "3.14.0"
+    assert row["rules"] == []
+    assert "Deep-Learning-Accelerator-SW" in row["sources"][0]["where"]
+    assert explain("Conv")["rules"][:2] == ["convolution.weights", "convolution.dims"]
+    assert explain("Div")["since"] == "8.6.12"
+    assert "Neg.py" in explain("Neg")["fix"]
+    with pytest.raises(UsageError) as caught:
+        explain("HardSwitch")
+    assert "HardSwish" in caught.value.hint
 
 
 def test_docs_page_has_every_rule_and_operator() -> None:

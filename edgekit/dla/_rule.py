@@ -1,0 +1,144 @@
+"""What a rule and a row of the operator matrix are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.dla._checks import Check
+from edgekit.dla._versions import Version, parse_version
+
+__all__ = ["ANY_KIND", "GENERATIONS", "PRECISIONS", "Operator", "Rule"]
+
+ANY_KIND = "*"
+GENERATIONS = ("1.0", "2.0")
+PRECISIONS = ("fp16", "int8")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One restriction.
+
+    Attributes:
+        id: Stable identifier, for example "convolution.kernel".
+        family: The file that it stands in.
+        text: The restriction in one sentence.
+        kinds: Layer kinds it holds for; "*" is all.
+        exempt: Layer kinds it does not hold for.
+        limit: The limit as people read it; empty where it is part of the text.
+        fix: What a user can do.
+        sources: Titles of the documents it comes from.
+        places: Where each of them is found.
+        generations: DLA generations it holds for.
+        precisions: Precisions of the layer it holds for.
+        since: First TensorRT release it holds for, or None.
+        until: First TensorRT release it no longer holds for, or None.
+        certainty: "certain", or "disputed" where the sources are silent or disagree.
+        effect: "refuse", "risk" (allowed, but unsure) or "note" (not checked on a layer).
+        network: Holds for the network as a whole, not layer by layer.
+        found: How to say what was found, with facts in braces; made from the check when empty.
+        runs_in: The precision in which the DLA computes such a layer whatever the build's is.
+        operator_fix: The operator matrix may know a better fix.
+        when: The rule applies only where this holds.
+        check: The compiled restriction; None for a note.
+    """
+
+    id: str
+    family: str
+    text: str
+    kinds: tuple[str, ...]
+    exempt: tuple[str, ...]
+    limit: str
+    fix: str
+    sources: tuple[str, ...]
+    places: tuple[str, ...]
+    generations: tuple[str, ...]
+    precisions: tuple[str, ...]
+    since: str | None
+    until: str | None
+    certainty: str
+    effect: str
+    network: bool
+    found: str
+    runs_in: str
+    operator_fix: bool
+    when: Check | None
+    check: Check | None
+
+    def holds_for(self, kind: str, generation: str, version: Version) -> bool:
+        """Whether the rule is in force for a layer kind, DLA generation and TensorRT release.
+
+        A rule of the whole network holds for every kind; a board without a DLA has generation "".
+        """
+        if kind in self.exempt:
+            return False
+        if kind not in self.kinds and ANY_KIND not in self.kinds:
+            return False
+        if generation and generation not in self.generations:
+            return False
+        if self.since is not None and version < parse_version(self.since):
+            return False
+        return self.until is None or version < parse_version(self.until)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a person wants to know of the rule, as plain values."""
+        return {
+            "id": self.id,
+            "family": self.family,
+            "text": self.text,
+            "limit": self.limit,
+            "fix": self.fix,
+            "source": "; ".join(self.sources),
+            "sources": [
+                {"title": title, "where": place}
+                for title, place in zip(self.sources, self.places, strict=True)
+            ],
+            "certainty": self.certainty,
+            "effect": self.effect,
+            "kinds": list(self.kinds),
+            "generations": list(self.generations),
+            "precisions": list(self.precisions),
+            "since": self.since,
+            "until": self.until,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A row of the operator matrix: what TensorRT and the DLA software have for an ONNX operator.
+
+    Attributes:
+        name: The ONNX operator.
+        trt: What TensorRT exposes: "native", "reconstruction", "rfe" or "folded".
+        dla: What the DLA software below it has, in the same words.
+        since: First TensorRT release; empty where it is not known to be missing from any.
+        dla_since: First DLA software.
+        families: Rule families that judge its layers.
+        composed: TensorRT's parser writes several layers, which the rules judge one by one.
+        fix: What NVIDIA says to do instead, empty when it says nothing.
+        settled_by: The rule that decides instead of the row.
+    """
+
+    name: str
+    trt: str
+    dla: str
+    since: str
+    dla_since: str
+    families: tuple[str, ...]
+    composed: bool
+    fix: str
+    settled_by: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the row as plain values."""
+        return {
+            "operator": self.name,
+            "tensorrt": self.trt,
+            "since": self.since or None,
+            "dla_software": self.dla,
+            "dla_software_since": self.dla_since or None,
+            "families": list(self.families),
+            "composed": self.composed,
+            "fix": self.fix,
+            "settled_by": self.settled_by or None,
+        }
