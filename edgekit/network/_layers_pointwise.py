@@ -135,8 +135,8 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
     inputs = [name for name in node.input if name]
     mode = _scale_mode(at, node, inputs)
     if mode:
-        params = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
-        at.emit(node, "SCALE", params, absorbed=_as_imported(at, node, inputs))
+        scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
+        at.emit(node, "SCALE", scale, absorbed=_as_imported(at, node, inputs))
         return
     function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
     if len(inputs) == 1:
@@ -153,7 +153,11 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
         shape = _broadcast(shape, at.shape(name))
         if index < len(inputs) - 1 or scaled:
             result = at.inner(f"{node.name}:{index}", shape, target)
-        params = {"function": function}
+        params: dict[str, Any] = {"function": function}
+        if at.constant(name) or at.constant(current):
+            # the builder keeps the operand as a CONSTANT layer, whose shape counts too
+            fixed = at.shape(name if at.constant(name) else current)
+            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
         at.emit(
             node,
             "ELEMENTWISE",
