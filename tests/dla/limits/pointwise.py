@@ -1,0 +1,192 @@
+"""Activations, element-wise operations, comparisons and unary functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from tests.dla.limits.cases import (
+    ALWAYS,
+    IN_FP16,
+    IN_INT8,
+    NEVER,
+    ON_ORIN,
+    Case,
+    Where,
+    since,
+)
+from tests.dla.limits.sheet import Branch, Sheet, op
+
+PLAIN = (1, 4, 2, 2)
+IN_8_6 = since("8.6")
+IN_8_6_12 = since("8.6.12")
+
+
+def _clip(low: float | None, high: float | None) -> Branch:
+    return op("Clip", PLAIN, constants=[low, high])
+
+
+ACTIVATION = [
+    *(
+        Case("activation.function", op(inside, PLAIN), op(outside, PLAIN), found,
+             "RELU, SIGMOID, TANH, CLIP, LEAKY_RELU")
+        for inside, outside, found in (
+            ("Relu", "Elu", "ELU"), ("Sigmoid", "HardSigmoid", "HARD_SIGMOID"),
+            ("Tanh", "Softsign", "SOFTSIGN"), ("LeakyRelu", "ThresholdedRelu", "THRESHOLDED_RELU"),
+            ("LeakyRelu", "Selu", "SELU"), ("Sigmoid", "Softplus", "SOFTPLUS"),
+        )
+    ),
+    Case("activation.clip_upper", _clip(0.0, 127.0), _clip(0.0, 128.0), "128", "1..127"),
+    Case("activation.clip_upper", _clip(0.0, 126.5), _clip(0.0, 127.5), "127.5", "1..127"),
+    Case("activation.clip_upper", _clip(0.0, 1.0), _clip(0.0, 0.5), "0.5", "1..127"),
+    Case("activation.clip_upper", _clip(0.0, 6.0), _clip(0.0, None), "unbounded", "1..127"),
+    Case("activation.clip_lower", _clip(0.0, 6.0), _clip(-0.5, 6.0), "-0.5", "0",
+         disputed=ALWAYS),
+    Case("activation.clip_lower", _clip(0.0, 6.0), _clip(0.5, 6.0), "0.5", "0", disputed=ALWAYS),
+    Case("activation.clip_lower", _clip(0.0, 6.0), _clip(None, 6.0), "unbounded", "0",
+         disputed=ALWAYS),
+    Case("activation.clip_upper", op("Clip", PLAIN, min=0.0, max=127.0),
+         op("Clip", PLAIN, min=0.0, max=128.0), "128", "1..127", opset=10),
+    Case("prelu.slope", op("PRelu", PLAIN, constants=[[[[0.1]]] * 4]), op("PRelu", PLAIN, PLAIN),
+         "2", "1"),
+]  # fmt: skip
+
+ADD = op("Add", PLAIN, PLAIN)
+
+
+def _since(rule: str, kind: str, found: str, when: Where) -> Case:
+    """A function that came with a release; the Add beside it is as old as the DLA."""
+    outside = op(kind, PLAIN, PLAIN)
+    return Case(f"elementwise.{rule}", ADD, outside, found, f"not {found}", breaks=~when)
+
+
+def _forms(inside: tuple[int, ...], outside: tuple[int, ...], left: bool = False) -> Case:
+    """NCHW = (2, 4, 3, 5) with an operand of an allowed form and one of another."""
+    whole = (2, 4, 3, 5)
+    branches = [
+        op("Sub", *((form, whole) if left else (whole, form))) for form in (inside, outside)
+    ]
+    return Case("elementwise.broadcast", branches[0], branches[1], str(outside),
+                "NCHW, NC11, N111")  # fmt: skip
+
+
+ELEMENTWISE = [
+    *(
+        Case("elementwise.function", op(inside, PLAIN, PLAIN), op("Mod", PLAIN, PLAIN, fmod=1),
+             "MOD", "SUM, PROD, MAX, MIN, SUB")
+        for inside in ("Add", "Mul", "Max", "Min", "Sub", "Sum")
+    ),
+    Case("operators.not_exposed", op("Max", PLAIN, PLAIN), op("Min", PLAIN, PLAIN), "Min: rfe",
+         "native", risk=True),
+    _since("div", "Div", "DIV", IN_8_6_12),
+    _since("pow", "Pow", "POW", IN_8_6),
+    Case("elementwise.pow_unsure", op("Mul", PLAIN, PLAIN), op("Pow", PLAIN, PLAIN), "POW",
+         "not POW", breaks=IN_8_6, risk=True, outside_ok=NEVER),
+    _forms((2, 4, 3, 5), (1, 4, 3, 5)),
+    _forms((2, 4, 1, 1), (2, 4, 1, 5)),
+    _forms((2, 4, 1, 1), (2, 4, 3, 1), left=True),
+    _forms((2, 4, 1, 1), (1, 4, 1, 1)),
+    _forms((2, 1, 1, 1), (1, 1, 1, 1)),
+    _forms((2, 1, 1, 1), (2, 1, 3, 5), left=True),
+    _forms((2, 4, 1, 1), (1, 1, 3, 5), left=True),
+    Case("elementwise.broadcast", op("Max", (1, 4, 3, 5), (1, 4, 1, 1)),
+         op("Max", (1, 4, 3, 1), (1, 4, 1, 5)), "(1, 4, 3, 1)", "NCHW, NC11, N111"),
+    # an operand of lower rank gets leading ones, by a shuffle of the importer
+    Case("elementwise.broadcast", op("Sub", (1, 4, 3, 5), (4, 1, 1)),
+         op("Sub", (1, 4, 3, 5), (3, 5)), "(1, 1, 3, 5)", "NCHW, NC11, N111", kind="ELEMENTWISE"),
+    # a constant that no scale layer takes is an operand like any other
+    *(
+        Case("elementwise.broadcast", op(kind, (1, 4, 3, 5), constants=[np.ones(inside, "f4")]),
+             op(kind, (1, 4, 3, 5), constants=[np.ones(outside, "f4")]), found,
+             "NCHW, NC11, N111")
+        for kind, inside, outside, found in (
+            ("Max", (1, 4, 1, 1), (1, 4, 1, 5), "(1, 4, 1, 5)"),
+            ("Max", (), (5,), "(1, 1, 1, 5)"),
+            ("Add", (4, 1, 1), (3, 5), "(1, 1, 3, 5)"),
+            ("Mul", (4, 3, 5), (4, 3, 1), "(1, 4, 3, 1)"),
+        )
+    ),
+    # the matrix has Div from 8.6.12 on, whatever layer becomes of it
+    Case("operators.since", op("Mul", PLAIN, constants=[2.0]), op("Div", PLAIN, constants=[2.0]),
+         "Div", "8.6.12", breaks=~IN_8_6_12),
+]  # fmt: skip
+
+
+def _comparison(kind: str, *readers: str) -> Branch:
+    """A comparison, judged, and what reads its result."""
+
+    def draw(sheet: Sheet, name: str) -> None:
+        made = sheet.add(kind, name, sheet.input(*PLAIN), sheet.input(*PLAIN))
+        for reader in readers:
+            more = {"to": TensorProto.FLOAT} if reader == "Cast" else {}
+            sheet.add(reader, f"{name}-{reader}", made, **more)
+
+    return draw
+
+
+def _cast(behind: str) -> Branch:
+    """A cast, judged, of what ``behind`` makes."""
+
+    def draw(sheet: Sheet, name: str) -> None:
+        made = sheet.input(*PLAIN)
+        made = sheet.add(behind, f"{name}-before", *[made] * (2 if behind == "Less" else 1))
+        to = TensorProto.FLOAT if behind == "Less" else TensorProto.FLOAT16
+        sheet.add("Cast", name, made, to=to)
+
+    return draw
+
+
+COMPARISON = [
+    Case("comparison.precision", ADD, _comparison("Equal", "Cast"), "fp16", "int8",
+         breaks=IN_FP16, tried=ON_ORIN),
+    *(
+        Case("comparison.precision", ADD, _comparison(kind, "Cast"), "fp16", "int8",
+             breaks=IN_FP16, outside_ok=IN_8_6_12, tried=ON_ORIN)
+        for kind in ("Greater", "Less")
+    ),
+    Case("comparison.cast_after", _comparison("Equal", "Cast"), _comparison("Equal"), "nothing",
+         "every reader is a cast", inside_ok=IN_INT8, tried=ON_ORIN),
+    Case("comparison.cast_after", _comparison("Equal", "Cast"), _comparison("Equal", "Cast", "Not"),
+         "UNARY", "every reader is a cast", inside_ok=IN_INT8, tried=ON_ORIN),
+    *(
+        Case("comparison.since", _comparison("Equal", "Cast"), _comparison(kind, "Cast"),
+             kind.upper(), "GREATER, LESS", breaks=~IN_8_6_12, inside_ok=IN_INT8, tried=ON_ORIN)
+        for kind in ("Greater", "Less")
+    ),
+    Case("elementwise.function", _comparison("Equal", "Cast"), _comparison("LessOrEqual", "Cast"),
+         "LESS_OR_EQUAL", "EQUAL, GREATER, LESS", inside_ok=IN_INT8, tried=ON_ORIN),
+    Case("comparison.cast", _cast("Less"), _cast("Relu"), "ACTIVATION",
+         "behind Equal, Greater or Less", tried=ON_ORIN & IN_8_6_12 & IN_INT8),
+]  # fmt: skip
+
+ABS = op("Abs", PLAIN)
+
+
+def _unary(rule: str, kind: str, found: str, limit: str, **more: Any) -> Case:
+    return Case(rule, ABS, op(kind, PLAIN), found, limit, **more)
+
+
+UNARY = [
+    *(
+        _unary("unary.function", kind, kind.upper(), "ABS, SIN, COS, ATAN, ATANH")
+        for kind in ("Exp", "Sqrt", "Tan", "Acos", "Neg")
+    ),
+    *(
+        _unary("unary.since", kind, kind.upper(), "ABS", breaks=~IN_8_6_12,
+               outside_ok=ALWAYS if kind == "Atanh" else IN_INT8)
+        for kind in ("Sin", "Cos", "Atan", "Atanh")
+    ),
+    *(
+        _unary("unary.int8", kind, "fp16", "int8", breaks=IN_8_6_12 & IN_FP16, disputed=ALWAYS,
+               outside_ok=IN_8_6_12)
+        for kind in ("Sin", "Cos", "Atan")
+    ),
+    _unary("unary.atanh_unsure", "Atanh", "ATANH", "not ATANH", breaks=IN_8_6_12, risk=True,
+           outside_ok=NEVER),
+    _unary("operators.not_exposed", "Atan", "Atan: rfe", "native", breaks=IN_8_6_12 & IN_INT8,
+           risk=True, outside_ok=NEVER),
+]  # fmt: skip
+
+CASES = [*ACTIVATION, *ELEMENTWISE, *COMPARISON, *UNARY]

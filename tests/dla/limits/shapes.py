@@ -1,0 +1,180 @@
+"""What holds for every layer, and layers that move elements: concatenation, slice, shuffle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from tests.dla.limits.cases import ALWAYS, Case
+from tests.dla.limits.sheet import Branch, Sheet, op
+
+PLAIN = (1, 4, 2, 2)
+RELU = op("Relu", PLAIN)
+
+
+def _relu(*shape: int) -> Branch:
+    return op("Relu", shape)
+
+
+def _typed(kind: int) -> Branch:
+    def draw(sheet: Sheet, name: str) -> None:
+        sheet.add("Abs", name, sheet.input(*PLAIN, kind=kind))
+
+    return draw
+
+
+def _constant(sheet: Sheet, name: str) -> None:
+    """A graph output that no input reaches; dequantised, because folding leaves that alone."""
+    values = sheet.constant(np.ones((1, 4, 2, 2), np.int8))
+    sheet.add("DequantizeLinear", name, values, sheet.constant(0.5))
+
+
+def _quantized(kind: str) -> Branch:
+    """A QuantizeLinear and a DequantizeLinear; the one of ``kind`` is judged."""
+
+    def draw(sheet: Sheet, name: str) -> None:
+        made = sheet.input(*PLAIN)
+        for op_type in ("QuantizeLinear", "DequantizeLinear"):
+            called = name if op_type == kind else f"{name}-{op_type}"
+            scale, zero = sheet.constant(0.5), sheet.constant(np.array(0, np.int8))
+            made = sheet.add(op_type, called, made, scale, zero)
+
+    return draw
+
+
+GENERAL = [
+    Case("general.batch", _relu(4096, 1, 1, 1), _relu(4097, 1, 1, 1), "4097", "1..4096"),
+    Case("general.batch", _relu(64, 64, 1, 1, 1), _relu(64, 65, 1, 1, 1), "4160", "1..4096"),
+    Case("general.dimension", _relu(1, 8192, 1, 1), _relu(1, 8193, 1, 1), "8193", "at most 8192"),
+    Case("general.dimension", _relu(1, 1, 8192, 1), _relu(1, 1, 8193, 1), "8193", "at most 8192"),
+    Case("general.dimension", _relu(1, 1, 1, 8192), _relu(1, 1, 1, 8193), "8193", "at most 8192"),
+    # the limit holds for results too
+    Case("general.dimension", op("Concat", (1, 4096, 1, 1), (1, 4096, 1, 1), axis=1),
+         op("Concat", (1, 4096, 1, 1), (1, 4097, 1, 1), axis=1), "8193", "at most 8192"),
+    Case("general.rank", _relu(1, 4, 2, 2), _relu(4, 2, 2), "3", "4", disputed=ALWAYS),
+    Case("general.rank", _relu(2, 1, 4, 2, 2), _relu(4, 2), "2", "4", disputed=ALWAYS),
+    Case("general.type", _typed(TensorProto.FLOAT), _typed(TensorProto.INT64), "int64", "float"),
+    Case("general.type", _typed(TensorProto.FLOAT16), _typed(TensorProto.INT32), "int32", "float"),
+    Case("general.type", _typed(TensorProto.INT8), _typed(TensorProto.DOUBLE), "float64", "float"),
+    Case("general.kind", RELU, op("Gather", PLAIN, constants=[[0, 1]], axis=1), "GATHER",
+         "the layer types"),
+    Case("general.kind", RELU, op("GridSample", PLAIN, (1, 2, 2, 2)), "GRID_SAMPLE",
+         "the layer types"),
+    Case("general.matrix_multiply", op("MatMul", (3, 4), constants=[[[1.0] * 5] * 4]),
+         op("MatMul", (1, 1, 3, 4), (1, 1, 4, 5)), "MATRIX_MULTIPLY", "constant second operand",
+         kind=""),
+    Case("general.constant", RELU, _constant, "CONSTANT", "no CONSTANT layers"),
+    *(
+        Case("general.explicit_quantization", RELU, _quantized(kind), kind[:-6].upper(), "11.4.1")
+        for kind in ("QuantizeLinear", "DequantizeLinear")
+    ),
+]  # fmt: skip
+
+
+def _half_constant(sheet: Sheet, name: str) -> None:
+    sheet.add("Concat", name, sheet.input(*PLAIN), sheet.ones(*PLAIN), axis=1)
+
+
+CONCATENATION = [
+    *(
+        Case("concatenation.axis", op("Concat", PLAIN, PLAIN, axis=inside),
+             op("Concat", PLAIN, PLAIN, axis=outside), found, "-3")
+        for inside, outside, found in ((1, 2, "-2"), (-3, -1, "-1"), (1, 0, "-4"))
+    ),
+    Case("concatenation.inputs", op("Concat", PLAIN, PLAIN, axis=1), op("Concat", PLAIN, axis=1),
+         "1", "at least 2"),
+]  # fmt: skip
+
+
+def _slice(
+    starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None,
+    shape: tuple[int, ...] = (2, 4, 6, 6),
+) -> Branch:  # fmt: skip
+    return op("Slice", shape, constants=[starts, ends, axes, steps or [1] * len(axes)])
+
+
+def _pad(value: float = 0.0, **more: Any) -> Branch:
+    return op("Pad", PLAIN, constants=[[0, 0, 1, 1, 0, 0, 1, 1], value], **more)
+
+
+def _split(axis: int) -> Branch:
+    return op("Split", (4, 4, 2, 2), axis=axis, results=2)
+
+
+CROP = _slice([1], [3], [1])
+
+SLICE = [
+    Case("slice.stride", _slice([0], [6], [2], [1]), _slice([0], [6], [2], [2]), "2", "1"),
+    Case("slice.stride", _slice([-3], [99], [3], [1]), _slice([5], [0], [3], [-1]), "-1", "1"),
+    Case("slice.stride", CROP, op("Expand", (1, 4, 1, 1), constants=[[1, 4, 2, 2]]), "0", "1"),
+    Case("slice.batch", _slice([0], [2], [0]), _slice([0], [1], [0]), "yes", "no"),
+    Case("slice.batch", CROP, _slice([1], [2], [0]), "yes", "no"),
+    Case("slice.batch", _split(1), _split(0), "yes", "no"),
+    Case("slice.rank", CROP, _slice([1], [3], [1], shape=(2, 4, 6)), "3", "4"),
+    Case("slice.rank", CROP, _slice([1], [3], [2], shape=(1, 1, 4, 2, 2)), "5", "4"),
+    Case("slice.mode", _pad(), _pad(mode="reflect"), "REFLECT", "DEFAULT, STRICT_BOUNDS, WRAP"),
+    Case("slice.mode", _pad(mode="wrap"), _pad(mode="edge"), "CLAMP", "WRAP, FILL", opset=19),
+    Case("slice.fill", _pad(0.0), _pad(1.0), "1", "0"),
+    Case("operators.not_exposed", CROP, _pad(), "Pad: rfe", "native", risk=True),
+    Case("operators.not_exposed", CROP, op("Tile", PLAIN, constants=[[1, 1, 2, 1]]), "Tile: rfe",
+         "native", risk=True),
+]  # fmt: skip
+
+
+def _reshape(*shape: int, source: tuple[int, ...] = (2, 4, 2, 2)) -> Branch:
+    return op("Reshape", source, constants=[list(shape)])
+
+
+def _transpose(*perm: int) -> Branch:
+    return op("Transpose", (2, 4, 2, 2), perm=perm)
+
+
+def _beside(kind: str) -> Branch:
+    """A reshape, judged, whose result goes to a node of ``kind``."""
+
+    def draw(sheet: Sheet, name: str) -> None:
+        made = sheet.add("Reshape", name, sheet.input(2, 4, 2, 2), sheet.constant([2, 2, 4, 2]))
+        if kind == "Concat":
+            sheet.add(kind, f"{name}-after", made, sheet.input(2, 1, 4, 2), axis=1)
+        elif kind == "Slice":
+            bounds = [sheet.constant([value]) for value in (0, 1, 1)]
+            sheet.add(kind, f"{name}-after", made, *bounds)
+        else:
+            sheet.add(kind, f"{name}-after", made)
+
+    return draw
+
+
+SHUFFLE = [
+    *(
+        Case("shuffle.rank", _reshape(2, 2, 4, 2), outside, found, "4", disputed=ALWAYS)
+        for outside, found in (
+            (op("Flatten", (2, 4, 2, 2)), "2"), (_reshape(2, 4, 4), "3"),
+            (_reshape(2, 4, 2, 2, source=(2, 4, 4)), "3"),
+            (_reshape(2, 1, 4, 2, 2), "5"),
+            (op("Squeeze", (2, 4, 1, 2), constants=[[2]]), "3"),
+            (op("Unsqueeze", (2, 4, 4), constants=[[3]]), "3"),
+            (op("Transpose", (2, 4, 4), perm=[0, 2, 1]), "3"),
+        )
+    ),
+    Case("shuffle.batch", _reshape(2, 16, 1, 1), _reshape(1, 8, 2, 2), "no", "yes",
+         disputed=ALWAYS),
+    Case("shuffle.batch", _transpose(0, 3, 1, 2), _transpose(1, 0, 2, 3), "no", "yes",
+         disputed=ALWAYS),
+    Case("shuffle.batch", _transpose(0, 2, 3, 1), _transpose(2, 1, 0, 3), "no", "yes",
+         disputed=ALWAYS),
+    *(
+        Case("shuffle.mode", _transpose(0, 1, 3, 2), op(kind, PLAIN, blocksize=2), found,
+             "RESHAPE, TRANSPOSE")
+        for kind, found in (("DepthToSpace", "DEPTH_TO_SPACE"), ("SpaceToDepth", "SPACE_TO_DEPTH"))
+    ),
+    *(
+        Case("shuffle.neighbours", _beside("Relu"), _beside(kind), found, "SLICE, CONCATENATION",
+             disputed=ALWAYS)
+        for kind, found in (("Concat", "CONCATENATION"), ("Slice", "SLICE"))
+    ),
+]  # fmt: skip
+
+CASES = [*GENERAL, *CONCATENATION, *SLICE, *SHUFFLE]
