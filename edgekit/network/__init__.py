@@ -1,16 +1,24 @@
 """See DESIGN: the network floor."""
 
-from edgekit.network._builtin import builtin, builtin_names
-from edgekit.network._digest import weight_digests
-from edgekit.network._extract import extract
-from edgekit.network._layers import layers
-from edgekit.network._load import canonical, load, open_inputs
-from edgekit.network._names import loadable_name
-from edgekit.network._same_weights import check_weights
-from edgekit.network._save import save
-from edgekit.network._session import session
-from edgekit.network._synthetic import synthetic_description, synthetic_inputs
-from edgekit.network._types import Absorbed, Folded, Layer, Model, Network, Tensor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.network._builtin import builtin, builtin_names
+    from edgekit.network._digest import weight_digests
+    from edgekit.network._extract import extract
+    from edgekit.network._layers import layers
+    from edgekit.network._load import canonical, load, open_inputs
+    from edgekit.network._names import loadable_name
+    from edgekit.network._places import Place, places
+    from edgekit.network._same_weights import check_weights
+    from edgekit.network._save import save
+    from edgekit.network._session import session
+    from edgekit.network._synthetic import synthetic_description, synthetic_inputs
+    from edgekit.network._types import Absorbed, Folded, Layer, Model, Network, Tensor
 
 __all__ = [
     "Absorbed",
@@ -18,6 +26,7 @@ __all__ = [
     "Layer",
     "Model",
     "Network",
+    "Place",
     "Tensor",
     "builtin",
     "builtin_names",
@@ -28,9 +37,28 @@ __all__ = [
     "load",
     "loadable_name",
     "open_inputs",
+    "places",
     "save",
     "session",
     "synthetic_description",
     "synthetic_inputs",
     "weight_digests",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_builtin": "builtin builtin_names",
+        "_digest": "weight_digests",
+        "_extract": "extract",
+        "_layers": "layers",
+        "_load": "canonical load open_inputs",
+        "_names": "loadable_name",
+        "_places": "Place places",
+        "_same_weights": "check_weights",
+        "_save": "save",
+        "_session": "session",
+        "_synthetic": "synthetic_description synthetic_inputs",
+        "_types": "Absorbed Folded Layer Model Network Tensor",
+    },
+)
