@@ -34,9 +34,13 @@ def _path(path: str | Path | None) -> Path | None:
 
 
 def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
-    """Returns the ``edgekit.check/1`` document: which layers can run on a DLA, and why not."""
-    with _open(config, options) as pipeline:
-        return pipeline.check()
+    """Returns the ``edgekit.check/1`` document: which layers can run on a DLA, and why not.
+
+    ``jetpack="6.2"`` picks the rules of the TensorRT that a JetPack brings.
+    """
+    from edgekit.pipeline import check_named
+
+    return check_named(config, **options).document
 
 
 def rewrite(

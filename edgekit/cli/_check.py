@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from edgekit.cli import _options as o
-from edgekit.errors import GateError
+from edgekit.errors import GateError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.pipeline import CheckResult
 
 __all__ = ["command"]
 
@@ -13,13 +19,20 @@ __all__ = ["command"]
 @o.command(
     "check",
     "Examples: edgekit check model.onnx --target jetson-agx-orin-64gb; "
-    "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90",
+    "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90; "
+    "edgekit check model.onnx -t jetson-agx-orin-64gb --layer /fc/Gemm",
 )
 @o.model
 @o.target
 @o.precision
 @o.tensorrt
+@click.option("--jetpack", help="JetPack release, e.g. 6.2, instead of a TensorRT release.")
+@click.option("--power-mode", help="NVIDIA's name, e.g. MAXN, 30W; for the prediction.")
+@click.option("--cache", type=o.FILE, help="Calibration cache: INT8 only where it has a scale.")
 @o.cut
+@click.option("--by-layer", is_flag=True, help="One line a layer.")
+@click.option("--layer", metavar="NAME", help="All about one layer or ONNX node.")
+@click.option("--compare-log", type=o.FILE, help="Compare with a TensorRT or trtexec build log.")
 @click.option("--fail-under", type=float, help="Exit 1 below this percentage of MACs on the DLA.")
 @click.option("--max-loadables", type=int, help="Exit 1 with more loadables than this.")
 @o.talk
@@ -28,28 +41,71 @@ def command(
     target: str | None,
     precision: str | None,
     tensorrt: str | None,
+    jetpack: str | None,
+    power_mode: str | None,
+    cache: Path | None,
     shape: dict[str, list[int]] | None,
     outputs: list[str] | None,
+    by_layer: bool,
+    layer: str | None,
+    compare_log: Path | None,
     fail_under: float | None,
     max_loadables: int | None,
     json: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
-    options = {
-        "target": target,
-        "precision": precision,
-        "tensorrt": tensorrt,
-        "model": {"shapes": shape, "outputs": outputs},
-    }
-    with o.open_pipeline(model, options, quiet=not verbose, verbose=verbose) as pipeline:
-        document = pipeline.check()
-    if json:
-        o.print_json(document)
-    else:
-        from edgekit.report import summary_check
+    from edgekit.pipeline import check_named
 
-        o.stdout_console().print(summary_check(document))
+    if by_layer + (layer is not None) + (compare_log is not None) > 1:
+        raise UsageError(
+            "--by-layer, --layer and --compare-log each print something else", hint="give one"
+        )
+    result = check_named(
+        model,
+        jetpack=jetpack,
+        target=target,
+        precision=precision,
+        tensorrt=tensorrt,
+        power_mode=power_mode,
+        model={"shapes": shape, "outputs": outputs},
+        calibration={"cache": None if cache is None else str(cache.absolute())},
+    )
+    document = _asked(result, layer, compare_log)
+    if json:
+        o.print_json(document if isinstance(document, dict) else document.to_json())
+    else:
+        print(_text(document, by_layer, verbose))
+    _gates(result.document, fail_under, max_loadables)
+
+
+def _asked(result: CheckResult, layer: str | None, log: Path | None) -> Any:
+    """Returns the document to print, or what has a ``to_json``."""
+    if layer is not None:
+        from edgekit.pipeline import layer_document
+
+        return layer_document(result, layer)
+    if log is not None:
+        from edgekit.buildlog import compare, read_log
+
+        return compare(result.network, result.judgement, read_log(log), target=result.target)
+    return result.document
+
+
+def _text(document: Any, by_layer: bool, verbose: bool) -> str:
+    from edgekit import report
+
+    width, colour = o.paper()
+    if not isinstance(document, dict):
+        return report.render_comparison(document, verbose=verbose)
+    if document["schema"].startswith("edgekit.layer/"):
+        return report.check_one_layer(document, width=width or 80, colour=colour)
+    if by_layer:
+        return report.check_layers(document, width=width, colour=colour)
+    return report.summary_check(document, width=min(width or 80, 80), colour=colour)
+
+
+def _gates(document: dict[str, Any], fail_under: float | None, max_loadables: int | None) -> None:
     share = 100 * document["summary"]["dla_macs_fraction"]
     if fail_under is not None and share < fail_under:
         raise o.printed(

@@ -1,4 +1,4 @@
-"""``edgekit explain``: a rule or an error code, offline."""
+"""``edgekit explain``: a rule or an operator, offline."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from edgekit.cli._commands import argument
 __all__ = ["command"]
 
 
-@o.command("explain", "Example: edgekit explain convolution.cbuf")
-@argument("rule", "A rule's id, as check prints it.")
+@o.command("explain", "Examples: edgekit explain convolution.cbuf; edgekit explain HardSwish")
+@argument("rule", "A rule's id, as check prints it, or an ONNX operator.")
 @o.json
 @o.debug
 def command(rule: str, json: bool) -> None:
-    from edgekit.dla import explain as lookup
+    from edgekit.dla import explain
 
-    found = lookup(rule)
+    found = explain(rule)
     if json:
-        o.print_json({"schema": "edgekit.rule/1", **found})
+        schema = "edgekit.rule/1" if "id" in found else "edgekit.operator/1"
+        o.print_json({"schema": schema, **found})
         return
-    for key, value in found.items():
-        if value not in (None, "", [], {}):
-            print(f"{key:<12} {value}")
+    from edgekit.report import rule_text
+
+    width, colour = o.paper()
+    print(rule_text(found, width=min(width or 80, 80), colour=colour))

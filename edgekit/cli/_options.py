@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ __all__ = [
     "open_pipeline",
     "out",
     "outputs",
+    "paper",
     "precision",
     "print_json",
     "printed",
@@ -135,6 +138,16 @@ def printed(error: EdgekitError) -> EdgekitError:
     """Marks an error whose command has printed its JSON document already."""
     error.printed = True
     return error
+
+
+def paper() -> tuple[int | None, bool]:
+    """Returns the columns of stdout, None where it is no terminal, and whether it has colours."""
+    if not sys.stdout.isatty():
+        return None, False
+    import shutil
+
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return shutil.get_terminal_size().columns, not plain
 
 
 def stdout_console() -> Console:

@@ -1,8 +1,43 @@
 """The steps in order, from a configuration to a benchmarked release."""
 
-from edgekit.pipeline._cache import Cache
-from edgekit.pipeline._pipeline import Pipeline, RunResult
-from edgekit.pipeline._progress import Progress, Quiet, Terminal
-from edgekit.pipeline._steps import STEPS
+from __future__ import annotations
 
-__all__ = ["STEPS", "Cache", "Pipeline", "Progress", "Quiet", "RunResult", "Terminal"]
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._cache import Cache
+    from edgekit.pipeline._check import CheckResult, check_model
+    from edgekit.pipeline._check_layer import layer_document
+    from edgekit.pipeline._check_named import check_named
+    from edgekit.pipeline._pipeline import Pipeline, RunResult
+    from edgekit.pipeline._progress import Progress, Quiet, Terminal
+    from edgekit.pipeline._steps import STEPS
+
+__all__ = [
+    "STEPS",
+    "Cache",
+    "CheckResult",
+    "Pipeline",
+    "Progress",
+    "Quiet",
+    "RunResult",
+    "Terminal",
+    "check_model",
+    "check_named",
+    "layer_document",
+]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_cache": "Cache",
+        "_check": "CheckResult check_model",
+        "_check_layer": "layer_document",
+        "_check_named": "check_named",
+        "_pipeline": "Pipeline RunResult",
+        "_progress": "Progress Quiet Terminal",
+        "_steps": "STEPS",
+    },
+)

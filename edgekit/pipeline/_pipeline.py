@@ -12,6 +12,7 @@ from edgekit.pipeline._host_steps import HOST_STEPS, HostSteps, file_stamps
 from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
+    from edgekit.pipeline._check import CheckResult
     from edgekit.placement import Plan
 
 __all__ = ["Pipeline", "RunResult"]
@@ -32,6 +33,11 @@ class Pipeline(HostSteps):
         """Returns the ``edgekit.check/1`` document."""
         self._only("check")
         return self._check()
+
+    def check_result(self) -> CheckResult:
+        """Returns the check with its layers and verdicts, computed anew."""
+        self._only("check")
+        return self.work.checked()
 
     def rewrite(self, save: Path | None = None) -> dict[str, Any]:
         """Rewrites the model, writes it to ``save``, and returns an ``edgekit.rewrite/1``."""

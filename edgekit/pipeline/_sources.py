@@ -12,6 +12,7 @@ from edgekit.pipeline._stored import Stored, identity
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
+    from edgekit.pipeline._check import CheckResult
 
 __all__ = ["Sources"]
 
@@ -48,21 +49,26 @@ class Sources(Stored):
             model = load_model(self.cache, record) or model
         return model
 
+    def checked(self) -> CheckResult:
+        """Checks the model as it came, whatever is in the cache."""
+        from edgekit.pipeline._check import check_model
+
+        cache = self.file.calibration.cache
+        return check_model(
+            self.source,
+            target=self.target,
+            precision=self.file.precision,
+            tensorrt=self.tensorrt,
+            power_mode=self.file.power_mode,
+            scales=self.config.resolve(cache) if cache is not None else None,
+        )
+
     def check(self) -> dict[str, Any]:
         """Returns the ``edgekit.check/1`` document of the model as it came."""
-
-        def compute() -> dict[str, Any]:
-            from edgekit.dla import check_document
-            from edgekit.network import layers
-
-            network = layers(self.source)
-            judgement = self._judge(network)
-            document: dict[str, Any] = check_document(
-                self.source.source, network, judgement, self.target
-            )
-            return document
-
-        result: dict[str, Any] = self.stored("check", compute, self.source.digest, *self._rules)
+        result: dict[str, Any] = self.stored(
+            "check", lambda: self.checked().document, self.source.digest, self.file.power_mode,
+            *self._rules,
+        )  # fmt: skip
         # the same network may lie in files of different names
         return {**result, "model": self.source.source}
 

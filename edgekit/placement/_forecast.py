@@ -172,13 +172,13 @@ class Clock:
                 readers.setdefault(name, []).append(v)
         total = 0.0
         for name in self._network.inputs:
-            users = readers.get(name, ())
+            users = readers.get(name, [])
             if any(on_dla[v] for v in users):
                 # the first reader's precision, as in the placement problem
                 total += self._reformat(name, True, kernels[users[0]])
         for v, kernel in enumerate(kernels):
             for name in kernel.outputs:
-                users = readers.get(name, ())
+                users = readers.get(name, [])
                 if on_dla[v]:
                     if name in self._outputs or not all(on_dla[u] for u in users):
                         total += self._reformat(name, False, kernel)

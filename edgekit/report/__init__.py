@@ -1,17 +1,47 @@
 """See DESIGN: the report floor. The report document, its HTML page and the terminal's summaries."""
 
-from edgekit.report._document import report_document
-from edgekit.report._html import render_html, write_report
-from edgekit.report._terminal import terminal_summary
-from edgekit.report._terminal_parts import summary_check, summary_plan
-from edgekit.report._types import RunFacts
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.report._check import summary_check
+    from edgekit.report._check_layers import check_layers, check_one_layer
+    from edgekit.report._check_rule import rule_text
+    from edgekit.report._compare import render_comparison
+    from edgekit.report._document import report_document
+    from edgekit.report._html import render_html, write_report
+    from edgekit.report._terminal import terminal_summary
+    from edgekit.report._terminal_parts import summary_plan
+    from edgekit.report._types import RunFacts
 
 __all__ = [
     "RunFacts",
+    "check_layers",
+    "check_one_layer",
+    "render_comparison",
     "render_html",
     "report_document",
+    "rule_text",
     "summary_check",
     "summary_plan",
     "terminal_summary",
     "write_report",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_check": "summary_check",
+        "_check_layers": "check_layers check_one_layer",
+        "_check_rule": "rule_text",
+        "_compare": "render_comparison",
+        "_document": "report_document",
+        "_html": "render_html write_report",
+        "_terminal": "terminal_summary",
+        "_terminal_parts": "summary_plan",
+        "_types": "RunFacts",
+    },
+)

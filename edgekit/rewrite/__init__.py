@@ -2,8 +2,9 @@
 
 from edgekit._callable import make_callable
 from edgekit.rewrite._apply import rewrite, rewrites
+from edgekit.rewrite._offer import offers
 from edgekit.rewrite._types import Applied, Match, Rewrite
 
-__all__ = ["Applied", "Match", "Rewrite", "rewrite", "rewrites"]
+__all__ = ["Applied", "Match", "Rewrite", "offers", "rewrite", "rewrites"]
 
 make_callable(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from edgekit.network import Model
 
 __all__ = ["attribute", "constant", "nodes_of", "tensor_shape"]
+
+# looked up once a node, so reading them anew each time would be quadratic
+_SHAPES: WeakKeyDictionary[Model, dict[str, tuple[int, ...]]] = WeakKeyDictionary()
 
 
 def nodes_of(
@@ -29,11 +33,14 @@ def nodes_of(
 
 def tensor_shape(model: Model, name: str) -> tuple[int, ...]:
     """Returns the static shape of an activation tensor; () when it is not one."""
-    graph = model.proto.graph
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        if value.name == name:
-            return tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
-    return ()
+    known = _SHAPES.get(model)
+    if known is None:
+        graph = model.proto.graph
+        known = _SHAPES[model] = {
+            value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+            for value in (*graph.output, *graph.value_info, *graph.input)
+        }
+    return known.get(name, ())
 
 
 def constant(model: Model, name: str) -> np.ndarray | None:

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from edgekit.report import report_document, summary_check, summary_plan, terminal_summary
+from edgekit.report import report_document, summary_plan, terminal_summary
 from tests.bench import handmade_plan
 from tests.report import handmade_run
 from tests.report.test_report_html import HOSTILE, hostile_facts
@@ -19,25 +19,6 @@ def told(show, **options):
 def summary(facts, **options):
     document = report_document(facts)
     return told(lambda console: terminal_summary(document, console), **options)
-
-
-def check_document():
-    def layer(name, ok, reasons=()):
-        return {
-            "name": name, "kind": "SOFTMAX", "nodes": [f"node/{name}"], "from": [f"node/{name}"],
-            "dla": {"ok": ok, "certainty": "certain", "reasons": [r.to_json() for r in reasons]},
-            "placed": "DLA" if ok else "GPU", "graph_output": False, "macs": 5,
-            "weight_bytes": 0, "output_bytes": 4,
-        }  # fmt: skip
-
-    return {
-        "schema": "edgekit.check/1", "model": "net.onnx", "target": "jetson-agx-orin-64gb",
-        "precision": "int8", "tensorrt": "10.3",
-        "layers": [layer("conv", True), layer("prob", False, [handmade_run.REASON]),
-                   layer("prob2", False, [handmade_run.REASON, handmade_run.SHUFFLE])],
-        "candidates": 3, "loadables": 1,
-        "summary": {"layers": 3, "dla_layers": 1, "gpu_layers": 2, "dla_macs_fraction": 0.3333},
-    }  # fmt: skip
 
 
 def test_summary_has_what_a_person_wants_in_eighty_columns():
@@ -98,12 +79,3 @@ def test_summary_of_plans_that_share_frames():
     assert "50.0 % on GPU + DLA0" in text
     assert "50.0 % on GPU + DLA1" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-
-
-def test_check_summary_groups_reasons_by_rule():
-    text = told(lambda c: c.print(summary_check(check_document())))
-    assert "1 of 3 layers and 33.3 % of the MACs go to the DLA, in 1 loadable" in text
-    assert "(of 3 candidates)" in " ".join(text.split())
-    assert text.index("softmax.orin-axis  2 layers") < text.index("shuffle.flatten  1 layer")
-    assert "node/prob: SoftMax over 1000 elements" in text
-    assert "fix: leave the SoftMax out" in text

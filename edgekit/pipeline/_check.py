@@ -1,0 +1,188 @@
+"""The check: a model judged for a board, what that costs by prediction, and what would help.
+
+It needs no configuration and no cache, so ``check MODEL`` starts without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement
+    from edgekit.network import Model, Network
+    from edgekit.placement import Clock, Fix, Forecast
+    from edgekit.targets import Target
+
+__all__ = ["CheckResult", "check_model"]
+
+SHOWN = 3  # as many fixes as a person wants to hear of at once
+
+
+@dataclass(frozen=True, eq=False)
+class CheckResult:
+    """A checked model.
+
+    Attributes:
+        document: The ``edgekit.check/1`` document.
+        model: The model.
+        network: Its layers.
+        judgement: Their verdicts.
+        target: The board.
+        forecast: Predicted times; None for a board without cost data.
+        fp16_layers: Layers judged in FP16 although the precision is INT8: a tensor has no scale.
+    """
+
+    document: dict[str, Any]
+    model: Model
+    network: Network
+    judgement: Judgement
+    target: Target
+    forecast: Forecast | None
+    fp16_layers: frozenset[str]
+
+
+def check_model(
+    source: str | Path | Model,
+    *,
+    target: str | Target,
+    precision: str = "int8",
+    tensorrt: str | None = None,
+    power_mode: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+    scales: str | Path | Mapping[str, float] | None = None,
+    max_loadables: int = 16,
+) -> CheckResult:
+    """Judges a model and predicts what TensorRT's automatic placement makes of it.
+
+    Args:
+        source: An ONNX file, or a loaded model.
+        target: A board or its name.
+        precision: "int8", "fp16" or "fp32".
+        tensorrt: TensorRT release; the board's usual one when None.
+        power_mode: For the prediction; the board's MAXN or default mode when None.
+        shapes: Sizes by input, where a file leaves them open.
+        outputs: Tensors to cut the network at.
+        scales: INT8 scales by tensor or a calibration cache; layers without one are judged in
+            FP16. When None, every tensor is taken to have one.
+        max_loadables: Loadables that a DLA core holds.
+
+    Raises:
+        ModelError: The file is no model that can be judged.
+        UsageError: Unknown board, precision, power mode, or a malformed release.
+        DataError: The calibration cache cannot be read.
+    """
+    from edgekit import network as networks
+    from edgekit import targets
+    from edgekit.dla import check_document, judge
+    from edgekit.placement import clock_of, transitions
+
+    board = targets.get(target) if isinstance(target, str) else target
+    if isinstance(source, str | Path):
+        loaded = networks.load(
+            Path(source),
+            shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
+            outputs=list(outputs or ()) or None,
+        )
+    else:
+        loaded = source
+    network = networks.layers(loaded)
+    known = _scales(scales, network) if precision == "int8" else None
+    judgement = judge(
+        network, board, precision=precision, tensorrt=tensorrt, scales=known,
+        max_loadables=max_loadables,
+    )  # fmt: skip
+    fp16 = _without(known, network)
+    clock = clock_of(network, judgement, board, power_mode=power_mode, fp16_layers=fp16)
+    forecast = clock.forecast(judgement.candidates) if clock else None
+    document = check_document(loaded.source, network, judgement, board)
+    document["max_loadables"] = max_loadables
+    document["transitions"] = transitions(network, judgement)
+    document["predicted"] = (
+        {**forecast.to_json(), "layers": dict(forecast.layer_us)} if forecast else None
+    )
+    document |= _help(loaded, network, judgement, board, clock, max_loadables)
+    document["memory"] = _memory(network, judgement, board)
+    document["warnings"] = _warnings(board, power_mode, forecast)
+    return CheckResult(document, loaded, network, judgement, board, forecast, fp16)
+
+
+def _scales(
+    scales: str | Path | Mapping[str, float] | None, network: Network
+) -> Mapping[str, float] | None:
+    if scales is None or isinstance(scales, Mapping):
+        return scales
+    from edgekit.quantize import read_cache
+
+    return read_cache(Path(scales), network).scales
+
+
+def _without(scales: Mapping[str, float] | None, network: Network) -> frozenset[str]:
+    """Returns the layers that run in FP16 because a tensor of theirs has no scale."""
+    if scales is None:
+        return frozenset()
+    return frozenset(
+        layer.name
+        for layer in network.layers
+        if any(name not in scales for name in (*layer.inputs, *layer.outputs))
+    )
+
+
+def _help(
+    model: Model,
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    clock: Clock | None,
+    max_loadables: int,
+) -> dict[str, Any]:
+    """Returns ``fixes`` with the rewrites that make them, and the best ones at once."""
+    from edgekit.placement import fixes, together
+
+    found = fixes(network, judgement, clock, max_loadables)
+    best = found[:SHOWN]
+    combined = together(network, judgement, clock, best, max_loadables) if best[1:] else None
+    matches = {}
+    if found:
+        from edgekit.rewrite import offers
+
+        matches = offers(model, target, precision=judgement.precision, tensorrt=judgement.tensorrt)
+    return {
+        "fixes": [_fix(fix, network, matches) for fix in found],
+        "fixes_together": None if combined is None else _fix(combined, network, matches),
+    }
+
+
+def _fix(fix: Fix, network: Network, matches: Mapping[str, str]) -> dict[str, Any]:
+    blamed = set(fix.layers)
+    nodes = [n for layer in network.layers if layer.name in blamed for n in layer.origin]
+    names = dict.fromkeys(matches[node] for node in nodes if node in matches)
+    return {**fix.to_json(), "rewrites": list(names)}
+
+
+def _memory(network: Network, judgement: Judgement, target: Target) -> list[dict[str, Any]]:
+    """Returns the pools that each kept loadable needs."""
+    from edgekit.dla import memory, pool_limits
+
+    limits = pool_limits(target).to_json()
+    found = []
+    for group in judgement.candidates:
+        if not group.kept:
+            continue
+        needs = memory(network, group.layers, target, judgement.precision).to_json()
+        broken = [name for name in ("local_dram", "global_dram") if needs[name] > limits[name]]
+        found.append({"first": group.layers[0], "last": group.layers[-1],
+                      "layers": len(group.layers), "needs": needs, "limits": limits,
+                      "broken": broken})  # fmt: skip
+    return found
+
+
+def _warnings(target: Target, power_mode: str | None, forecast: Forecast | None) -> list[str]:
+    warning = target.mode(power_mode).warning
+    told = [warning] if warning else []
+    if forecast is None:
+        told.append(f"no prediction for this board: its costs are not known ({target.name})")
+    return told

@@ -1,0 +1,105 @@
+"""Everything that a check knows of one layer."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.network import Layer
+    from edgekit.pipeline._check import CheckResult
+
+__all__ = ["layer_document"]
+
+SCHEMA = "edgekit.layer/1"
+
+
+def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
+    """Returns the ``edgekit.layer/1`` document of a layer, or of all layers of an ONNX node.
+
+    Args:
+        result: From ``check_model``.
+        name: A layer's name, or an ONNX node's.
+
+    Raises:
+        UsageError: "layer.unknown": there is neither.
+    """
+    layers = result.network.layers
+    found = [layer for layer in layers if layer.name == name]
+    found = found or [layer for layer in layers if name in layer.nodes or name in layer.origin]
+    if not found:
+        raise _unknown(result, name)
+    told = {entry["name"]: entry for entry in result.document["layers"]}
+    keys = ("model", "target", "precision", "tensorrt")
+    return {
+        "schema": SCHEMA,
+        **{key: result.document[key] for key in keys},
+        "layers": [{**told[layer.name], **_more(result, layer)} for layer in found],
+    }
+
+
+def _unknown(result: CheckResult, name: str) -> UsageError:
+    known = dict.fromkeys(
+        known for layer in result.network.layers for known in (layer.name, *layer.origin)
+    )
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    return UsageError(
+        f"there is no layer or ONNX node called {name!r}",
+        code="layer.unknown",
+        where=result.document["model"],
+        hint=f"did you mean {' or '.join(near)}?" if near else "--by-layer lists the layers",
+    )
+
+
+def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
+    times = result.forecast.layer_us if result.forecast else {}
+    return {
+        "op": layer.op,
+        "precision": _precision(result, layer),
+        "inputs": [_tensor(result, name) for name in layer.inputs],
+        "outputs": [_tensor(result, name) for name in layer.outputs],
+        "params": {key: _plain(value) for key, value in layer.params.items()},
+        "weights": list(layer.weights),
+        "predicted_us": times.get(layer.name),
+        "loadable": _loadable(result, layer),
+        "cbuf": _cbuf(result, layer),
+    }
+
+
+def _precision(result: CheckResult, layer: Layer) -> str:
+    return "fp16" if layer.name in result.fp16_layers else result.judgement.precision
+
+
+def _tensor(result: CheckResult, name: str) -> dict[str, Any]:
+    tensor = result.network.tensors[name]
+    return {"name": name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _loadable(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
+    kept = [group.layers for group in result.judgement.candidates if group.kept]
+    entries: list[dict[str, Any]] = result.document["memory"]
+    for number, names in enumerate(kept):
+        if layer.name in names:
+            return {"number": number, **entries[number]}
+    return None
+
+
+def _cbuf(result: CheckResult, layer: Layer) -> dict[str, int] | None:
+    from edgekit.dla import cbuf_banks, memory_facts
+
+    kernel, dilation = layer.params.get("kernel") or (), layer.params.get("dilation") or (1, 1)
+    shape = result.network.tensors[layer.inputs[0]].shape if layer.inputs else ()
+    two = len(kernel) == 2 and len(shape) == 4
+    precision = _precision(result, layer)
+    if layer.kind != "CONVOLUTION" or not two or precision == "fp32":
+        return None
+    groups = layer.params.get("groups") or 1
+    banks = cbuf_banks(shape[1], tuple(kernel), dilation[0], shape[3], precision, groups)
+    return {"banks": banks, "limit": int(memory_facts()["cbuf"]["banks"])}

@@ -1,0 +1,155 @@
+"""``edgekit check`` for people: the verdict, the reasons by rule, the fixes worth most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgekit.report import _text as text
+from edgekit.report._page import WIDTH, Page
+
+__all__ = ["summary_check"]
+
+FIXES = 3
+
+
+def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:
+    """Returns an ``edgekit.check/1`` document as text.
+
+    Args:
+        document: From ``check_model``; keys beyond the contract's may be absent.
+        width: Columns.
+        colour: Whether to use escape sequences.
+    """
+    page = Page(width, colour=colour)
+    _verdict(page, document)
+    refused = _groups(document, ok=False)
+    if refused:
+        page.add()
+        page.add("Why not on the DLA", style="bold")
+    for group in refused:
+        _reason(page, group)
+    unsure = _groups(document, ok=True)
+    if unsure:
+        page.add()
+        page.add("On the DLA, but sources disagree", style="bold")
+    for group in unsure:
+        _reason(page, group)
+    _fixes(page, document)
+    for warning in document.get("warnings", ()):
+        page.add()
+        page.add(f"note: {warning}", style="yellow")
+    return str(page)
+
+
+def _verdict(page: Page, document: Mapping[str, Any]) -> None:
+    summary = document["summary"]
+    page.add(
+        f"{document['target']}, {document['precision'].upper()}, TensorRT {document['tensorrt']}"
+    )
+    on_dla, layers = summary["dla_layers"], summary["layers"]
+    style = "green" if on_dla == layers else "yellow" if on_dla else "red"
+    page.add(
+        f"{text.count(on_dla)} of {text.plural(layers, 'layer')} and "
+        f"{text.percent(summary['dla_macs_fraction'])} of the MACs go to the DLA",
+        style=f"bold {style}",
+    )
+    loadables = text.plural(document["loadables"], "loadable")
+    if limit := document.get("max_loadables"):
+        loadables = f"{document['loadables']} of {text.plural(limit, 'loadable')}"
+    if document["candidates"] != document["loadables"]:
+        loadables += f" (of {text.plural(document['candidates'], 'candidate')})"
+    if "transitions" in document:
+        changes = text.plural(document["transitions"], "transition")
+        loadables += f"; {changes} between GPU and DLA"
+    page.add(loadables)
+    _predicted(page, document.get("predicted"))
+    disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
+    if disputed:
+        page.add(f"{text.plural(disputed, 'verdict')} disputed between sources")
+
+
+def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
+    if predicted is None:
+        return
+    auto, alone = predicted["auto_us"], predicted["gpu_only_us"]
+    if not predicted["dla_us"]:
+        page.add(f"predicted latency {text.microseconds(alone)}, all of it on the GPU")
+        return
+    page.add(
+        f"predicted latency {text.microseconds(auto)}, "
+        f"{text.percent(predicted['dla_us'] / auto)} of it on the DLA; "
+        f"GPU alone {text.microseconds(alone)} ({predicted['power_mode']}, not measured)",
+        hang=2,
+    )
+
+
+def _groups(document: Mapping[str, Any], *, ok: bool) -> list[dict[str, Any]]:
+    """Returns the reasons by rule with the number of layers and the first layer as an example."""
+    groups: dict[str, dict[str, Any]] = {}
+    for layer in document["layers"]:
+        if layer["dla"]["ok"] is not ok:
+            continue
+        for rule, reason in {r["rule"]: r for r in layer["dla"]["reasons"]}.items():
+            group = groups.setdefault(rule, {"count": 0, "layer": layer, **reason, "rule": rule})
+            group["count"] += 1
+    return sorted(groups.values(), key=lambda group: (-group["count"], group["rule"]))
+
+
+def _reason(page: Page, group: Mapping[str, Any]) -> None:
+    layer = group["layer"]
+    # an inserted layer has no node of its own; its origin is what the user knows
+    node = (layer["nodes"] or layer["from"] or [layer["name"]])[0]
+    page.add(f"{group['rule']}  {text.plural(group['count'], 'layer')}", indent=2, style="bold")
+    page.add(f"{node}: {group['message']}", indent=4, hang=2)
+    if group["fix"]:
+        page.add(f"fix: {group['fix']}", indent=4, hang=2)
+    page.add(f"source: {group['source']}", indent=4, hang=2, style="dim")
+
+
+def _fixes(page: Page, document: Mapping[str, Any]) -> None:
+    best = document.get("fixes", ())[:FIXES]
+    if not best:
+        return
+    page.add()
+    combined = document.get("fixes_together")
+    gains = [fix["gain_us"] or 0.0 for fix in (*best, *([combined] if combined else ()))]
+    if document.get("predicted") is None:
+        title = "Fixes that put more on the DLA"
+    elif max(gains) > 0:
+        title = "Fixes worth most (predicted)"
+    else:
+        title = "No fix is predicted to save time; what they would change"
+    page.add(title, style="bold")
+    for number, fix in enumerate(best, start=1):
+        page.add(f"{number}. {_fix(fix, document)}", indent=2, hang=3)
+        if fix["rewrites"]:
+            page.add(f"edgekit rewrite does it: {', '.join(fix['rewrites'])}", indent=5, hang=2)
+    # they can need each other; told only where they are worth more than the best one alone
+    if combined and (combined["gain_us"] is None or gains[-1] > gains[0]):
+        page.add(f"all {len(best)} together: {_gain(combined, document)}", indent=2, hang=3)
+
+
+def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    rules = " and ".join(fix["rules"])
+    return f"{rules}, {text.plural(len(fix['layers']), 'layer')}: {_gain(fix, document)}"
+
+
+def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    parts = []
+    if fix["gain_us"] is not None:
+        saved = text.microseconds(abs(fix["gain_us"]))
+        words = f"saves {saved}" if fix["gain_us"] > 0 else f"costs {saved}"
+        parts.append(words if fix["gain_us"] else "no time saved")
+        parts[-1] += f" (then {text.microseconds(fix['auto_us'])})" if fix["gain_us"] else ""
+    before, after = document["loadables"], fix["loadables"]
+    parts.append(
+        text.plural(after, "loadable") + (f" instead of {before}" if after != before else "")
+    )
+    # the slot limit hides how many there would be
+    if fix["candidates"] != after:
+        parts[-1] += f" (of {text.plural(fix['candidates'], 'candidate')})"
+    share = text.percent(fix["dla_macs_fraction"])
+    if share != text.percent(document["summary"]["dla_macs_fraction"]):
+        parts.append(f"{share} of the MACs on the DLA")
+    return ", ".join(parts)

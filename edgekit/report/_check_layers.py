@@ -1,0 +1,123 @@
+"""``edgekit check --by-layer`` and ``--layer``: all layers as a table, one layer in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgekit.report import _text as text
+from edgekit.report._page import WIDTH, Page, shortened
+
+__all__ = ["check_layers", "check_one_layer"]
+
+LEAST = 12  # columns that a name keeps on a narrow terminal
+
+
+def check_layers(
+    document: Mapping[str, Any], *, width: int | None = None, colour: bool = False
+) -> str:
+    """Returns one line a layer of an ``edgekit.check/1`` document.
+
+    Args:
+        document: The document.
+        width: Columns; names are cut in their middle to fit. When None nothing is cut.
+        colour: Whether to use escape sequences.
+    """
+    predicted = (document.get("predicted") or {}).get("layers", {})
+    head = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
+    rows = []
+    for layer in document["layers"]:
+        reasons = layer["dla"]["reasons"]
+        full = layer["dla"]["ok"] and layer["placed"] == "GPU"
+        rows.append([
+            text.clean(layer["name"]), layer["kind"], layer["placed"],
+            text.macs(layer["macs"]), text.microseconds(predicted.get(layer["name"])),
+            layer["dla"]["certainty"],
+            reasons[0]["rule"] if reasons else _NO_SLOT if full else "",
+        ])  # fmt: skip
+    if width is not None:
+        others = [max([len(head[i]), *(len(row[i]) for row in rows)]) for i in range(1, len(head))]
+        room = max(width - sum(others) - 2 * len(others), LEAST)
+        for row in rows:
+            row[0] = shortened(row[0], room)
+    page = Page(width or WIDTH, colour=colour)
+    page.table(head, rows, "lllrrll")
+    return str(page)
+
+
+_NO_SLOT = "no slot left"
+
+
+def check_one_layer(
+    document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False
+) -> str:
+    """Returns an ``edgekit.layer/1`` document as text: everything that is known of a layer."""
+    page = Page(width, colour=colour)
+    for number, layer in enumerate(document["layers"]):
+        if number:
+            page.add()
+        _layer(page, layer)
+    return str(page)
+
+
+def _layer(page: Page, layer: Mapping[str, Any]) -> None:
+    page.add(layer["name"], style="bold")
+    rows = [("kind", f"{layer['kind']} (ONNX {layer['op']}), {layer['precision'].upper()}")]
+    if layer["nodes"]:
+        rows.append(("nodes", ", ".join(layer["nodes"])))
+    elif layer["from"]:
+        rows.append(("inserted for", ", ".join(layer["from"])))
+    rows += [("reads", _tensor(tensor)) for tensor in layer["inputs"]]
+    rows += [("writes", _tensor(tensor)) for tensor in layer["outputs"]]
+    if layer["params"]:
+        params = (f"{key} {_value(value)}" for key, value in layer["params"].items())
+        rows.append(("parameters", ", ".join(params)))
+    sizes = f"{text.macs(layer['macs'])} MACs, weights {text.size(layer['weight_bytes'])}, "
+    rows.append(("size", sizes + f"output {text.size(layer['output_bytes'])}"))
+    if layer["predicted_us"] is not None:
+        time = text.microseconds(layer["predicted_us"])
+        rows.append(("predicted", f"{time} on the {layer['placed']}, not measured"))
+    if layer["cbuf"]:
+        banks = layer["cbuf"]
+        rows.append(("CBUF", f"{banks['banks']} of {banks['limit']} banks"))
+    rows.append(("verdict", _verdict(layer)))
+    rows += _loadable(layer["loadable"])
+    for name, value in rows:
+        page.add(f"{name:<13}{value}", indent=2, hang=13)
+    for reason in layer["dla"]["reasons"]:
+        page.add(reason["rule"], indent=2, style="bold")
+        page.add(reason["message"], indent=4, hang=2)
+        page.add(f"found {reason['found']}; allowed: {reason['limit']}", indent=4, hang=2)
+        if reason["fix"]:
+            page.add(f"fix: {reason['fix']}", indent=4, hang=2)
+        page.add(f"source: {reason['source']}", indent=4, hang=2, style="dim")
+
+
+def _tensor(tensor: Mapping[str, Any]) -> str:
+    return f"{tensor['name']} {'x'.join(map(str, tensor['shape'])) or 'scalar'} {tensor['dtype']}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return "x".join(map(str, value)) if value else "none"
+    return "yes" if value is True else "no" if value is False else str(value)
+
+
+def _verdict(layer: Mapping[str, Any]) -> str:
+    words = "can run on the DLA" if layer["dla"]["ok"] else "cannot run on the DLA"
+    if layer["dla"]["certainty"] == "disputed":
+        words += ", disputed between sources"
+    if layer["dla"]["ok"] and layer["placed"] == "GPU":
+        words += "; on the GPU, because larger loadables take all slots"
+    return words
+
+
+def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if loadable is None:
+        return []
+    span = f"{loadable['first']} to {loadable['last']}"
+    rows = [("loadable", f"{text.plural(loadable['layers'], 'layer')}, {span}")]
+    needs = loadable["needs"]
+    pools = (f"{name.replace('_', ' ')} {text.size(needs[name])}" for name in needs)
+    rows.append(("its memory", ", ".join(pools)))
+    return rows
