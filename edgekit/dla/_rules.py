@@ -12,10 +12,10 @@ from edgekit._knowledge import read_knowledge
 from edgekit.dla._checks import compile_check, limit_of
 from edgekit.dla._rule import ANY_KIND, GENERATIONS, PRECISIONS, Operator, Rule
 
-__all__ = ["Rules", "load_rules", "memory_facts"]
+__all__ = ["Rules", "format_facts", "load_rules", "memory_facts", "sparsity_facts"]
 
 _RULES = "edgekit.dla/1"
-_EXCLUDED = ("builder_messages", "operators", "memory")
+_EXCLUDED = ("builder_messages", "operators", "memory", "formats", "sparsity")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,10 +64,12 @@ def load_rules() -> Rules:
     titles["operators"] = "Operator matrix"
     for rule in _family({"family": "operators", "kinds": [], **matrix}, sources):
         rules[rule.id] = rule
-    limits = read_knowledge(folder / "memory.yaml")["limits"]
-    titles["memory"] = "Memory"
-    for rule in _family({"family": "memory", "kinds": [], "notes": limits}, sources):
-        rules[rule.id] = rule
+    for name, title in _NOTED.items():
+        document = read_knowledge(folder / f"{name}.yaml")
+        notes = [*document["rules"], *document.get("notes", ())]
+        titles[name] = title
+        for rule in _family({"family": name, "kinds": [], "notes": notes}, sources):
+            rules[rule.id] = rule
     kinds = frozenset(k for rule in rules.values() for k in rule.kinds) - {ANY_KIND}
     operators = {name: _operator(name, row, matrix) for name, row in matrix["operators"].items()}
     origin = tuple(sources[key] for key in matrix["source"])
@@ -77,7 +79,23 @@ def load_rules() -> Rules:
 @lru_cache(maxsize=1)
 def memory_facts() -> Mapping[str, Any]:
     """Returns ``dla/memory.yaml``: pools, floors, paddings, the convolution buffer."""
-    facts: Mapping[str, Any] = read_knowledge(data_folder("dla") / "memory.yaml")
+    return _facts("memory")
+
+
+@lru_cache(maxsize=1)
+def format_facts() -> Mapping[str, Any]:
+    """Returns ``dla/formats.yaml``: layouts, paddings, types and roles of the tensor formats."""
+    return _facts("formats")
+
+
+@lru_cache(maxsize=1)
+def sparsity_facts() -> Mapping[str, Any]:
+    """Returns ``dla/sparsity.yaml``: the pattern, its conditions, and what it is worth."""
+    return _facts("sparsity")
+
+
+def _facts(name: str) -> Mapping[str, Any]:
+    facts: Mapping[str, Any] = read_knowledge(data_folder("dla") / f"{name}.yaml")
     return facts
 
 
