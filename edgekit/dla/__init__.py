@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from edgekit.dla._cbuf import cbuf_banks
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
-    from edgekit.dla._formats import FORMATS, nbytes, strides
+    from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
     from edgekit.dla._json import check_document
     from edgekit.dla._judge import drives_dla, judge
     from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
+    from edgekit.dla._pack import pack, unpack
     from edgekit.dla._rule import Operator, Rule
     from edgekit.dla._rules import load_rules, memory_facts
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
@@ -33,15 +34,20 @@ __all__ = [
     "check_document",
     "docs_page",
     "drives_dla",
+    "element_strides",
     "explain",
     "internal_bytes",
     "judge",
+    "legal",
     "load_rules",
     "memory",
     "memory_facts",
     "nbytes",
+    "pack",
     "pool_limits",
+    "stored_shape",
     "strides",
+    "unpack",
     "weight_bytes",
 ]
 
@@ -52,10 +58,11 @@ __getattr__ = lazy(
         "_cbuf": "cbuf_banks",
         "_docs": "docs_page",
         "_explain": "explain",
-        "_formats": "FORMATS nbytes strides",
+        "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
         "_json": "check_document",
         "_judge": "drives_dla judge",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
+        "_pack": "pack unpack",
         "_rule": "Operator Rule",
         "_rules": "load_rules memory_facts",
         "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",

@@ -1,25 +1,25 @@
 """Sizes and strides of tensors in the formats that cross a loadable's border.
 
-Sources: NvInferRuntimeBase.h (comments of TensorFormat) and the DLA chapter of the TensorRT guide.
+The formats, their paddings and their sources stand in ``dla/formats.yaml``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["FORMATS", "nbytes", "strides"]
+from edgekit.dla._rules import format_facts, load_rules
+from edgekit.dla._types import Reason
+
+__all__ = ["FORMATS", "element_strides", "four", "legal", "nbytes", "stored_shape", "strides"]
 
 FORMATS = ("LINEAR", "DLA_LINEAR", "DLA_HWC4", "CHW16", "CHW32")
+ROLES = ("input", "output")
 _ELEMENT = {
     "bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
     "int64": 8, "float64": 8,
 }  # fmt: skip
-_VECTOR = {"CHW16": 16, "CHW32": 32}
-_LINE_BYTES = 64
-# DLA_HWC4: a line of 32 bytes on Xavier, of 64 on Orin
-_HWC4_LINE_BYTES = {"1.0": 32, "2.0": 64}
-_HWC4_CHANNELS = {1: 1, 3: 4, 4: 4}
 _CHW = 3
 
 
@@ -40,49 +40,138 @@ def strides(
         generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
 
     Raises:
-        ValueError: Unknown format or type, or a shape that the format cannot hold.
+        ValueError: Unknown format, type or generation, or a shape that the format cannot hold.
     """
-    if dtype not in _ELEMENT:
-        raise ValueError(f"no element size known for {dtype!r}")
-    size = _ELEMENT[dtype]
+    size = _size(dtype)
+    return tuple(step * size for step in element_strides(shape, dtype, format, generation))
+
+
+def element_strides(
+    shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
+) -> tuple[int, ...]:
+    """Returns the strides in elements; as :func:`strides` in everything else."""
     if format == "LINEAR":
-        found: list[int] = []
-        step = size
-        for length in reversed(shape):
-            found.insert(0, step)
-            step *= length
-        return tuple(found)
-    _, channels, height, width = _four(shape)
-    if format == "DLA_LINEAR":
-        line = _round_up(width * size, _LINE_BYTES)
-        return (channels * height * line, height * line, line, size)
-    if format == "DLA_HWC4":
-        if channels not in _HWC4_CHANNELS:
-            raise ValueError(f"DLA_HWC4 holds 1, 3 or 4 channels, not {channels}")
-        pixel = _HWC4_CHANNELS[channels] * size
-        line = _round_up(width * pixel, _HWC4_LINE_BYTES[generation])
-        return (height * line, size, line, pixel)
-    if format in _VECTOR:
-        vector = _VECTOR[format]
-        pixel = vector * size
-        plane = height * width * pixel
-        return (-(-channels // vector) * plane, plane, width * pixel, pixel)
-    raise ValueError(f"unknown format {format!r}, the formats are {', '.join(FORMATS)}")
+        _size(dtype)
+        return _packed(shape)
+    stored = _packed(stored_shape(shape, dtype, format, generation))
+    if _facts(format)["layout"] == "hwc":
+        batch, line, pixel, channel = stored
+        return (batch, channel, line, pixel)
+    return stored[: _CHW + 1]
 
 
 def nbytes(
     shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
 ) -> int:
     """Returns the bytes of a tensor, padding included; arguments as for :func:`strides`."""
-    steps = strides(shape, dtype, format, generation)
+    return math.prod(stored_shape(shape, dtype, format, generation)) * _size(dtype)
+
+
+def stored_shape(
+    shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
+) -> tuple[int, ...]:
+    """Returns the shape of the memory that holds a tensor, padding included.
+
+    (N, C, H, line) for DLA_LINEAR, (N, H, line, 1 or 4) for DLA_HWC4, (N, C/v, H, W, v) for CHW16
+    and CHW32 with C rounded up, ``shape`` itself for LINEAR. Arguments as for :func:`strides`.
+    """
+    size = _size(dtype)
+    facts = _facts(format)
     if format == "LINEAR":
-        return math.prod(shape) * _ELEMENT[dtype]
-    return _four(shape)[0] * steps[0]
+        return tuple(shape)
+    batch, channels, height, width = four(shape)
+    if facts["layout"] == "vector":
+        vector = facts["vector"]
+        return (batch, -(-channels // vector), height, width, vector)
+    if generation not in facts["line_bytes"]:
+        known = ", ".join(facts["line_bytes"])
+        raise ValueError(f"unknown DLA generation {generation!r}, there are {known}")
+    line = facts["line_bytes"][generation]
+    if facts["layout"] == "hwc":
+        if str(channels) not in facts["held"]:
+            raise ValueError(f"{format} holds {_listed(facts['held'])} channels, not {channels}")
+        held = facts["held"][str(channels)]
+        return (batch, height, _round_up(width * held * size, line) // (held * size), held)
+    return (batch, channels, height, _round_up(width * size, line) // size)
 
 
-def _four(shape: Sequence[int]) -> tuple[int, int, int, int]:
+def legal(
+    format: str,
+    dtype: str,
+    role: str,
+    *,
+    channels: int,
+    readers: Sequence[str] = (),
+) -> Reason | None:
+    """Says why a tensor cannot cross a loadable's border in a format; None where it can.
+
+    The same holds for both DLA generations; they differ in sizes (:func:`strides`).
+
+    Args:
+        format: One of ``FORMATS``.
+        dtype: NumPy type name.
+        role: "input" or "output" of the loadable.
+        channels: Channels of the tensor.
+        readers: Kinds of the loadable's layers that read an input; empty where none is known.
+
+    Raises:
+        ValueError: Unknown format or role.
+    """
+    facts = _facts(format)
+    if role not in ROLES:
+        raise ValueError(f"unknown role {role!r}, there are {', '.join(ROLES)}")
+    wanted = facts.get("readers")
+    others = [kind for kind in readers if wanted and kind not in wanted]
+    if not facts["roles"]:
+        return _reason("formats.native", format)
+    if dtype not in facts["types"]:
+        return _reason("formats.type", f"{format} with {dtype}", _listed(facts["types"]))
+    if "held" in facts and str(channels) not in facts["held"]:
+        return _reason("formats.channels", f"{channels} channels", _listed(facts["held"]))
+    if role not in facts["roles"]:
+        return _reason("formats.role", f"{format} as {role}", _listed(facts["roles"]))
+    if role == "input" and others:
+        return _reason("formats.reader", f"read by {others[0]}", _listed(wanted))
+    return None
+
+
+def four(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """A shape as (N, C, H, W): leading dimensions are one batch, missing ones are ones."""
     full = (1,) * (_CHW + 1 - len(shape)) + tuple(shape)
     return (math.prod(full[:-_CHW]), full[-3], full[-2], full[-1])
+
+
+def _facts(format: str) -> dict[str, Any]:
+    known: dict[str, dict[str, Any]] = format_facts()["formats"]
+    if format not in known:
+        raise ValueError(f"unknown format {format!r}, the formats are {', '.join(known)}")
+    return known[format]
+
+
+def _reason(rule_id: str, found: str, limit: str = "") -> Reason:
+    rule = load_rules().rules[rule_id]
+    message = f"{rule.text.rstrip('.')}: {found}"
+    return Reason(rule_id, message, found, limit or rule.limit, "; ".join(rule.sources), rule.fix)
+
+
+def _listed(values: Any) -> str:
+    *most, last = (str(value) for value in values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _size(dtype: str) -> int:
+    if dtype not in _ELEMENT:
+        raise ValueError(f"no element size known for {dtype!r}")
+    return _ELEMENT[dtype]
+
+
+def _packed(shape: Sequence[int]) -> tuple[int, ...]:
+    found: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        found.insert(0, step)
+        step *= length
+    return tuple(found)
 
 
 def _round_up(value: int, step: int) -> int:

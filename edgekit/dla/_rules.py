@@ -15,7 +15,9 @@ from edgekit.dla._rule import ANY_KIND, GENERATIONS, PRECISIONS, Operator, Rule
 __all__ = ["Rules", "format_facts", "load_rules", "memory_facts", "sparsity_facts"]
 
 _RULES = "edgekit.dla/1"
-_EXCLUDED = ("builder_messages", "operators", "memory", "formats", "sparsity")
+# files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
+_NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
+_EXCLUDED = ("builder_messages", "operators", *_NOTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
