@@ -176,6 +176,7 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
     """
     import onnx
 
+    there: set[str] = set()
     for node in nodes:
         if node.domain == "com.microsoft" and node.op_type in _QDQ and version >= _QDQ_SINCE:
             node.domain = ""
@@ -190,7 +191,9 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
                 hint="export with standard ai.onnx operators, or cut the network before this "
                 "node with model.outputs (--outputs)",
             )
-        if not onnx.defs.has(node.op_type, max_inclusive_version=version):
+        if node.op_type not in there and not onnx.defs.has(
+            node.op_type, max_inclusive_version=version
+        ):
             known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
             later = onnx.defs.has(node.op_type)
             raise ModelError(
@@ -201,6 +204,7 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
                 hint=nearest(node.op_type, known - {node.op_type})
                 or "check the exporter's opset_version",
             )
+        there.add(node.op_type)
         for body in subgraphs(node):
             operators(body.node, version)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -36,6 +35,8 @@ def weight_digests(model: Model) -> dict[str, str]:
 
 def digest(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> str:
     """SHA-256 (hex) over the stripped proto and each weight's name and digest."""
+    import hashlib
+
     total = hashlib.sha256(proto.SerializeToString(deterministic=True))
     for name in sorted(weights):
         total.update(f"\n{name}\n{_array_digest(weights[name])}".encode())
@@ -46,6 +47,8 @@ def _array_digest(array: np.ndarray) -> str:
     entry = _known.get(id(array))
     if entry is not None and entry[0]() is array:
         return entry[1]
+    import hashlib
+
     total = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}\n".encode())
     for chunk in chunks(array):
         total.update(chunk)

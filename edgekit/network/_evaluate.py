@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.network._fold import constant, fold, foldable
+from edgekit.network._fold import constant, fold, foldable, repeated
 from edgekit.network._graph import free_name, reads, rename_reads, subgraphs
 from edgekit.network._types import Folded
 
@@ -149,6 +149,11 @@ class Evaluation:
         if node.op_type == "Constant":
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = constant(node)
+            return
+        plain = repeated(node, self.constants)
+        if plain is not None:
+            self._fold_away(node, "constant")
+            self.constants[node.output[0]] = plain
             return
         outputs = self._infer(node)
         for name in node.output:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["constant", "fold", "foldable"]
+__all__ = ["constant", "fold", "foldable", "repeated"]
 
 # their output is their input in another shape
 _VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
@@ -53,18 +53,64 @@ def foldable(
     if node.op_type in _VIEWS:
         return True
     if node.op_type in _REPEATS:
-        count = math.prod(shapes[node.output[0]])
-        if count > _LARGEST_REPEAT:
-            raise ModelError(
-                f"node {node.name!r} ({node.op_type}) makes a constant of {count} elements",
-                code="model.too_large",
-                where=node.name,
-                hint="no board holds such a tensor; the file may be damaged",
-            )
+        _fits(node, shapes[node.output[0]])
         return True
     before = sum(constants[name].size for name in inputs)
     after = sum(math.prod(shapes[name]) for name in node.output if name)
     return after <= before + _LARGEST_GROWTH
+
+
+def repeated(node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """The output of a plain ConstantOfShape; None for any other node, and for a doubtful one.
+
+    Light models have hundreds of them in place of weights: they need no inference.
+
+    Raises:
+        ModelError: ``model.too_large``.
+    """
+    if node.op_type != "ConstantOfShape" or len(node.input) != 1 or len(node.attribute) > 1:
+        return None
+    if any(item.name != "value" or not item.HasField("t") for item in node.attribute):
+        return None
+    sizes = constants.get(node.input[0])
+    if sizes is None or sizes.dtype.name != "int64" or sizes.ndim != 1 or (sizes < 0).any():
+        return None
+    try:
+        fill = _fill(node)
+    except (ValueError, TypeError, KeyError):
+        # inference says better what is wrong with it
+        return None
+    if fill.size != 1 or fill.dtype.kind not in "fiub":
+        return None
+    return _repeat(fill, _fits(node, tuple(sizes.tolist())))
+
+
+def _fits(node: onnx.NodeProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+    count = math.prod(shape)
+    if count > _LARGEST_REPEAT:
+        raise ModelError(
+            f"node {node.name!r} ({node.op_type}) makes a constant of {count} elements",
+            code="model.too_large",
+            where=node.name,
+            hint="no board holds such a tensor; the file may be damaged",
+        )
+    return shape
+
+
+def _fill(node: onnx.NodeProto) -> np.ndarray:
+    import numpy as np
+    from onnx import numpy_helper
+
+    if not node.attribute:
+        return np.zeros(1, np.float32)
+    return numpy_helper.to_array(node.attribute[0].t)
+
+
+def _repeat(fill: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    import numpy as np
+
+    # a view of one value: such weights cost no memory until something writes them out
+    return np.broadcast_to(fill.reshape(()), shape)
 
 
 def fold(
@@ -82,7 +128,6 @@ def fold(
         version: The ai.onnx opset.
     """
     import numpy as np
-    from onnx import numpy_helper
 
     first = node.output[0]
     shape = _shape(types[first])
@@ -91,11 +136,7 @@ def fold(
     if node.op_type == "Expand":
         return {first: np.broadcast_to(constants[node.input[0]], shape)}
     if node.op_type == "ConstantOfShape":
-        fill: np.ndarray = np.zeros(1, np.float32)
-        if node.attribute:
-            fill = numpy_helper.to_array(node.attribute[0].t)
-        # a view of one value: such weights cost no memory until something writes them out
-        return {first: np.broadcast_to(fill.reshape(()), shape)}
+        return {first: _repeat(_fill(node), shape)}
     return _run(node, constants, types, version)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -24,8 +23,14 @@ __all__ = [
 ]
 
 
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The bodies of a control-flow node (If, Loop, Scan); none for any other."""
+    # asked several times for every node: looking at all attributes would be slow
+    if node.op_type not in _WITH_BODIES:
+        return
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -164,5 +169,7 @@ def reachable(
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """``did you mean ...`` for a misspelt name, or an empty string."""
+    import difflib
+
     close = difflib.get_close_matches(name, [n for n in names if n], n=3, cutoff=0.5)
     return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
