@@ -1,0 +1,154 @@
+"""`edgekit check` and `edgekit explain`: one process each way, text and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import edgekit
+from edgekit.cli import _main
+from tests.pipeline.nets import CONFIG, small_net
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    small_net(tmp_path / "small.onnx")
+    return tmp_path / "small.onnx"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]):
+    def told(*arguments: object, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as caught:
+            _main.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert caught.value.code == status, captured.err
+        assert "Traceback" not in captured.err
+        return captured.out
+
+    return told
+
+
+def test_text_and_json_say_the_same(model, run):
+    text = run("check", model, "-t", ORIN)
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    summary = document["summary"]
+    assert f"{summary['dla_layers']} of {summary['layers']} layers" in text
+    assert f"{document['loadables']} of 16 loadables" in text
+    assert {reason["rule"] for layer in document["layers"] for reason in layer["dla"]["reasons"]}
+    for layer in document["layers"]:
+        for reason in layer["dla"]["reasons"]:
+            assert reason["rule"] in text
+    assert document["predicted"]["clock"] == "predicted"
+    assert document == edgekit.check(model, target=ORIN)
+    # the same words every time
+    assert run("check", model, "-t", ORIN) == text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+
+
+def test_the_contracts_keys_are_there(model, run):
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    assert set(document) >= {
+        "schema", "model", "target", "precision", "tensorrt", "layers", "candidates", "loadables",
+        "summary", "predicted", "transitions", "fixes", "memory", "warnings",
+    }  # fmt: skip
+    assert set(document["summary"]) == {"layers", "dla_layers", "gpu_layers", "dla_macs_fraction"}
+    for layer in document["layers"]:
+        assert set(layer) >= {"name", "kind", "nodes", "from", "dla", "placed", "graph_output",
+                              "macs", "weight_bytes", "output_bytes"}  # fmt: skip
+    assert set(document["predicted"]["layers"]) == {layer["name"] for layer in document["layers"]}
+
+
+def test_a_configuration_is_checked_as_its_model_is(model, run):
+    config = model.with_name("small.yaml")
+    config.write_text(CONFIG.format(target=ORIN, precision="int8", objective="latency"))
+    told = json.loads(run("check", config, "--json"))
+    direct = json.loads(run("check", model, "-t", ORIN, "--json"))
+    assert {**told, "model": ""} == {**direct, "model": ""}
+    assert json.loads(run("check", config, "--jetpack", "6.0", "--json"))["tensorrt"] == "8.6.2"
+
+
+def test_a_release_is_picked_by_tensorrt_or_jetpack(model, run):
+    by_jetpack = json.loads(run("check", model, "-t", ORIN, "--jetpack", "6.2", "--json"))
+    by_release = json.loads(run("check", model, "-t", ORIN, "--tensorrt", "10.3", "--json"))
+    assert by_jetpack["tensorrt"].startswith("10.3")
+    assert by_jetpack["summary"] == by_release["summary"]
+    without = run("check", model, "-t", ORIN, "--tensorrt", "10.9")
+    assert "general.tensorrt" in without
+    assert "all of it on the GPU" in " ".join(without.split())
+    run("check", model, "-t", ORIN, "--jetpack", "6.2", "--tensorrt", "10.3", status=2)
+    run("check", model, "-t", ORIN, "--jetpack", "99", status=2)
+
+
+def test_by_layer_has_a_line_for_each(model, run):
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    lines = run("check", model, "-t", ORIN, "--by-layer").splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [la["name"] for la in document["layers"]]
+    assert [line.split()[2] for line in lines] == [la["placed"] for la in document["layers"]]
+
+
+def test_one_layer_by_its_own_name_or_the_nodes(model, run):
+    text = run("check", model, "-t", ORIN, "--layer", "conv2")
+    assert "CONVOLUTION (ONNX Conv), INT8" in text
+    assert "banks" in text
+    # a matrix product brings shuffles, which are told with it
+    (fc, *more) = json.loads(run("check", model, "-t", ORIN, "--layer", "fc", "--json"))["layers"]
+    assert fc["name"] == "fc"
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    inserted = next(layer for layer in document["layers"] if not layer["nodes"])
+    text = run("check", model, "-t", ORIN, "--layer", inserted["name"])
+    assert f"inserted for {inserted['from'][0]}" in " ".join(text.split())
+    assert not more
+
+
+def test_an_unknown_layer_gets_a_guess(model, run):
+    out = run("check", model, "-t", ORIN, "--layer", "conv22", "--json", status=2)
+    error = json.loads(out)["error"]
+    assert error["code"] == "layer.unknown"
+    assert "conv2" in error["hint"]
+
+
+def test_only_one_view_at_a_time(model, run):
+    run("check", model, "-t", ORIN, "--layer", "conv2", "--by-layer", status=2)
+
+
+def test_a_cache_leaves_layers_without_scales_in_fp16(model, run):
+    cache = model.with_name("calib.cache")
+    cache.write_text("TRT-100300-EntropyCalibration2\nx: 3c010a14\nc1: 3d010a14\n")
+    document = json.loads(
+        run("check", model, "-t", ORIN, "--cache", cache, "--layer", "conv2", "--json")
+    )
+    assert document["layers"][0]["precision"] == "fp16"
+    run("check", model, "-t", ORIN, "--cache", cache.with_name("none.cache"), status=2)
+
+
+def test_gates_hold_after_the_whole_answer(model, run):
+    out = run("check", model, "-t", ORIN, "--fail-under", "100.5", "--json", status=1)
+    assert json.loads(out)["schema"] == "edgekit.check/1"
+    run("check", model, "-t", ORIN, "--max-loadables", "0", status=1)
+    run("check", model, "-t", ORIN, "--fail-under", "10", "--max-loadables", "16")
+
+
+def test_a_power_mode_changes_the_prediction_alone(model, run):
+    fast = json.loads(run("check", model, "-t", ORIN, "--json"))
+    slow = json.loads(run("check", model, "-t", ORIN, "--power-mode", "15w", "--json"))
+    assert slow["predicted"]["auto_us"] > fast["predicted"]["auto_us"]
+    assert slow["layers"] == fast["layers"]
+    run("check", model, "-t", ORIN, "--power-mode", "1W", status=2)
+
+
+def test_explain_prints_rules_and_operators(run):
+    text = run("explain", "pooling.window")
+    assert "fix" in text
+    assert "source" in text
+    assert json.loads(run("explain", "pooling.window", "--json"))["schema"] == "edgekit.rule/1"
+    assert "HardSwish" in run("explain", "hardswish")
+    operator = json.loads(run("explain", "HardSwish", "--json"))
+    assert operator["schema"] == "edgekit.operator/1"
+    error = json.loads(run("explain", "pooling.windw", "--json", status=2))["error"]
+    assert "pooling.window" in error["hint"]

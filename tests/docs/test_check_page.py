@@ -1,0 +1,40 @@
+"""The examples of docs/check.md run as they stand."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import _main
+from tests.pipeline.nets import small_net
+
+PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_example(line, tmp_path, monkeypatch, capsys):
+    small_net(tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(line)
+    assert program == "edgekit"
+    with pytest.raises(SystemExit) as caught:
+        _main.main(arguments)
+    assert caught.value.code == 0, capsys.readouterr().err
+    assert len(capsys.readouterr().out.splitlines()) >= (1 if "--json" in line else 5)
+
+
+def test_every_key_of_the_table_is_in_the_document(tmp_path):
+    import edgekit
+
+    small_net(tmp_path / "model.onnx")
+    document = edgekit.check(tmp_path / "model.onnx", target="jetson-agx-orin-64gb")
+    rows = re.findall(r"^\| (`.*?) \|", PAGE.read_text(), re.M)
+    keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    assert keys
+    assert keys <= set(document)

@@ -1,0 +1,219 @@
+"""What `edgekit check` and `edgekit explain` print: complete, in eighty columns, and harmless."""
+
+import re
+
+import pytest
+
+from edgekit import dla
+from edgekit.report import check_layers, check_one_layer, rule_text, summary_check
+from tests.report import handmade_run
+
+LONG = "/backbone/stage_with_a_long_name/" * 4 + "Conv"
+
+
+def layer(name, *, ok=True, placed=None, reasons=(), kind="SOFTMAX", certainty="certain"):
+    return {
+        "name": name, "kind": kind, "nodes": [f"node/{name}"], "from": [f"node/{name}"],
+        "dla": {"ok": ok, "certainty": certainty, "reasons": [r.to_json() for r in reasons]},
+        "placed": placed or ("DLA" if ok else "GPU"), "graph_output": False, "macs": 5,
+        "weight_bytes": 0, "output_bytes": 4,
+    }  # fmt: skip
+
+
+def fix(*rules, gain, auto=None, loadables=1, candidates=None, share=1.0, rewrites=()):
+    return {
+        "rules": list(rules), "layers": ["prob"], "fix": ["mend it"], "loadables": loadables,
+        "candidates": candidates or loadables, "dla_layers": 2, "dla_macs_fraction": share,
+        "auto_us": auto, "gain_us": gain, "rewrites": list(rewrites),
+    }  # fmt: skip
+
+
+def document(**changes):
+    return {
+        "schema": "edgekit.check/1", "model": "net.onnx", "target": "jetson-agx-orin-64gb",
+        "precision": "int8", "tensorrt": "10.3",
+        "layers": [
+            layer("conv"),
+            layer("prob", ok=False, reasons=[handmade_run.REASON]),
+            layer("prob2", ok=False, certainty="disputed",
+                  reasons=[handmade_run.REASON, handmade_run.SHUFFLE]),
+        ],
+        "candidates": 3, "loadables": 1, "max_loadables": 16, "transitions": 2,
+        "summary": {"layers": 3, "dla_layers": 1, "gpu_layers": 2, "dla_macs_fraction": 0.3333},
+        "predicted": {"auto_us": 200.0, "gpu_only_us": 320.0, "dla_us": 50.0, "power_mode": "30W",
+                      "clock": "predicted", "layers": {"conv": 1.5, "prob": 17.0}},
+        "fixes": [fix("softmax.orin-axis", gain=40.0, auto=160.0, rewrites=["soft"]),
+                  fix("shuffle.flatten", gain=-3.0, auto=203.0, loadables=2)],
+        "fixes_together": fix("softmax.orin-axis", "shuffle.flatten", gain=60.0, auto=140.0),
+        "warnings": ["the clock is not known"],
+        **changes,
+    }  # fmt: skip
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_the_verdict_says_layers_time_loadables_and_transitions():
+    text = flat(summary_check(document()))
+    assert "jetson-agx-orin-64gb, INT8, TensorRT 10.3" in text
+    assert "1 of 3 layers and 33.3 % of the MACs go to the DLA" in text
+    assert "1 of 16 loadables (of 3 candidates); 2 transitions between GPU and DLA" in text
+    assert "predicted latency 200 µs, 25.0 % of it on the DLA" in text
+    assert "GPU alone 320 µs (30W, not measured)" in text
+    assert "1 verdict disputed between sources" in text
+    assert "note: the clock is not known" in text
+
+
+def test_reasons_are_grouped_by_rule_with_example_fix_and_source():
+    text = summary_check(document())
+    assert text.index("softmax.orin-axis  2 layers") < text.index("shuffle.flatten  1 layer")
+    assert text.count("SoftMax over 1000 elements") == 1
+    for part in ("node/prob: SoftMax", "fix: leave the SoftMax out",
+                 "source: TensorRT documentation"):  # fmt: skip
+        assert part in text
+
+
+def test_fixes_are_told_with_what_they_gain_and_which_rewrite_does_it():
+    text = flat(summary_check(document()))
+    assert "Fixes worth most (predicted)" in text
+    assert "1. softmax.orin-axis, 1 layer: saves 40.0 µs (then 160 µs), 1 loadable" in text
+    assert "edgekit rewrite does it: soft" in text
+    assert "2. shuffle.flatten, 1 layer: costs 3.00 µs (then 203 µs), 2 loadables" in text
+    assert "2 loadables instead of 1" in text
+    assert "all 2 together: saves 60.0 µs" in text
+
+
+def test_it_says_so_when_no_fix_saves_time():
+    fixes = [fix("shuffle.flatten", gain=-3.0, auto=203.0, candidates=4, share=0.9)]
+    text = flat(summary_check(document(fixes=fixes, fixes_together=None)))
+    assert "No fix is predicted to save time" in text
+    assert "costs 3.00 µs" in text
+    assert "1 loadable (of 4 candidates), 90.0 % of the MACs on the DLA" in text
+    assert "worth most" not in text
+
+
+def test_at_most_three_fixes_are_shown():
+    fixes = [fix(f"a.r{i}", gain=10.0 - i, auto=100.0) for i in range(5)]
+    text = summary_check(document(fixes=fixes, fixes_together=None))
+    assert "a.r2," in text
+    assert "a.r3," not in text
+
+
+def test_no_prediction_and_no_dla_are_told_without_inventing_times():
+    nothing = document(
+        predicted=None, fixes=[fix("shuffle.flatten", gain=None)], fixes_together=None
+    )
+    text = summary_check(nothing)
+    assert "predicted" not in text
+    assert "saves" not in text
+    assert "Fixes that put more on the DLA" in text
+    alone = {**document()["predicted"], "dla_us": 0.0, "auto_us": 320.0}
+    text = summary_check(document(predicted=alone, fixes=[]))
+    assert "predicted latency 320 µs, all of it on the GPU" in text
+    assert "Fixes" not in text
+
+
+def test_a_disputed_yes_says_why():
+    row = layer("pool", certainty="disputed", reasons=[handmade_run.SHUFFLE])
+    text = summary_check(document(layers=[row]))
+    assert "On the DLA, but sources disagree" in text
+    assert "Why not on the DLA" not in text
+    assert "shuffle.flatten  1 layer" in text
+
+
+def test_the_contracts_keys_alone_are_enough():
+    more = ("max_loadables", "transitions", "predicted", "fixes", "fixes_together", "warnings")
+    plain = {key: value for key, value in document().items() if key not in more}
+    text = flat(summary_check(plain))
+    assert "1 loadable (of 3 candidates)" in text
+
+
+def test_nothing_is_wider_than_asked_and_nothing_is_an_escape():
+    hostile = layer("\x1b]0;title\x07" + LONG, ok=False, reasons=[handmade_run.REASON])
+    for text in (summary_check(document(layers=[hostile])),
+                 summary_check(document(layers=[hostile]), width=40),
+                 check_layers(document(layers=[hostile]), width=80)):  # fmt: skip
+        assert "\x1b" not in text
+    assert max(map(len, summary_check(document(layers=[hostile])).splitlines())) <= 80
+    assert max(map(len, check_layers(document(layers=[hostile]), width=80).splitlines())) <= 80
+
+
+def test_colours_only_where_asked():
+    assert "\x1b[" not in summary_check(document())
+    coloured = summary_check(document(), colour=True)
+    assert "\x1b[1;33m1 of 3 layers" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == summary_check(document())
+
+
+def test_the_table_has_a_line_for_each_layer_and_cuts_names_only_to_fit():
+    rows = [
+        layer(LONG), layer("slot", placed="GPU"),
+        layer("prob", ok=False, certainty="disputed", reasons=[handmade_run.REASON]),
+    ]  # fmt: skip
+    head, first, second, third = check_layers(document(layers=rows)).splitlines()
+    columns = ["layer", "kind", "on", "MACs", "predicted", "certainty", "rule"]
+    assert head.split() == columns
+    assert first.startswith(LONG)
+    assert "no slot left" in second
+    assert third.split()[-2:] == ["disputed", "softmax.orin-axis"]
+    assert "17.0 µs" in third
+    cut = check_layers(document(layers=rows), width=80).splitlines()[1]
+    assert cut.startswith("/back")
+    assert "…" in cut
+
+
+def one_layer(**changes):
+    return {
+        "layers": [{
+            **layer("fc", ok=False, reasons=[handmade_run.SHUFFLE], kind="CONVOLUTION"),
+            "op": "Gemm", "precision": "int8", "params": {"kernel": [1, 1], "bias": True},
+            "inputs": [{"name": "x", "shape": [1, 64, 7, 7], "dtype": "float32"}],
+            "outputs": [{"name": "y", "shape": [], "dtype": "float32"}], "weights": ["w"],
+            "predicted_us": 2.0, "loadable": None, "cbuf": {"banks": 3, "limit": 16}, **changes,
+        }]
+    }  # fmt: skip
+
+
+def test_one_layer_in_full():
+    text = flat(check_one_layer(one_layer()))
+    for part in ("CONVOLUTION (ONNX Gemm), INT8", "nodes node/fc", "reads x 1x64x7x7 float32",
+                 "writes y scalar float32", "kernel 1x1, bias yes", "3 of 16 banks",
+                 "2.00 µs on the GPU, not measured", "cannot run on the DLA",
+                 "found 4 to 2 dimensions; allowed: 4 dimensions", "fix: keep the 1x1",
+                 "source: TensorRT documentation"):  # fmt: skip
+        assert part in text, part
+
+
+def test_one_layer_of_a_loadable_and_one_without_a_slot():
+    needs = {"managed_sram": 1 << 20, "local_dram": 1 << 22, "global_dram": 1 << 26}
+    loadable = {"number": 0, "first": "a", "last": "b", "layers": 7, "needs": needs}
+    yes = {"ok": True, "certainty": "certain", "reasons": []}
+    text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=loadable)))
+    assert "loadable 7 layers, a to b" in text
+    assert "managed sram 1 MiB, local dram 4 MiB, global dram 64 MiB" in text
+    text = flat(check_one_layer(one_layer(dla=yes, nodes=[], cbuf=None, predicted_us=None)))
+    assert "larger loadables take all slots" in text
+    assert "inserted for node/fc" in text
+    assert "CBUF" not in text
+    assert "predicted" not in text
+
+
+@pytest.mark.parametrize("name", [*dla.load_rules().rules, "HardSwish", "Conv"])
+def test_every_rule_and_operator_reads_well(name):
+    found = dla.explain(name)
+    text = rule_text(found)
+    assert max(map(len, text.splitlines())) <= 80
+    words = flat(text)
+    for key in ("text", "limit", "fix"):
+        assert flat(str(found.get(key) or "")) in words
+    for source in found["sources"]:
+        assert flat(source["title"]) in words
+
+
+def test_a_rules_scope_is_told():
+    rule = dla.explain("softmax.generation")
+    text = flat(rule_text({**rule, "since": "8.6", "until": "10.8"}))
+    assert "TensorRT 8.6 up to, not including, 10.8" in text
+    assert "Xavier" in text
+    assert "Orin)" not in text.split("holds for")[1].split("effect")[0]
