@@ -6,13 +6,16 @@ backbone's local pool is 16 MiB and the global pools are the same.
 """
 
 import json
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from edgekit import targets
 from edgekit.dla import check_document, judge, memory
-from edgekit.network import Network
+from edgekit.network import Network, loadable_name
 from tests.dla.dla_nets import resnet50
 
 MIB = 1 << 20
@@ -21,6 +24,67 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return resnet50(Path(tmp_path_factory.mktemp("resnet50")))
+
+
+def stages() -> Iterator[str]:
+    """The layers of torchvision's ResNet-50 up to its pooling, in its exporter's order."""
+    yield from ("/conv1/Conv", "/relu/Relu", "/maxpool/MaxPool")
+    for stage, blocks in enumerate((3, 4, 6, 3), start=1):
+        for block in range(blocks):
+            at = f"/layer{stage}/layer{stage}.{block}"
+            for part in ("conv1/Conv", "relu/Relu", "conv2/Conv", "relu_1/Relu", "conv3/Conv"):
+                yield f"{at}/{part}"
+            if block == 0:
+                yield f"{at}/downsample/downsample.0/Conv"
+            yield from (f"{at}/Add", f"{at}/relu_2/Relu")
+
+
+CLASSIFIER = "/fc/Gemm + (Unnamed Layer* 125) [ElementWise]"
+
+
+def test_every_layer_of_the_real_build_by_name_and_in_order(net: Network) -> None:
+    found = judge(net, targets.get("jetson-agx-orin-64gb"))
+    placed = [(found.placed[la.name], la.kind, la.builder_name) for la in net.layers]
+    assert [name for place, _, name in placed if place == "DLA"] == [*stages(), CLASSIFIER]
+    assert [(kind, name) for place, kind, name in placed if place == "GPU"] == [
+        ("REDUCE", "/avgpool/GlobalAveragePool"), ("SHUFFLE", "reshape_after_/fc/Gemm"),
+    ]  # fmt: skip
+    assert [loadable_name(net, group.layers) for group in found.candidates] == [
+        "{ForeignNode[/conv1/Conv.../layer4/layer4.2/relu_2/Relu]}",
+        f"{{ForeignNode[{CLASSIFIER}]}}",
+    ]
+
+
+def test_what_fusion_took_is_known_by_the_builders_names(net: Network) -> None:
+    """Its warnings came before its fusions: four of the five are about these."""
+    parts = [(part.kind, part.name) for layer in net.layers for part in layer.absorbed]
+    assert parts == [
+        ("SHUFFLE", "/Flatten"), ("CONSTANT", "fc.weight"), ("CONSTANT", "fc.bias"),
+        ("SHUFFLE", "ONNXTRT_Broadcast"), ("ELEMENTWISE", "(Unnamed Layer* 125) [ElementWise]"),
+    ]  # fmt: skip
+    with pytest.raises(KeyError, match="nobody"):
+        loadable_name(net, ["/fc/Gemm", "nobody"])
+    with pytest.raises(KeyError):
+        loadable_name(net, [])
+
+
+@pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
+def test_against_the_log_itself(net: Network) -> None:
+    (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
+    text = log.read_text(errors="replace")
+    found = judge(net, targets.get("jetson-agx-orin-64gb"))
+    ours = {
+        place: [la for la in net.layers if found.placed[la.name] == place]
+        for place in ("DLA", "GPU")
+    }
+    assert re.findall(r"\[DlaLayer\] (.*)", text) == [la.builder_name for la in ours["DLA"]]
+    on_gpu = [f"{la.kind}: {la.builder_name}" for la in ours["GPU"]]
+    assert re.findall(r"\[GpuLayer\] (.*)", text) == on_gpu
+    offloaded = re.findall(r"(\{ForeignNode\[.*\]\}) successfully offloaded", text)
+    assert offloaded == [loadable_name(net, group.layers) for group in found.candidates]
+    warned = re.findall(r"Layer '(.*)' \((\w+)\): Unsupported on DLA", text)
+    known = {(part.name, part.kind) for layer in net.layers for part in layer.absorbed}
+    assert set(warned) <= known | {(la.name, la.kind) for la in ours["GPU"]}
 
 
 def test_layers_and_loadables_of_the_real_build(net: Network) -> None:

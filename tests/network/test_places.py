@@ -1,0 +1,224 @@
+"""No node of a file is lost: each is in the layers that stand for it, or it is said why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from edgekit.errors import ModelError
+from edgekit.network import Model, Network, Place, canonical, layers, load, places
+from tests.network.onnx_making import DATA, light, make, node, values
+
+LIGHT = sorted(path.stem.removeprefix("light_") for path in (DATA / "light").glob("*.onnx"))
+REASONS = {"constant", "identity", "branch", "function", "given", "unused"}
+
+
+def names_in(proto: onnx.ModelProto) -> set[str]:
+    """Names as the rule gives them where the file has none; the files here have no clashes."""
+    return {n.name or f"{n.op_type}_{i}" for i, n in enumerate(proto.graph.node)}
+
+
+def check(proto: onnx.ModelProto, model: Model, network: Network) -> dict[str, Place]:
+    found = places(model, network)
+    kept = {n.name for n in model.proto.graph.node}
+    assert names_in(proto) <= set(found)
+    order = [layer.name for layer in network.layers]
+    for name, place in found.items():
+        assert list(place.layers) == [layer for layer in order if layer in place.layers]
+        if name in kept:
+            assert not place.reason
+            assert place.layers
+            stands = [layer.name for layer in network.layers if name in layer.nodes]
+            assert list(place.layers) == stands
+        else:
+            assert place.reason in REASONS
+    for layer in network.layers:
+        assert set(layer.nodes) <= kept
+        assert layer.origin
+        assert set(layer.nodes) <= set(layer.origin) <= kept
+    return found
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light(name: str) -> None:
+    model = load(light(name))
+    network = layers(model)
+    found = check(onnx.load(light(name)), model, network)
+    # no node of these is there for nothing
+    assert all(place.layers for place in found.values())
+    assert {place.reason for place in found.values()} <= {"", "constant", "identity"}
+
+
+def test_models_of_the_onnx_package() -> None:
+    seen = 0
+    for path in sorted(DATA.glob("*/*/model.onnx")):
+        proto = onnx.load(path)
+        try:
+            model = canonical(proto, path.parent)
+        except ModelError:
+            continue
+        check(proto, model, layers(model))
+        seen += 1
+    assert seen > 100
+
+
+def test_a_weights_arithmetic_is_in_the_layer_that_reads_it() -> None:
+    proto = make(
+        [
+            node("Unsqueeze", "scale axes", "wide", name="widen"),
+            node("Mul", "wide two", "double", name="twice"),
+            node("Mul", "x double", "y", name="scale"),
+            node("Add", "y double", "z", name="shift"),
+        ],
+        {"x": [1, 4, 3, 3]},
+        ["z"],
+        {
+            "scale": values([4]),
+            "axes": np.array([1, 2], np.int64),
+            "two": np.array(2, np.float32),
+        },
+    )
+    model = canonical(proto, None)
+    network = layers(model)
+    assert [(layer.kind, layer.params["mode"]) for layer in network.layers] == [
+        ("SCALE", "CHANNEL"), ("SCALE", "CHANNEL"),
+    ]  # fmt: skip
+    found = places(model, network)
+    both = Place(("scale", "shift"), "constant")
+    assert (found["widen"], found["twice"]) == (both, both)
+    # read as a tensor it is a layer of the importer, once
+    names = [[part.name for part in layer.absorbed] for layer in network.layers]
+    assert names == [["double", "ONNXTRT_Broadcast"], ["ONNXTRT_Broadcast_1"]]
+
+
+def test_shape_arithmetic_identity_dropout_and_what_nothing_needs() -> None:
+    proto = make(
+        [
+            node("Identity", "x", "same", name="same"),
+            node("Relu", "same", "r", name="relu"),
+            node("Dropout", "r", "d", name="drop"),
+            node("Shape", "d", "s", name="shape"),
+            node("Gather", "s zero", "n", name="first"),
+            node("Concat", "n rest", "to", name="to", axis=0),
+            node("Reshape", "d to", "flat", name="flat"),
+            node("ConstantOfShape", "wanted", "w", name="zeros"),
+            node("MatMul", "flat w", "y", name="mm"),
+            node("Abs", "r", "nobody", name="nobody"),
+        ],
+        {"x": [2, 4, 3, 3]},
+        ["y"],
+        {
+            "zero": np.array([0], np.int64),
+            "rest": np.array([-1], np.int64),
+            "wanted": np.array([36, 5], np.int64),
+        },
+        opset=17,
+    )
+    model = canonical(proto, None)
+    network = layers(model)
+    found = places(model, network)
+    shuffle = "flat + reshape_before_mm"
+    assert [la.name for la in network.layers] == ["relu", shuffle, "mm", "reshape_after_mm"]
+    assert found == {
+        "relu": Place(("relu",)),
+        "flat": Place((shuffle,)),
+        "mm": Place(("mm",)),
+        "same": Place(("relu",), "identity"),
+        "drop": Place(("relu",), "identity"),
+        "shape": Place((shuffle,), "constant"),
+        "first": Place((shuffle,), "constant"),
+        "to": Place((shuffle,), "constant"),
+        "zeros": Place(("mm",), "constant"),
+        "nobody": Place((), "unused"),
+    }
+    # weights made by ConstantOfShape are a view of one value
+    assert model.weights["w"].strides == (0, 0)
+
+
+def test_a_branch_a_function_and_given_values() -> None:
+    body = helper.make_graph(
+        [node("Relu", "x", "out", name="Relu_1")],
+        "then",
+        [],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [node("Abs", "x", "out")],
+        "else",
+        [],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+    )
+    proto = make(
+        [
+            node("If", "yes", "i", name="if", then_branch=body, else_branch=other),
+            node("Tanh", "i", "t", name="if/Relu_1"),
+            helper.make_node("Twice", ["t"], ["u"], name="call", domain="mine"),
+            node("ConstantOfShape", "wanted", "w", name="made"),
+            node("Mul", "u w", "y", name="mul"),
+        ],
+        {"x": [1, 4, 3, 3]},
+        ["y"],
+        {"yes": np.array(True), "wanted": np.array([4, 1, 1], np.int64)},
+        domains=["mine"],
+    )
+    proto.functions.append(
+        helper.make_function(
+            "mine",
+            "Twice",
+            ["a"],
+            ["b"],
+            [node("Add", "a a", "b", name="inner")],
+            [helper.make_opsetid("", 17)],
+        )
+    )
+    model = canonical(proto, None, weights={"w": values([4, 1, 1])})
+    network = layers(model)
+    found = places(model, network)
+    relu, tanh, add, scale = (layer.name for layer in network.layers)
+    # the branch's node gets the If's name before its own, and stays apart from the user's
+    assert (relu, tanh) == ("if/Relu_1_1", "if/Relu_1")
+    assert found["if"] == Place((relu,), "branch")
+    assert found["call"] == Place((add,), "function")
+    assert found["made"] == Place((scale,), "given")
+
+
+def test_names_are_unique_though_users_take_generated_ones() -> None:
+    proto = make(
+        [
+            node("Relu", "x", "a"),
+            node("Tanh", "a", "b", name="Relu_0"),
+            node("Gemm", "b w c", "d", name="reshape_before_Gemm_3"),
+            node("Gemm", "d w c", "e"),
+            node("Gemm", "e w c", "y", name="Gemm_3"),
+            node("Relu", "e", "z", name="Gemm_3"),
+        ],
+        {"x": [2, 4]},
+        ["y", "z"],
+        {"w": values([4, 4]), "c": values([4])},
+    )
+    first, again = canonical(proto, None), canonical(proto, None)
+    network = layers(first)
+    names = [layer.name for layer in network.layers]
+    assert len(set(names)) == len(names)
+    assert names == [layer.name for layer in layers(again).layers]
+    assert [n.name for n in first.proto.graph.node] == [
+        "Relu_0_1", "Relu_0", "reshape_before_Gemm_3", "Gemm_3_1", "Gemm_3", "Gemm_3_2",
+    ]  # fmt: skip
+    assert set(places(first, network)) == {n.name for n in first.proto.graph.node}
+
+
+def test_a_dropout_counts_among_the_importers_layers(tmp_path: Path) -> None:
+    """The unnamed sum of the second Gemm comes after two constants, a product, a broadcast, …"""
+    fc = [node("Gemm", "x w c", "a", name="one"), node("Gemm", "b w k", "y", name="two")]
+    constants = {"w": values([4, 4]), "c": values([4]), "k": values([4])}
+    between = [node("Dropout", "a", "b", name="drop")]
+    proto = make([fc[0], *between, fc[1]], {"x": [2, 4]}, ["y"], constants)
+    sums = [la.builder_name for la in layers(canonical(proto, None)).layers if la.absorbed]
+    # w one c broadcast SUM drop; w is there already: two k broadcast SUM
+    assert sums == [
+        "one + (Unnamed Layer* 4) [ElementWise]", "two + (Unnamed Layer* 9) [ElementWise]",
+    ]  # fmt: skip
