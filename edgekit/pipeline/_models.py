@@ -32,14 +32,24 @@ def store_model(cache: Cache, model: Model, base: Model | None = None) -> dict[s
         value = model.weights[name]
         cache.put_blob(digest, value)
         weights[name] = [digest, value.dtype.name, list(value.shape)]
-    return {"digest": model.digest, "source": model.source, "graph": graph, "weights": weights}
+    folded = {
+        name: [gone.reason, gone.inputs, gone.outputs, gone.after]
+        for name, gone in model.folded.items()
+    }
+    return {
+        "digest": model.digest,
+        "source": model.source,
+        "graph": graph,
+        "weights": weights,
+        "folded": folded,
+    }
 
 
 def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) -> Model | None:
     """Returns the model of ``record`` with its weights as memory maps; None when blobs are gone."""
     import onnx
 
-    from edgekit.network import Model
+    from edgekit.network import Folded, Model
 
     weights = {}
     try:
@@ -52,4 +62,8 @@ def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) 
     except LookupError:
         return None
     proto = onnx.load_model_from_string(data)
-    return Model(proto, weights, record["digest"], record["source"])
+    folded = {
+        name: Folded(reason, tuple(inputs), tuple(outputs), after)
+        for name, (reason, inputs, outputs, after) in record.get("folded", {}).items()
+    }
+    return Model(proto, weights, record["digest"], record["source"], folded)
