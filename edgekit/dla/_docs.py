@@ -1,47 +1,84 @@
-"""The page ``docs/dla-support.md``, made from the rule files."""
+"""The page ``docs/dla-support.md``, made from the rule files and the JetPack table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from edgekit.dla._judge import drives_dla
 from edgekit.dla._rule import GENERATIONS, PRECISIONS, Operator, Rule
-from edgekit.dla._rules import load_rules
+from edgekit.dla._rules import Rules, load_rules
 
 __all__ = ["docs_page"]
 
 _BOARDS = {"1.0": "Xavier", "2.0": "Orin"}
-_STATUS = {
-    "native": "yes",
-    "reconstruction": "express it with others",
-    "rfe": "no",
-    "folded": "computed at build time",
-}
+_FIRST = "general"
+_NOTHING = "nothing to do"
+
+
+class _Sources:
+    """Numbers for sources, in the order in which the page names them."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def numbers(self, titles: Sequence[str], places: Sequence[str]) -> str:
+        self.known.update(zip(titles, places, strict=True))
+        order = list(self.known)
+        return ", ".join(str(order.index(title) + 1) for title in titles)
+
+    def lines(self) -> list[str]:
+        return [f"{n}. {title}: {place}" for n, (title, place) in enumerate(self.known.items(), 1)]
 
 
 def docs_page() -> str:
-    """Returns the Markdown page of all rules and the operator matrix."""
-    rules = load_rules()
+    """Returns the Markdown page of all rules, the operator matrix and the JetPack releases."""
+    rules, sources = load_rules(), _Sources()
     lines = [
         "# What runs on the DLA",
         "",
-        "Made from the files under `dla/`; do not edit. `edgekit explain ID` prints one rule.",
-        '"Disputed" marks what the sources leave open or contradict; a board settles it.',
+        "Made from the files under `dla/` and `targets/`; do not edit. `edgekit explain ID` prints",
+        "one rule, `edgekit explain OPERATOR` one row of the operator matrix. Numbers name the",
+        "[sources](#sources).",
+        "",
+        '"Disputed" marks what the sources leave open or contradict: only a board settles it. A',
+        'rule that is "a risk" leaves the layer on the DLA and says what speaks against it.',
         "",
     ]
-    for family, title in rules.titles.items():
+    for family in sorted(rules.titles, key=lambda name: (name != _FIRST, rules.titles[name])):
         members = [rule for rule in rules if rule.family == family]
         if not members:
             continue
-        lines += [f"## {title}", "", "| Rule | Restriction | Holds for | What to do | Source |"]
-        lines += ["|---|---|---|---|---|", *(_row(rule) for rule in members), ""]
-    lines += ["## Operators", "", *_operators(rules.operators.values())]
+        checked = [rule for rule in members if rule.effect != "note"]
+        notes = [rule for rule in members if rule.effect == "note"]
+        lines += [f"## {rules.titles[family]}", ""]
+        if checked:
+            lines += _table(("Rule", "Restriction", "Allowed", "Holds for", "What to do", "Source"))
+            lines += [*(_row(rule, sources) for rule in checked), ""]
+        lines += [*(_note(rule, sources) for rule in notes), *([""] if notes else [])]
+    lines += ["## Operators", "", *_operators(rules, sources), ""]
+    lines += ["## JetPack releases", "", *_jetpacks(), "", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
 
-def _row(rule: Rule) -> str:
-    text = f"{rule.text} ({rule.limit})" if rule.limit else rule.text
-    cells = [f"`{rule.id}`", text, _scope(rule), rule.fix, "; ".join(rule.sources)]
+def _table(heads: Sequence[str]) -> list[str]:
+    return [_cells(heads), f"|{'---|' * len(heads)}"]
+
+
+def _cells(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _row(rule: Rule, sources: _Sources) -> str:
+    numbers = sources.numbers(rule.sources, rule.places)
+    return _cells((f"`{rule.id}`", rule.text, rule.limit, _scope(rule) or "all", rule.fix, numbers))
+
+
+def _note(rule: Rule, sources: _Sources) -> str:
+    scope = _scope(rule)
+    where = f" ({scope})" if scope else ""
+    numbers = sources.numbers(rule.sources, rule.places)
+    todo = "" if rule.fix == _NOTHING else f" What to do: {rule.fix}."
+    return f"- `{rule.id}`{where}: {rule.text}{todo} [{numbers}]"
 
 
 def _scope(rule: Rule) -> str:
@@ -56,20 +93,53 @@ def _scope(rule: Rule) -> str:
         parts.append(f"before TensorRT {rule.until}")
     if rule.certainty == "disputed":
         parts.append("disputed")
-    if rule.effect == "note":
-        parts.append("not checked")
-    return "; ".join(parts) or "all"
+    if rule.effect == "risk":
+        parts.append("a risk")
+    return "; ".join(parts)
 
 
-def _operators(operators: Iterable[Operator]) -> list[str]:
+def _operators(rules: Rules, sources: _Sources) -> list[str]:
+    numbers = sources.numbers(
+        [source["title"] for source in rules.matrix_sources],
+        [source["where"] for source in rules.matrix_sources],
+    )
     lines = [
-        "NVIDIA's matrix for Orin: what TensorRT exposes, and what the DLA software has below it.",
+        "NVIDIA's matrix for Orin: what TensorRT exposes, and what the DLA software has below it",
+        f"[{numbers}].",
         "",
-        "| Operator | TensorRT | From | DLA software | Rules | Instead |",
-        "|---|---|---|---|---|---|",
+        *_table(("Operator", "TensorRT", "From", "DLA software", "Rules", "Instead")),
     ]
-    for row in operators:
-        software = _STATUS[row.dla] + (f" from {row.dla_since}" if row.dla_since else "")
-        cells = [row.name, _STATUS[row.trt], row.since, software, ", ".join(row.families), row.fix]
-        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return [*lines, *(_operator(row, rules) for row in rules.operators.values())]
+
+
+def _operator(row: Operator, rules: Rules) -> str:
+    software = rules.meanings[row.dla] + (f", from {row.dla_since}" if row.dla_since else "")
+    exposed = rules.meanings[row.trt]
+    return _cells((row.name, exposed, row.since, software, ", ".join(row.families), row.fix))
+
+
+def _jetpacks() -> list[str]:
+    """The JetPack releases by TensorRT, with the boards whose DLA it drives."""
+    from edgekit import targets
+
+    boards = [targets.get(name) for name in targets.names()]
+    found = {
+        release.versions: (release, [b for b in boards if release in targets.jetpacks(b)])
+        for board in boards
+        for release in targets.jetpacks(board)
+    }
+    lines = _table(("JetPack", "Jetson Linux", "TensorRT", "Drives the DLA of", "Remarks"))
+    for release, having in sorted(found.values(), key=lambda item: item[0].versions):
+        driven = [b.name for b in having if release.tensorrt and drives_dla(b, release.tensorrt)]
+        lines.append(
+            _cells(
+                (
+                    ", ".join(release.versions),
+                    ", ".join(release.l4t) or "not known",
+                    release.tensorrt or "not known",
+                    ", ".join(driven) or ("none" if release.tensorrt else "not known"),
+                    release.note,
+                )
+            )
+        )
     return lines

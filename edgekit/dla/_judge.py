@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._candidates import candidates
+from edgekit.dla._checks import Failure
 from edgekit.dla._facts import Facts, Graph
 from edgekit.dla._precision import QUANTIZATION, by_quantization, by_scales
 from edgekit.dla._rule import ANY_KIND, Operator, Rule
-from edgekit.dla._rules import Rules, load_rules
+from edgekit.dla._rules import Rules, load_rules, memory_facts
 from edgekit.dla._types import Judgement, Reason, Verdict
 from edgekit.dla._versions import Version, parse_version
 from edgekit.errors import UsageError
@@ -46,7 +47,7 @@ def judge(
         precision: "fp32", "fp16" or "int8".
         tensorrt: TensorRT release; the board's usual one when None.
         scales: INT8 scales by tensor.
-        max_loadables: Loadables that a DLA core may hold.
+        max_loadables: Loadables that a DLA core may hold; fewer where the release holds fewer.
 
     Raises:
         UsageError: Unknown precision or malformed version.
@@ -81,10 +82,17 @@ def judge(
             precisions = by_quantization(network)
         judging = _Judging(network, generation, version, rules, common)
         verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in network.layers}
-    groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, max_loadables)
+    slots = min(max_loadables, _loadables_per_core(version))
+    groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, slots)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in network.layers}
     return Judgement(target.name, precision, release, verdicts, groups, placed)
+
+
+def _loadables_per_core(version: Version) -> int:
+    fact = memory_facts()["loadables_per_core"]
+    older = [count for first, count in fact["before"].items() if version < parse_version(first)]
+    return int(min([fact["value"], *older]))
 
 
 def drives_dla(target: Target, tensorrt: str) -> bool:
@@ -111,8 +119,7 @@ def _network_refusal(
             continue
         failure = rule.check(common)
         if failure is not None:
-            found = rule.found.format_map(common) if rule.found else failure.found
-            return (_reason(rule, found, failure.limit),)
+            return (_reason(rule, *_named(rule, failure, common)),)
     return None
 
 
@@ -165,7 +172,7 @@ class _Judging:
             if failure is not None:
                 fix = row.fix if rule.operator_fix and row is not None else ""
                 kept = risks if rule.effect == "risk" else refusals
-                kept.append((rule, _reason(rule, *failure, fix=fix)))
+                kept.append((rule, _reason(rule, *_named(rule, failure, facts), fix=fix)))
         if not refusals and row is not None and not row.composed:
             self._ask_matrix(row, refusals, risks)
         found = refusals or risks
@@ -196,6 +203,11 @@ class _Judging:
             return
         rule = by_id["operators.not_exposed"]
         risks.append((rule, _reason(rule, f"{row.name}: {row.trt}", "native", fix=row.fix)))
+
+
+def _named(rule: Rule, failure: Failure, facts: Mapping[str, Any]) -> Failure:
+    """What was found in the rule's own words, where it has some."""
+    return failure._replace(found=rule.found.format_map(facts)) if rule.found else failure
 
 
 def _reason(rule: Rule, found: str, limit: str, *, fix: str = "") -> Reason:

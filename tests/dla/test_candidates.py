@@ -3,12 +3,15 @@
 import itertools
 import random
 import time
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.dla import candidates
+from edgekit import targets
+from edgekit.dla import candidates, judge
 from edgekit.network import Layer, Network, Tensor
+from tests.dla.one_layer import XAVIER
 
 
 def graph(edges: dict[str, str], batch: dict[str, int] | None = None) -> Network:
@@ -196,3 +199,13 @@ def test_ten_thousand_layers_take_about_a_second_at_most() -> None:
     found = candidates(network, ok, 16)
     assert time.perf_counter() - start < 2
     assert sum(group.kept for group in found) == 16
+
+
+def test_a_core_holds_eight_loadables_before_tensorrt_8() -> None:
+    whole = graph({f"l{i}": f"l{i - 1}" if i else "" for i in range(40)})
+    mixed = [replace(la, kind="TOPK") if i % 2 else la for i, la in enumerate(whole.layers)]
+    network = replace(whole, layers=tuple(mixed))
+    for release, kept in (("7.1", 8), ("8.0", 16)):
+        found = judge(network, targets.get(XAVIER), precision="fp16", tensorrt=release)
+        assert len(found.candidates) == 20
+        assert sum(group.kept for group in found.candidates) == kept
