@@ -26,11 +26,14 @@ _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\
 
 def clean(text: object) -> str:
     """Makes control characters, lone surrogates and direction overrides visible as escapes."""
+    plain = str(text)
+    if plain.isascii() and plain.isprintable():  # nearly every name, and much faster
+        return plain
     return "".join(
         f"\\u{ord(char):04x}"
         if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI
         else char
-        for char in str(text)
+        for char in plain
     )
 
 
