@@ -38,7 +38,7 @@ class Build:
         self._members: dict[str, list[str]] = {}
         self._engine: dict[str, None] = {}
         self._reasons: dict[str, list[str]] = {}
-        self._loose: list[str] = []
+        self._loose: list[tuple[int, str]] = []
         self._last = ""
         self._cut = False
 
@@ -97,9 +97,9 @@ class Build:
         if self._offloaded.get(self._last, pools) is None:
             self._offloaded[self._last] = pools
 
-    def loose_reason(self, text: str) -> None:
+    def loose_reason(self, text: str, line: int) -> None:
         """A sentence about the DLA; the line that refuses a layer comes next, if any."""
-        self._loose = [*self._loose[-_LOOSE + 1 :], text]
+        self._loose = [*self._loose[-_LOOSE + 1 :], (line, text)]
 
     def reason(self, layer: str, words: str) -> None:
         found = self._reasons.setdefault(layer, []) if len(self._reasons) < MOST else []
@@ -108,10 +108,12 @@ class Build:
 
     def refuse(self, layer: str, kind: str, cause: str, words: str, line: int) -> None:
         """A layer goes to the GPU, for the reasons that stood just before."""
-        for text in self._loose:
+        for number, text in self._loose:
             if text.startswith(f"{layer}: "):
                 self.reason(layer, text[len(layer) + 2 :])
-            elif ": " not in text or text.startswith("DLA "):
+            elif (": " not in text or text.startswith("DLA ")) and (
+                cause == "validation" or number == line - 1
+            ):
                 # names no layer: it is said of the one that follows
                 self.reason(layer, text)
         self._loose = []

@@ -53,7 +53,7 @@ def warnings(
     if log.cut:
         found.append("the log has more layers than are read")
     seen = sum(1 for layer in layers if layer.builder)
-    if log.evidence == "placement" and layers and seen < len(layers) / 2:
+    if log.evidence != "none" and layers and seen < len(layers) / 2:
         found.append(
             f"only {seen} of {len(layers)} layers are in the log: is it the build of this model?"
         )

@@ -17,30 +17,36 @@ __all__ = ["parse_log"]
 # a line without any of these is TensorRT's, but tells nothing about placement
 _KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
          " layers", "ompute ", "Selected", "onnx", "Model", "Batch size", "Default")  # fmt: skip
-_SECTION = re.compile(r"-{10,} Layers [Rr]unning on (DLA|GPU)(:)?")
-_NODE = r"\{ForeignNode\[.*\]\}"
-_OFFLOADED = re.compile(rf"({_NODE}) successfully offloaded to DLA")
+# a pattern is tried once, at the first place where its opening words stand: cost stays linear
+_SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
+_NODE = "{ForeignNode["
+_OFFLOADED = re.compile(r"(\{ForeignNode\[.*\]\}) successfully offloaded to DLA")
 _ACCEPTED = re.compile(r"Number of DLA node candidates offloaded\s*:\s*(\d+) out of (\d+)")
-_NETWORK = re.compile(rf"({_NODE}): DLA Network Layer Information")
+_NETWORK = re.compile(r"(\{ForeignNode\[.*\]\}): DLA Network Layer Information")
 _MEMBER = re.compile(r"Layer\(([A-Za-z_0-9]+)\): (.+?), (Precision|Tactic): ")
 _COUNT = re.compile(r"^(Original|After [A-Za-z -]+): (\d+) layers$")
 _KIND = re.compile(r"^([A-Z][A-Z_0-9]*): (.+)$")
-_GROUP = re.compile(r"\{((?:ForeignNode\[.*?\](?=\}))|[^{}]*)\}")
+_GROUP = re.compile(r"\{([^{}]*)\}")
 _FALLBACKS = tuple(
-    (cause, re.compile(pattern))
-    for cause, pattern in (
-        ("unsupported", r"Layer '(?P<layer>.*)' \((?P<kind>[A-Za-z_0-9]+)\): Unsupported on DLA"),
-        ("validation", r"Validation failed for DLA layer: (?P<layer>.*)\. Switching to GPU"),
-        ("validation", r"Splitting DLA subgraph at: (?P<layer>.*) because DLA validation failed"),
-        ("slots", r"DLA supports only \d+ subgraphs per DLA core\. "
-                  r"Switching to GPU for layer (?P<layer>.*)$"),
-        ("unsupported", r"Default DLA is enabled but layer (?P<layer>.*) is not "
-                        r"(?:supported|running) on DLA"),
-        ("unsupported", r"[Ll]ayer '(?P<layer>.*)' is not supported on DLA"),
-        ("unsupported", r"^DLA Layer (?P<layer>.*) "
-                        r"(?P<words>does not support dynamic shapes in any dimension)"),
-        ("unsupported", r"(?P<words>DLA only supports FP16 and Int8 precision type)\. "
-                        r"Switching (?P<layer>.*) device type to GPU"),
+    (cause, opening, re.compile(pattern))
+    for cause, opening, pattern in (
+        ("unsupported", "Layer '",
+         r"Layer '(?P<layer>.*)' \((?P<kind>[A-Za-z_0-9]+)\): Unsupported on DLA"),
+        ("validation", "Validation failed for",
+         r"Validation failed for DLA layer: (?P<layer>.*)\. Switching to GPU"),
+        ("validation", "Splitting DLA",
+         r"Splitting DLA subgraph at: (?P<layer>.*) because DLA validation failed"),
+        ("slots", "DLA supports only",
+         r"DLA supports only \d{1,9} subgraphs per DLA core\. "
+         r"Switching to GPU for layer (?P<layer>.*)$"),
+        ("unsupported", "Default DLA",
+         r"Default DLA is enabled but layer (?P<layer>.*) is not (?:supported|running) on DLA"),
+        ("unsupported", "ayer '", r"ayer '(?P<layer>.*)' is not supported on DLA"),
+        ("unsupported", "DLA Layer",
+         r"DLA Layer (?P<layer>.*) (?P<words>does not support dynamic shapes in any dimension)"),
+        ("unsupported", "DLA only supports",
+         r"(?P<words>DLA only supports FP16 and Int8 precision type)\. "
+         r"Switching (?P<layer>.*) device type to GPU"),
     )
 )  # fmt: skip
 # a reason that names the layer, and stands before the line that refuses it
@@ -50,6 +56,8 @@ _REASONS = tuple(
         r"^(?P<words>Input tensor has less than 4 dimensions) for (?P<layer>.*)\. At least one",
     )
 )
+# tegrastats' NVDLA0_FREQ is no sentence about the DLA
+_ABOUT = re.compile(r"\bDLA\b|Batch size")
 _NOTES = (
     PROFILES,
     "setDefaultDeviceType was called but no layer",
@@ -100,7 +108,7 @@ class _Parser:
             return
         if severity in ("E", "F") and len(self._errors) < 100:
             self._errors.append(text)
-        if "DLA" in text or "Batch size" in text:
+        if _ABOUT.search(text):
             self._about_dla(text, severity)
 
     def result(self) -> BuildLog:
@@ -138,10 +146,11 @@ class _Parser:
                 return True
         if self._one_line and self._old_list(text, own):
             return True
-        if match := _OFFLOADED.search(text):
+        at = text.find(_NODE)
+        if at >= 0 and (match := _OFFLOADED.match(text, at)):
             build.offloaded(match[1])
             return True
-        if match := _NETWORK.search(text):
+        if at >= 0 and (match := _NETWORK.match(text, at)):
             self._inside = match[1]
             build.begin_members(match[1])
             return True
@@ -203,8 +212,9 @@ class _Parser:
 
     def _about_dla(self, text: str, severity: str) -> None:
         build = self._builds[-1]
-        for cause, pattern in _FALLBACKS:
-            match = pattern.search(text)
+        for cause, opening, pattern in _FALLBACKS:
+            at = text.find(opening)
+            match = pattern.match(text, at) if at >= 0 else None
             if match is None:
                 continue
             found = match.groupdict()
@@ -226,7 +236,7 @@ class _Parser:
                 self._recognised += 1
                 return
         if severity in ("W", "") and len(text) < 2000:
-            build.loose_reason(text)
+            build.loose_reason(text, self._number)
 
     def _new_build(self) -> Build:
         self._section, self._inside = "", None

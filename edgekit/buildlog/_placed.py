@@ -41,6 +41,9 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> Placed:
     fused = [name for loadable in log.loadables for name in (loadable.first, *loadable.layers)]
     names = Names(network, dict.fromkeys([*fused, *log.capable]))
     found = Placed()
+    if log.evidence == "none":
+        # a build for the GPU alone proves nothing about the DLA
+        return found
     on_gpu = _listed(log, names, found)
     for fallback in log.fallbacks:
         ours = names.find(fallback.layer, fallback.kind)
@@ -80,10 +83,10 @@ def _untold(network: Network, log: BuildLog, found: Placed) -> None:
     for name, where in found.where.items():
         if where == "slots" and name not in found.refused:
             found.where[name] = "capable"
-    if log.evidence == "refusals":
+    if log.evidence == "refusals" and (found.refused or not found.unknown):
         for layer in network.layers:
             if layer.nodes:
-                # the builder names every node that it refuses
+                # the builder names every node that it refuses, of the model that it builds
                 found.where.setdefault(layer.name, "capable")
 
 

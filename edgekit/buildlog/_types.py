@@ -146,9 +146,9 @@ class BuildLog:
             return "placement"
         if self.capable:
             return "capability"
-        if self.fallbacks:
-            return "placement" if self.gpu_layers else "refusals"
-        return "none"
+        if self.gpu_layers and (self.fallbacks or self.asked_dla):
+            return "placement"
+        return "refusals" if self.fallbacks else "none"
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""

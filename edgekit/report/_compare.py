@@ -68,9 +68,9 @@ def _headline(comparison: Comparison) -> Iterator[str]:
     yield from _wrapped(
         f"The builder's log{release} and the prediction agree on {counts['agree']} of "
         f"{plural(seen, 'layer')}"
-        + (f"; {counts['disagree']} disagree" if counts["disagree"] else "")
-        + (f"; {counts['slots']} differ by the slot limit" if counts["slots"] else "")
-        + (f"; {counts['unseen']} are not in the log" if counts["unseen"] else "")
+        + (f"; they disagree on {counts['disagree']}" if counts["disagree"] else "")
+        + (f"; by the slot limit they differ on {counts['slots']}" if counts["slots"] else "")
+        + (f"; not in the log: {counts['unseen']}" if counts["unseen"] else "")
         + "."
     )
 

@@ -1,0 +1,46 @@
+"""Real logs, where somebody has them: EDGEKIT_LOGS names a folder (and its folders below).
+
+Every ``build_*.txt`` and ``*.log`` that TensorRT wrote is read; one called
+``dla_int8_verbose.log`` must be the TensorRT 10.3 build of torchvision's ResNet-50 that
+dla/_sources.yaml names ``build_log``, and is held against the prediction.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit.buildlog import compare, read_log
+from tests.buildlog.nets import judged
+from tests.dla.dla_nets import resnet50
+
+FOLDER = os.environ.get("EDGEKIT_LOGS", "")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="EDGEKIT_LOGS names no folder of build logs")
+
+
+def test_every_build_log_is_read() -> None:
+    files = sorted(Path(FOLDER).rglob("build_*.txt"))
+    assert files
+    for file in files:
+        log = read_log(file)
+        said = log.loadables or log.fallbacks or log.gpu_layers or log.notes or log.errors
+        assert said, file
+
+
+def test_resnet50_agrees_to_the_layer(tmp_path: Path) -> None:
+    network = resnet50(tmp_path)
+    for file in Path(FOLDER).rglob("dla_int8_verbose.log"):
+        found = compare(network, judged(network), read_log(file))
+        assert found.counts == {
+            "agree": len(network.layers),
+            "disagree": 0,
+            "slots": 0,
+            "unseen": 0,
+        }
+        assert all(row.same for row in found.loadables)
+        assert {p.verdict for row in found.loadables for p in row.pools} <= {
+            "right", "one power above",
+        }  # fmt: skip
+        assert (found.warnings, found.only_builder) == ((), ())
