@@ -144,15 +144,13 @@ def _each_block(
     stored: NDArray[np.generic],
     move: Callable[[NDArray[np.generic], NDArray[np.generic]], None],
 ) -> None:
-    """Calls ``move`` with every block as (channels, pixels) of the tensor and of its vectors."""
+    """Calls ``move`` with every block as (channels, pixels), of the tensor and of its vectors."""
     batch, channels, height, width = tensor.shape
     groups, vector = stored.shape[1], stored.shape[-1]
     pixels = height * width
     planes = tensor.reshape(batch, channels, pixels)
     vectors = stored.reshape(batch, groups, pixels, vector)
-    packing = move is _spread
-    if packing and channels % vector:
-        vectors[:, -1, :, channels % vector :] = 0
+    clearing = move is _spread
 
     def blocks() -> Iterator[tuple[int, int, int]]:
         for n in range(batch):
@@ -163,7 +161,11 @@ def _each_block(
     def one(block: tuple[int, int, int]) -> None:
         n, group, start = block
         part = planes[n, group * vector : (group + 1) * vector, start : start + _BLOCK]
-        move(part, vectors[n, group, start : start + _BLOCK, : len(part)].T)
+        places = vectors[n, group, start : start + _BLOCK]
+        if clearing and len(part) < vector:
+            # the whole block at once is faster than the few padding bytes of every pixel
+            places.fill(0)
+        move(part, places[:, : len(part)].T)
 
     threads = min(_MOST_THREADS, _processors())
     if tensor.nbytes < _THREADED_BYTES or threads == 1:

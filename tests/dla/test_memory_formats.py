@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit import targets
-from edgekit.dla import FORMATS, internal_bytes, memory, nbytes, pool_limits, strides
+from edgekit.dla import (
+    FORMATS,
+    explain,
+    internal_bytes,
+    legal,
+    memory,
+    nbytes,
+    pool_limits,
+    strides,
+)
 from tests.dla.test_candidates import graph
 
 ORIN = targets.get("jetson-agx-orin-64gb")
@@ -100,3 +109,40 @@ def test_what_a_format_cannot_hold() -> None:
     with pytest.raises(ValueError, match="element size"):
         strides((1, 2, 4, 4), "complex64", "LINEAR")
     assert len(FORMATS) == 5
+
+
+@pytest.mark.parametrize(
+    ("form", "dtype", "role", "channels", "readers", "rule"),
+    [("DLA_LINEAR", "int8", "input", 64, ("SCALE",), None),
+     ("DLA_LINEAR", "float16", "output", 64, (), None),
+     ("DLA_LINEAR", "float32", "input", 64, (), "formats.type"),
+     ("CHW16", "float16", "output", 5, (), None),
+     ("CHW16", "int8", "output", 5, (), "formats.type"),
+     ("CHW32", "int8", "input", 5, (), None),
+     ("CHW32", "float16", "input", 5, (), "formats.type"),
+     ("DLA_HWC4", "int8", "input", 3, ("CONVOLUTION", "CONVOLUTION"), None),
+     ("DLA_HWC4", "int8", "input", 3, ("CONVOLUTION", "SCALE"), "formats.reader"),
+     ("DLA_HWC4", "float16", "input", 4, (), None),
+     ("DLA_HWC4", "int8", "input", 2, ("CONVOLUTION",), "formats.channels"),
+     ("DLA_HWC4", "int8", "input", 5, ("CONVOLUTION",), "formats.channels"),
+     ("DLA_HWC4", "int8", "output", 4, (), "formats.role"),
+     ("LINEAR", "float16", "input", 3, (), "formats.native")],
+)  # fmt: skip
+def test_what_may_cross_a_border(
+    form: str, dtype: str, role: str, channels: int, readers: tuple[str, ...], rule: str | None
+) -> None:
+    found = legal(form, dtype, role, channels=channels, readers=readers)
+    assert (found.rule if found else None) == rule
+    if found:
+        assert found.source
+        assert found.fix
+        assert explain(found.rule)["fix"] == found.fix
+
+
+def test_unknown_words_about_formats() -> None:
+    with pytest.raises(ValueError, match="unknown format"):
+        legal("CHW4", "int8", "input", channels=3)
+    with pytest.raises(ValueError, match="unknown role"):
+        legal("CHW32", "int8", "inputs", channels=3)
+    with pytest.raises(ValueError, match="generation"):
+        strides((1, 2, 4, 4), "int8", "DLA_LINEAR", "3.0")
