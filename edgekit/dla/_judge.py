@@ -73,6 +73,7 @@ def judge(
     }
     generation = target.dla.generation
     refusal = _network_refusal(rules, common, generation, version)
+    precisions: dict[str, str] = {}
     if refusal is not None:
         verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in network.layers}
     else:
@@ -86,7 +87,7 @@ def judge(
     groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, slots)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in network.layers}
-    return Judgement(target.name, precision, release, verdicts, groups, placed)
+    return Judgement(target.name, precision, release, verdicts, groups, placed, slots, precisions)
 
 
 def _loadables_per_core(version: Version) -> int:

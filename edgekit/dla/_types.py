@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Judgement", "LoadableCandidate", "MemoryNeed", "Reason", "Verdict"]
@@ -88,6 +88,9 @@ class Judgement:
         verdicts: By layer name, in graph order.
         candidates: What TensorRT would group with automatic DLA placement.
         placed: "DLA" or "GPU" by layer name after the slot limit.
+        slots: Loadables that a core holds with this TensorRT release.
+        precisions: By layer name what it was judged in, where that is known by layer: "int8" or
+            "fp16"; empty where the whole network was refused.
     """
 
     target: str
@@ -96,3 +99,5 @@ class Judgement:
     verdicts: Mapping[str, Verdict]
     candidates: tuple[LoadableCandidate, ...]
     placed: Mapping[str, str]
+    slots: int = 16
+    precisions: Mapping[str, str] = field(default_factory=dict)
