@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from edgekit.network._graph import free_name
 from edgekit.network._types import Absorbed, Layer, Tensor
 
 __all__ = ["fuse_shuffles"]
@@ -24,6 +25,7 @@ def fuse_shuffles(
     the shuffle read.
     """
     current: list[Layer | None] = list(layers)
+    taken = {layer.name for layer in layers}
     readers: dict[str, list[int]] = {}
     for index, layer in enumerate(layers):
         for name in layer.inputs:
@@ -43,21 +45,23 @@ def fuse_shuffles(
         if not (same or is_reshape):
             continue
         current[index] = None
-        current[users[0]] = _joined(shuffle, user, named=not same)
+        joined = user.name if same else free_name(f"{shuffle.name} + {user.name}", taken)
+        taken.add(joined)
+        current[users[0]] = _joined(shuffle, user, joined)
     return tuple(layer for layer in current if layer is not None)
 
 
-def _joined(shuffle: Layer, user: Layer, *, named: bool) -> Layer:
+def _joined(shuffle: Layer, user: Layer, name: str) -> Layer:
     source, middle = shuffle.inputs[0], shuffle.outputs[0]
     both = tuple(dict.fromkeys((*shuffle.origin, *user.origin)))
     absorbed = (*_imported(shuffle), *shuffle.absorbed)
-    absorbed += (*_imported(user), *user.absorbed) if named else user.absorbed
+    absorbed += user.absorbed if name == user.name else (*_imported(user), *user.absorbed)
     return replace(
         user,
-        name=f"{shuffle.name} + {user.name}" if named else user.name,
+        name=name,
         nodes=tuple(dict.fromkeys((*shuffle.nodes, *user.nodes))),
         origin=both,
-        inputs=tuple(source if name == middle else name for name in user.inputs),
+        inputs=tuple(source if read == middle else read for read in user.inputs),
         absorbed=absorbed,
     )
 

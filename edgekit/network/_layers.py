@@ -47,6 +47,8 @@ _PLAIN = {
     "If": "CONDITION",
     "CumSum": "LOOP",
 }
+# the importer reads all their inputs as tensors of one rank
+_BROADCASTING = {"Where", "PRelu"}
 
 
 def layers(model: Model) -> Network:
@@ -88,7 +90,9 @@ def _place(at: Placer, node: onnx.NodeProto, family: _Family | None) -> None:
     elif node.op_type == "Cast":
         at.emit(node, "CAST", {"to": at.tensors[node.output[0]].dtype})
     else:
-        at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"))
+        read = list(node.input) if node.op_type in _BROADCASTING else []
+        absorbed = pointwise.as_imported(at, node, read)
+        at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"), absorbed=absorbed)
 
 
 def _families() -> dict[str, _Family]:

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from edgekit.network._placer import Placer
     from edgekit.network._types import Absorbed
 
-__all__ = ["ACTIVATIONS", "ELEMENTWISE", "UNARY", "activation", "composed", "elementwise", "unary"]
+__all__ = [
+    "ACTIVATIONS",
+    "ELEMENTWISE",
+    "UNARY",
+    "activation",
+    "as_imported",
+    "composed",
+    "elementwise",
+    "unary",
+]
 
 # ONNX operator: (TensorRT's ActivationType, attribute defaults for alpha and beta)
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
@@ -136,14 +145,14 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
     mode = _scale_mode(at, node, inputs)
     if mode:
         scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
-        at.emit(node, "SCALE", scale, absorbed=_as_imported(at, node, inputs))
+        at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
         return
     function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
     if len(inputs) == 1:
         at.emit(node, "IDENTITY")
         return
     target = node.output[0]
-    absorbed = _as_imported(at, node, inputs)
+    absorbed = as_imported(at, node, inputs)
     inputs = _of_one_rank(at, node, inputs)
     current = inputs[0]
     shape = at.shape(current)
@@ -172,8 +181,8 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
         at.emit(node, "SCALE", mean, inputs=[current])
 
 
-def _as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Absorbed]:
-    """The importer's constants, and broadcasts of those of lower rank."""
+def as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Absorbed]:
+    """The importer's constants among ``inputs``, and broadcasts of those of lower rank."""
     rank = len(at.shape(node.output[0]))
     parts: list[Absorbed] = []
     for name in inputs:

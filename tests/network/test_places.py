@@ -222,3 +222,45 @@ def test_a_dropout_counts_among_the_importers_layers(tmp_path: Path) -> None:
     assert sums == [
         "one + (Unnamed Layer* 4) [ElementWise]", "two + (Unnamed Layer* 9) [ElementWise]",
     ]  # fmt: skip
+
+
+def test_joined_shuffles_have_names_of_their_own() -> None:
+    proto = make(
+        [
+            node("Relu", "x", "r", name="a + b"),
+            node("Flatten", "r", "f", name="a"),
+            node("Reshape", "f to", "y", name="b"),
+        ],
+        {"x": [2, 4, 3, 3]},
+        ["y"],
+        {"to": np.array([3, 24], np.int64)},
+    )
+    relu, joined = layers(canonical(proto, None)).layers
+    assert (relu.name, joined.name) == ("a + b", "a + b_1")
+    # the importer wrote both, and its log warns about both
+    assert [part.name for part in joined.absorbed] == ["a", "b"]
+
+
+@pytest.mark.parametrize("op", ["PRelu", "Where", "Max"])
+def test_constants_read_as_tensors_are_the_importers_layers(op: str) -> None:
+    inputs, constant = {
+        "PRelu": ("x k", values([4, 1, 1])),
+        "Where": ("k x x", values([4, 1, 1]) > 0),
+        "Max": ("k x", values([4, 1, 1])),
+    }[op]
+    proto = make([node(op, inputs, "y")], {"x": [1, 4, 3, 3]}, ["y"], {"k": constant})
+    (layer,) = layers(canonical(proto, None)).layers
+    parts = [(part.kind, part.name, part.fused) for part in layer.absorbed]
+    assert parts == [("CONSTANT", "k", False), ("SHUFFLE", "ONNXTRT_Broadcast", False)]
+    assert layer.builder_name == layer.name
+
+
+def test_activations_of_lower_rank_pass_a_shuffle() -> None:
+    proto = make([node("Mul", "x g", "y", name="gate")], {"x": [2, 4, 3, 3], "g": [4, 1, 1]}, ["y"])
+    network = layers(canonical(proto, None))
+    shuffle, product = network.layers
+    assert (shuffle.kind, shuffle.name) == ("SHUFFLE", "ONNXTRT_Broadcast")
+    assert (shuffle.nodes, shuffle.origin) == ((), ("gate",))
+    assert network.tensors[shuffle.outputs[0]].shape == (1, 4, 1, 1)
+    assert product.inputs == ("x", shuffle.outputs[0])
+    assert network.views[shuffle.outputs[0]] == "g"
