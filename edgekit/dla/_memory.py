@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from edgekit.dla._formats import nbytes
 from edgekit.dla._rules import memory_facts
@@ -14,16 +15,29 @@ if TYPE_CHECKING:
     from edgekit.network import Layer, Network
     from edgekit.targets import Target
 
-__all__ = ["internal_bytes", "memory", "pool_limits", "weight_bytes"]
+__all__ = ["internal_bytes", "memory", "pool_limits", "pools_for", "weight_bytes"]
 
 # precision: (tensor format, NumPy type)
 _STORAGE = {"int8": ("CHW32", "int8"), "fp16": ("CHW16", "float16")}
 
 
+class _Uses:
+    """Who reads what in a network, and its layers by name: made once, so a loadable costs only
+    what it holds itself."""
+
+    def __init__(self, network: Network) -> None:
+        self.place = {layer.name: index for index, layer in enumerate(network.layers)}
+        self.readers = network.consumers()
+        self.outputs = frozenset(network.outputs)
+
+
+_USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
+
+
 def memory(
     network: Network, layers: Sequence[str], target: Target, precision: str = "int8"
 ) -> MemoryNeed:
-    """Returns the smallest legal pools that hold a loadable.
+    """Returns the smallest legal pools that hold a loadable, predicted.
 
     Each pool is a power of two. Local DRAM holds the tensors between the loadable's layers at the
     moment when they are most; global DRAM holds its weights. Floors and extras come from the
@@ -35,15 +49,19 @@ def memory(
         target: The board.
         precision: "int8" or "fp16" ("fp32" counts as "fp16": no DLA computes in FP32).
     """
-    wanted = set(layers)
-    chosen = [layer for layer in network.layers if layer.name in wanted]
-    facts = memory_facts()
-    smallest = facts["smallest"]
+    chosen = _in_order(network, layers)
     precision = "int8" if precision == "int8" else "fp16"
     generation = target.dla.generation or "2.0"
     local = internal_bytes(network, chosen, precision, generation)
-    extra = facts["local_extra"][precision] if local else 0
     weights = weight_bytes(network, chosen, precision, generation)
+    return pools_for(local, weights, target, precision)
+
+
+def pools_for(local: int, weights: int, target: Target, precision: str) -> MemoryNeed:
+    """Returns the smallest legal pools for bytes of tensors and of weights."""
+    facts = memory_facts()
+    smallest = facts["smallest"]
+    extra = facts["local_extra"]["int8" if precision == "int8" else "fp16"] if local else 0
     sram = facts["managed_sram"]["default"]
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
@@ -74,16 +92,19 @@ def internal_bytes(
     """The most bytes of tensors alive at once between ``layers`` (in graph order).
 
     A tensor lives from the layer that writes it to the last one that reads it; what enters or
-    leaves the loadable is the caller's memory and does not count.
+    leaves the loadable is the caller's memory and does not count. Linear in ``layers``.
     """
     form, dtype = _STORAGE[precision]
+    uses = _uses(network)
+    inside = {layer.name for layer in layers}
     last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
-    leaving = _leaving(network, layers)
     alive = peak = 0
     size: dict[str, int] = {}
     for index, layer in enumerate(layers):
         for name in layer.outputs:
-            if name in last and name not in leaving:
+            readers = uses.readers.get(name, ())
+            leaves = name in uses.outputs or any(r.name not in inside for r in readers)
+            if name in last and not leaves:
                 size[name] = nbytes(network.tensors[name].shape, dtype, form, generation)
                 alive += size[name]
         peak = max(peak, alive)
@@ -91,15 +112,6 @@ def internal_bytes(
             if last[name] == index:
                 alive -= size.pop(name, 0)
     return peak
-
-
-def _leaving(network: Network, layers: Iterable[Layer]) -> set[str]:
-    inside = {layer.name for layer in layers}
-    leaving = set(network.outputs)
-    for layer in network.layers:
-        if layer.name not in inside:
-            leaving.update(layer.inputs)
-    return leaving
 
 
 def weight_bytes(network: Network, layers: Sequence[Layer], precision: str, generation: str) -> int:
@@ -126,6 +138,18 @@ def weight_bytes(network: Network, layers: Sequence[Layer], precision: str, gene
         elif layer.weight_elements:
             total += _round_up(layer.weight_elements, multiple) * other
     return total
+
+
+def _uses(network: Network) -> _Uses:
+    found = _USES.get(network)
+    if found is None:
+        found = _USES[network] = _Uses(network)
+    return found
+
+
+def _in_order(network: Network, layers: Sequence[str]) -> list[Layer]:
+    place = _uses(network).place
+    return [network.layers[index] for index in sorted({place[name] for name in layers})]
 
 
 def _round_up(value: int, step: int) -> int:
