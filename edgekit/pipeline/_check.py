@@ -32,7 +32,6 @@ class CheckResult:
         judgement: Their verdicts.
         target: The board.
         forecast: Predicted times; None for a board without cost data.
-        fp16_layers: Layers judged in FP16 although the precision is INT8: a tensor has no scale.
     """
 
     document: dict[str, Any]
@@ -41,7 +40,6 @@ class CheckResult:
     judgement: Judgement
     target: Target
     forecast: Forecast | None
-    fp16_layers: frozenset[str]
 
 
 def check_model(
@@ -95,19 +93,18 @@ def check_model(
         network, board, precision=precision, tensorrt=tensorrt, scales=known,
         max_loadables=max_loadables,
     )  # fmt: skip
-    fp16 = _without(known, network)
-    clock = clock_of(network, judgement, board, power_mode=power_mode, fp16_layers=fp16)
+    clock = clock_of(network, judgement, board, power_mode=power_mode)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = check_document(loaded.source, network, judgement, board)
-    document["max_loadables"] = max_loadables
+    document["max_loadables"] = judgement.slots
     document["transitions"] = transitions(network, judgement)
     document["predicted"] = (
         {**forecast.to_json(), "layers": dict(forecast.layer_us)} if forecast else None
     )
-    document |= _help(loaded, network, judgement, board, clock, max_loadables)
+    document |= _help(loaded, network, judgement, board, clock)
     document["memory"] = _memory(network, judgement, board)
     document["warnings"] = _warnings(board, power_mode, forecast)
-    return CheckResult(document, loaded, network, judgement, board, forecast, fp16)
+    return CheckResult(document, loaded, network, judgement, board, forecast)
 
 
 def _scales(
@@ -120,31 +117,19 @@ def _scales(
     return read_cache(Path(scales), network).scales
 
 
-def _without(scales: Mapping[str, float] | None, network: Network) -> frozenset[str]:
-    """Returns the layers that run in FP16 because a tensor of theirs has no scale."""
-    if scales is None:
-        return frozenset()
-    return frozenset(
-        layer.name
-        for layer in network.layers
-        if any(name not in scales for name in (*layer.inputs, *layer.outputs))
-    )
-
-
 def _help(
     model: Model,
     network: Network,
     judgement: Judgement,
     target: Target,
     clock: Clock | None,
-    max_loadables: int,
 ) -> dict[str, Any]:
     """Returns ``fixes`` with the rewrites that make them, and the best ones at once."""
     from edgekit.placement import fixes, together
 
-    found = fixes(network, judgement, clock, max_loadables)
+    found = fixes(network, judgement, clock)
     best = found[:SHOWN]
-    combined = together(network, judgement, clock, best, max_loadables) if best[1:] else None
+    combined = together(network, judgement, clock, best) if best[1:] else None
     matches = {}
     if found:
         from edgekit.rewrite import offers
@@ -166,6 +151,7 @@ def _fix(fix: Fix, network: Network, matches: Mapping[str, str]) -> dict[str, An
 def _memory(network: Network, judgement: Judgement, target: Target) -> list[dict[str, Any]]:
     """Returns the pools that each kept loadable needs."""
     from edgekit.dla import memory, pool_limits
+    from edgekit.network import loadable_name
 
     limits = pool_limits(target).to_json()
     found = []
@@ -174,9 +160,11 @@ def _memory(network: Network, judgement: Judgement, target: Target) -> list[dict
             continue
         needs = memory(network, group.layers, target, judgement.precision).to_json()
         broken = [name for name in ("local_dram", "global_dram") if needs[name] > limits[name]]
-        found.append({"first": group.layers[0], "last": group.layers[-1],
-                      "layers": len(group.layers), "needs": needs, "limits": limits,
-                      "broken": broken})  # fmt: skip
+        found.append({
+            "name": loadable_name(network, group.layers), "first": group.layers[0],
+            "last": group.layers[-1], "layers": len(group.layers), "needs": needs,
+            "limits": limits, "broken": broken,
+        })  # fmt: skip
     return found
 
 

@@ -70,7 +70,7 @@ def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
 
 
 def _precision(result: CheckResult, layer: Layer) -> str:
-    return "fp16" if layer.name in result.fp16_layers else result.judgement.precision
+    return result.judgement.precisions.get(layer.name, result.judgement.precision)
 
 
 def _tensor(result: CheckResult, name: str) -> dict[str, Any]:

@@ -54,9 +54,7 @@ class Fix:
         }  # fmt: skip
 
 
-def fixes(
-    network: Network, judgement: Judgement, clock: Clock | None, max_loadables: int = 16
-) -> tuple[Fix, ...]:
+def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[Fix, ...]:
     """Returns what mending each set of broken rules is worth, most gain first.
 
     Layers count together when they break the same rules, because mending one of two is no help.
@@ -67,7 +65,6 @@ def fixes(
         network: The layer graph.
         judgement: Its verdicts.
         clock: What predicts times; without it fixes are ranked by loadables and layers.
-        max_loadables: Loadables that a core holds.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     ways: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -85,7 +82,7 @@ def fixes(
         ways.setdefault(rules, tuple(dict.fromkeys(reasons[rule].fix for rule in rules)))
     now = clock.auto_us(judgement.candidates) if clock else None
     found = [
-        _suppose(network, judgement, clock, now, rules, names, ways[rules], max_loadables)
+        _suppose(network, judgement, clock, now, rules, names, ways[rules])
         for rules, names in groups.items()
     ]
     return tuple(sorted(found, key=_worth))
@@ -96,7 +93,6 @@ def together(
     judgement: Judgement,
     clock: Clock | None,
     chosen: Sequence[Fix],
-    max_loadables: int = 16,
 ) -> Fix:
     """Returns what several of ``fixes`` are worth at once; they can be worth more than their sum.
 
@@ -105,14 +101,13 @@ def together(
         judgement: Its verdicts.
         clock: What predicts times, or None.
         chosen: The fixes.
-        max_loadables: Loadables that a core holds.
     """
     rules = dict.fromkeys(rule for fix in chosen for rule in fix.rules)
     wanted = {name for fix in chosen for name in fix.layers}
     names = [layer.name for layer in network.layers if layer.name in wanted]
     ways = dict.fromkeys(way for fix in chosen for way in fix.fix)
     now = clock.auto_us(judgement.candidates) if clock else None
-    return _suppose(network, judgement, clock, now, tuple(rules), names, tuple(ways), max_loadables)
+    return _suppose(network, judgement, clock, now, tuple(rules), names, tuple(ways))
 
 
 def _suppose(
@@ -123,12 +118,11 @@ def _suppose(
     rules: tuple[str, ...],
     names: Sequence[str],
     ways: tuple[str, ...],
-    max_loadables: int,
 ) -> Fix:
     """Returns what changes when ``names`` can run on the DLA as well."""
     more = frozenset(names)
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
-    groups = candidates(_four_dimensions(network, more), ok, max_loadables)
+    groups = candidates(_four_dimensions(network, more), ok, judgement.slots)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     macs = sum(layer.macs for layer in network.layers)
     moved = sum(layer.macs for layer in network.layers if layer.name in on_dla)

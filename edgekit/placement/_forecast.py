@@ -6,7 +6,7 @@ that ``check`` can say them, and say again what they would be if more layers ran
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,6 @@ def forecast(
     target: Target,
     *,
     power_mode: str | None = None,
-    fp16_layers: Collection[str] = (),
 ) -> Forecast | None:
     """Predicts what a judged network takes when TensorRT places it by itself.
 
@@ -66,7 +65,6 @@ def forecast(
         judgement: Its verdicts; its kept candidates are the loadables, all on one core.
         target: The board.
         power_mode: NVIDIA's name; the board's MAXN or default mode when None.
-        fp16_layers: Layers that run in FP16 although the precision is INT8.
 
     Returns:
         The prediction, equal to the ``tensorrt_auto`` and ``gpu_only`` baselines of a plan; None
@@ -75,7 +73,7 @@ def forecast(
     Raises:
         UsageError: The board has no such power mode.
     """
-    clock = clock_of(network, judgement, target, power_mode=power_mode, fp16_layers=fp16_layers)
+    clock = clock_of(network, judgement, target, power_mode=power_mode)
     return None if clock is None else clock.forecast(judgement.candidates)
 
 
@@ -85,7 +83,6 @@ def clock_of(
     target: Target,
     *,
     power_mode: str | None = None,
-    fp16_layers: Collection[str] = (),
 ) -> Clock | None:
     """Returns what times placements of a network; None for a board without cost data."""
     mode = target.mode(power_mode)
@@ -93,8 +90,11 @@ def clock_of(
     known = target.gpu.arch in constants["gpu"] and mode.gpu_mhz and mode.gpu_sms
     if not known or (target.dla.cores and target.dla.generation not in constants["dla"]):
         return None
-    model = CostModel(target, mode, judgement.precision, frozenset(fp16_layers), constants)
-    return Clock(network, model)
+    by_layer = judgement.precisions
+    # Q/DQ nodes make layers INT8 whatever was asked for
+    precision = "int8" if "int8" in by_layer.values() else judgement.precision
+    fp16 = {name for name, own in by_layer.items() if own == "fp16"}
+    return Clock(network, CostModel(target, mode, precision, frozenset(fp16), constants))
 
 
 class Clock:

@@ -62,7 +62,8 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     if "transitions" in document:
         changes = text.plural(document["transitions"], "transition")
         loadables += f"; {changes} between GPU and DLA"
-    page.add(loadables)
+    if document["candidates"]:
+        page.add(loadables)
     _predicted(page, document.get("predicted"))
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
@@ -82,6 +83,8 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
         f"GPU alone {text.microseconds(alone)} ({predicted['power_mode']}, not measured)",
         hang=2,
     )
+    if alone < auto:
+        page.add("the GPU alone is predicted to be faster: edgekit plan chooses for each layer")
 
 
 def _groups(document: Mapping[str, Any], *, ok: bool) -> list[dict[str, Any]]:

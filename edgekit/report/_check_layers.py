@@ -115,8 +115,7 @@ def _verdict(layer: Mapping[str, Any]) -> str:
 def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if loadable is None:
         return []
-    span = f"{loadable['first']} to {loadable['last']}"
-    rows = [("loadable", f"{text.plural(loadable['layers'], 'layer')}, {span}")]
+    rows = [("loadable", f"{text.plural(loadable['layers'], 'layer')}, {loadable['name']}")]
     needs = loadable["needs"]
     pools = (f"{name.replace('_', ' ')} {text.size(needs[name])}" for name in needs)
     rows.append(("its memory", ", ".join(pools)))

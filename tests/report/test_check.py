@@ -114,6 +114,14 @@ def test_no_prediction_and_no_dla_are_told_without_inventing_times():
     assert "Fixes" not in text
 
 
+def test_the_gpu_is_named_where_it_is_faster():
+    slow = {**document()["predicted"], "auto_us": 500.0}
+    assert "the GPU alone is predicted to be faster" in flat(
+        summary_check(document(predicted=slow))
+    )
+    assert "faster" not in summary_check(document())
+
+
 def test_a_disputed_yes_says_why():
     row = layer("pool", certainty="disputed", reasons=[handmade_run.SHUFFLE])
     text = summary_check(document(layers=[row]))
@@ -187,10 +195,10 @@ def test_one_layer_in_full():
 
 def test_one_layer_of_a_loadable_and_one_without_a_slot():
     needs = {"managed_sram": 1 << 20, "local_dram": 1 << 22, "global_dram": 1 << 26}
-    loadable = {"number": 0, "first": "a", "last": "b", "layers": 7, "needs": needs}
+    loadable = {"number": 0, "name": "{ForeignNode[a...b]}", "layers": 7, "needs": needs}
     yes = {"ok": True, "certainty": "certain", "reasons": []}
     text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=loadable)))
-    assert "loadable 7 layers, a to b" in text
+    assert "loadable 7 layers, {ForeignNode[a...b]}" in text
     assert "managed sram 1 MiB, local dram 4 MiB, global dram 64 MiB" in text
     text = flat(check_one_layer(one_layer(dla=yes, nodes=[], cbuf=None, predicted_us=None)))
     assert "larger loadables take all slots" in text
