@@ -104,12 +104,13 @@ def _subgraphs(
     on_gpu: set[str],
     found: Placed,
 ) -> None:
-    place = {layer.name: index for index, layer in enumerate(network.layers)}
+    known = [layer.name for layer in network.layers]
+    place = {name: index for index, name in enumerate(known)}
     by_ends = {(group.layers[0], group.layers[-1]): group.layers for group in judgement.candidates}
     taken: set[str] = set()
     pending = []
     for loadable in log.loadables:
-        layers, exact = _members(loadable, names, place, by_ends)
+        layers, exact = _members(loadable, names, known, place, by_ends)
         if exact:
             taken.update(layers)
         pending.append((loadable, layers, exact))
@@ -130,6 +131,7 @@ def _subgraphs(
 def _members(
     loadable: LogLoadable,
     names: Names,
+    known: Sequence[str],
     place: dict[str, int],
     by_ends: dict[tuple[str, str], tuple[str, ...]],
 ) -> tuple[tuple[str, ...], bool]:
@@ -142,10 +144,10 @@ def _members(
     if not last:
         return (), False
     low, high = min(place[name] for name in first or last), max(place[name] for name in last)
-    known: Sequence[str] = list(place)
     within = [name for name in known[low : high + 1] if not listed or name in listed]
     ends = (known[low], known[high])
     # a range also holds layers of other subgraphs; with the ends of a predicted one it is that
     if ends in by_ends:
-        within = [name for name in within if name in set(by_ends[ends])]
+        expected = set(by_ends[ends])
+        within = [name for name in within if name in expected]
     return tuple(within), False

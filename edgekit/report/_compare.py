@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 from edgekit.report._text import clean, plural
 
 if TYPE_CHECKING:
-    from edgekit.buildlog import Comparison, LayerComparison, LoadableComparison
+    from edgekit.buildlog import Comparison, LayerComparison, LoadableComparison, PoolComparison
 
 __all__ = ["render_comparison"]
 
 _WIDTH = 80
 _MOST = 10
+_MIB = 1 << 20
+_POOLS = {
+    "managed_sram": "managed SRAM",
+    "local_dram": "local DRAM",
+    "global_dram": "global DRAM",
+}
 _PLACES = {
     "DLA": "DLA",
     "GPU": "GPU",
@@ -66,7 +72,7 @@ def _headline(comparison: Comparison) -> Iterator[str]:
         yield from _wrapped(f"The log{release} places none of the {plural(total, 'layer')}.")
         return
     yield from _wrapped(
-        f"The builder's log{release} and the prediction agree on {counts['agree']} of "
+        f"The builder's log{release} and the prediction agree on {counts['agree']:,} of "
         f"{plural(seen, 'layer')}"
         + (f"; they disagree on {counts['disagree']}" if counts["disagree"] else "")
         + (f"; by the slot limit they differ on {counts['slots']}" if counts["slots"] else "")
@@ -96,7 +102,9 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
     if not loadables:
         return
     same = sum(loadable.same for loadable in loadables)
-    yield f"Loadables: {same} of {len(loadables)} the same, layer by layer"
+    pools = [pool.verdict for loadable in loadables for pool in loadable.pools]
+    right = f"; {pools.count('right')} of {len(pools)} pools right" if pools else ""
+    yield f"Loadables: {same} of {len(loadables)} the same, layer by layer{right}"
     worst = sorted(loadables, key=lambda loadable: loadable.same)
     shown = worst[:most]
     for loadable in shown:
@@ -114,17 +122,16 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
                     text += f" and {len(only) - 1} more" if len(only) > 1 else ""
         yield from _wrapped(text, indent="    ")
         if loadable.pools:
-            pools = "; ".join(
-                f"{pool.pool.replace('_', ' ')} {_mib(pool.predicted)} predicted, "
-                f"{_mib(pool.builder)} built ({pool.verdict})"
-                for pool in loadable.pools
-            )
-            yield from _wrapped(pools, indent="    ")
+            yield from _wrapped(f"MiB predicted/built: {_pools(loadable.pools)}", indent="    ")
     yield from _rest(len(loadables) - len(shown))
 
 
-def _mib(count: int) -> str:
-    return f"{count / (1 << 20):g} MiB"
+def _pools(pools: Sequence[PoolComparison]) -> str:
+    return ", ".join(
+        f"{_POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
+        + ("" if pool.verdict == "right" else f" ({pool.verdict})")
+        for pool in pools
+    )
 
 
 def _names(title: str, names: Sequence[str], most: int | None) -> Iterator[str]:

@@ -14,10 +14,17 @@ import pytest
 
 from edgekit.buildlog import compare, read_log
 from tests.buildlog.nets import judged
-from tests.dla.dla_nets import resnet50
+from tests.dla.dla_nets import cifar, resnet50
 
 FOLDER = os.environ.get("EDGEKIT_LOGS", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="EDGEKIT_LOGS names no folder of build logs")
+
+
+# NVIDIA's jetson_dla_tutorial with a global average, and with average pooling instead
+TUTORIAL = {
+    "build_dla_trt84_hybrid_two_subgraphs.txt": "GlobalAveragePool",
+    "build_dla_trt84_hybrid_one_subgraph.txt": "AveragePool",
+}
 
 
 def test_every_build_log_is_read() -> None:
@@ -44,3 +51,12 @@ def test_resnet50_agrees_to_the_layer(tmp_path: Path) -> None:
             "right", "one power above",
         }  # fmt: skip
         assert (found.warnings, found.only_builder) == ((), ())
+
+
+@pytest.mark.parametrize(("name", "pool"), TUTORIAL.items())
+def test_the_tutorial_agrees_to_the_layer(tmp_path: Path, name: str, pool: str) -> None:
+    network = cifar(tmp_path, pool)
+    for file in Path(FOLDER).rglob(name):
+        found = compare(network, judged(network, tensorrt="8.4.0"), read_log(file))
+        assert found.counts["agree"] == len(network.layers)
+        assert found.only_builder == ()

@@ -23,8 +23,10 @@ def test_agreement(tmp_path: Path) -> None:
     log = parse_log(lines("trt103_trtexec_verbose.log"))
     shown = render_comparison(compare(net, judged(net), log))
     assert "agree on 5 of 5 layers." in shown
-    assert "Loadables: 2 of 2 the same, layer by layer" in shown
-    assert "global dram 4 MiB predicted, 4 MiB built (right)" in " ".join(shown.split())
+    assert "Loadables: 2 of 2 the same, layer by layer; 4 of 6 pools right" in shown
+    assert "managed SRAM 1/1, local DRAM 2/2, global DRAM 4/4\n" in shown
+    words = " ".join(shown.split())
+    assert "SRAM 1/0.5 (one power above), local DRAM 2/2, global DRAM 4/8 (below)" in words
     assert "disagree" not in shown
     assert "head.weight -> /head/Gemm" in shown
 
