@@ -1,0 +1,163 @@
+"""How fast ``edgekit check`` is: as a process, with the number of nodes, and with large weights.
+
+    python benchmarks/check_speed.py [--runs 15] [--only process|nodes|memory]
+
+Prints four things that CI can hold against limits:
+
+* the whole process beside a Python that only loads the same file and infers its shapes, run
+  alternately; the ratio of the medians, and the median of the ratios of neighbouring runs;
+* time over nodes, from 100 to 10,000: what a node costs must not grow;
+* the peak memory of checking a model whose external weights are 2 GB.
+
+Times are wall-clock seconds on this machine and depend on what else it does; the ratio hardly does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+TARGET = "jetson-agx-orin-64gb"
+# what any checker must do: the measure of the project's first promise
+BASELINE = "import sys, onnx; m = onnx.load(sys.argv[1]); onnx.shape_inference.infer_shapes(m)"
+SIZES = (100, 300, 1000, 3000, 10_000)
+GIB = 1 << 30
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description="Measures edgekit check.")
+    parser.add_argument("--runs", type=int, default=15, help="processes of each kind")
+    parser.add_argument("--only", choices=("process", "nodes", "memory"))
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        # modules compiled and knowledge read once, as for anybody who runs it a second time
+        os.environ["EDGEKIT_CACHE"] = str(Path(folder, "cache"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        for name, measure in (("process", process), ("nodes", nodes), ("memory", memory)):
+            if chosen.only in (None, name):
+                measure(Path(folder), chosen.runs)
+
+
+def process(folder: Path, runs: int) -> None:
+    """Compares whole processes on light_resnet50."""
+    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    model = str(light / "light_resnet50.onnx")
+    commands = ([sys.executable, "-c", BASELINE, model], check(model))
+    for command in commands:
+        timed(command)
+    pairs = [tuple(timed(command)[0] for command in commands) for _ in range(runs)]
+    plain, ours = (statistics.median(times) for times in zip(*pairs, strict=True))
+    neighbours = statistics.median(pair[1] / pair[0] for pair in pairs)
+    print(f"onnx.load and infer_shapes  {plain:7.3f} s  (median of {runs})")
+    print(f"edgekit check               {ours:7.3f} s  {ours / plain:.2f} times as long; "
+          f"{neighbours:.2f} by pairs")  # fmt: skip
+
+
+def nodes(folder: Path, runs: int) -> None:
+    """Measures chains of convolutions and activations of growing length."""
+    base = None
+    for size in SIZES:
+        path = folder / f"chain{size}.onnx"
+        onnx.save(chain(size), path)
+        seconds = min(timed(check(str(path)))[0] for _ in range(max(2, runs // 5)))
+        base = seconds if base is None else base
+        more = (seconds - base) / (size - SIZES[0]) * 1e6 if size > SIZES[0] else 0.0
+        print(f"{size:6} nodes  {seconds:7.3f} s  {more:6.0f} µs a node above {SIZES[0]}")
+
+
+def memory(folder: Path, runs: int) -> None:
+    """Measures the peak memory of checking 2 GiB of external weights (a sparse file)."""
+    path = folder / "large.onnx"
+    onnx.save(large(folder / "large.data", 2 * GIB), path)
+    seconds, peak = timed(check(str(path)))
+    print(f"2 GiB of external weights   {seconds:7.3f} s  {peak / 2**20:.0f} MiB at most")
+
+
+def check(model: str) -> list[str]:
+    """Returns the command that checks a model."""
+    return [sys.executable, "-m", "edgekit", "check", model, "--target", TARGET]
+
+
+def timed(command: list[str]) -> tuple[float, int]:
+    """Runs a command; returns its seconds and its peak memory in bytes.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"status {child.returncode}: {' '.join(command)}")
+    return seconds, usage.ru_maxrss * 1024
+
+
+def chain(count: int) -> onnx.ModelProto:
+    """Returns a network of ``count`` nodes: convolution, ReLU, convolution, addition, ..."""
+    made: list[onnx.NodeProto] = []
+    last, skip = "x", "x"
+    for index in range(count):
+        name, kind = f"n{index}", index % 4
+        if kind in (0, 2):
+            made.append(helper.make_node("Conv", [last, "w"], [name], name, pads=[1, 1, 1, 1]))
+        elif kind == 1:
+            made.append(helper.make_node("Relu", [last], [name], name))
+        else:
+            made.append(helper.make_node("Add", [last, skip], [name], name))
+            skip = name
+        last = name
+    shape = [1, 8, 16, 16]
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [8, 8, 3, 3], [0.01] * 576)
+    return model_of(made, shape, last, [weights])
+
+
+def large(data: Path, total: int) -> onnx.ModelProto:
+    """Returns a network of eight convolutions whose weights fill ``data``."""
+    channels, side, count = 2048, 4, 8
+    each = channels * channels * side * side * 4
+    assert each * count == total
+    with data.open("wb") as file:
+        file.truncate(total)
+    made, stubs, last = [], [], "x"
+    for index in range(count):
+        stub = TensorProto(
+            name=f"w{index}", data_type=TensorProto.FLOAT, dims=[channels, channels, side, side],
+            data_location=TensorProto.EXTERNAL,
+        )  # fmt: skip
+        for key, value in (("location", data.name), ("offset", index * each), ("length", each)):
+            stub.external_data.add(key=key, value=str(value))
+        stubs.append(stub)
+        made.append(helper.make_node(
+            "Conv", [last, stub.name], [f"n{index}"], f"n{index}", pads=[1, 1, 2, 2]
+        ))  # fmt: skip
+        last = f"n{index}"
+    return model_of(made, [1, channels, 8, 8], last, stubs)
+
+
+def model_of(
+    made: list[onnx.NodeProto], shape: list[int], last: str, constants: list[TensorProto]
+) -> onnx.ModelProto:
+    """Returns the model around nodes that keep the shape of their one input ``x``."""
+    graph = helper.make_graph(
+        made, "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
+        constants,
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+if __name__ == "__main__":
+    main()
