@@ -26,6 +26,10 @@ edgekit_pip() {  # quiet, but what pip says is shown when it fails
     rm -f "$log"
 }
 
+edgekit_compile() {  # also where PYTHONDONTWRITEBYTECODE would have every start compile again
+    "$PY" -m compileall -q edgekit edgekit_device >/dev/null 2>&1 || true
+}
+
 edgekit_environment() {
     local extra=$1 base stamp want
     base=$(edgekit_python) || return 3
@@ -53,6 +57,7 @@ edgekit_environment() {
             edgekit_pip "$PY" -m pip install -e ".$extra" || return 3
             echo "$want$extra" >"$stamp"
         fi
+        edgekit_compile
         return 0
     fi
     PY=$base
@@ -72,4 +77,5 @@ edgekit_environment() {
         fi
         echo "$want$extra" >"$stamp"
     fi
+    edgekit_compile
 }
