@@ -9,8 +9,13 @@ from edgekit.dla._versions import parse_version
 from tests.dla.limits.sheet import Branch
 from tests.dla.one_layer import ORIN, XAVIER
 
-ORIN_RELEASES = ("8.4.3", "8.5", "8.5.1", "8.5.2", "8.5.10", "8.6", "8.6.11", "8.6.12", "10.3")
-XAVIER_RELEASES = ("8.4.3", "8.5.2")
+# the boards' usual releases, in both precisions
+USUAL = ((ORIN, "10.3"), (XAVIER, "8.5.2"), (ORIN, "8.6.12"))
+# just before and after a release that changed something, in INT8
+BOUNDS = (
+    *((ORIN, bound) for bound in ("8.4.3", "8.5", "8.5.1", "8.5.2", "8.5.10", "8.6", "8.6.11")),
+    *((XAVIER, bound) for bound in ("7.1.3", "8.0.1", "8.4.3")),
+)
 
 
 @dataclass(frozen=True)
@@ -25,11 +30,11 @@ class Setting:
         return f"{self.board} {self.tensorrt} {self.precision}"
 
 
-SETTINGS = tuple(
-    Setting(board, release, precision)
-    for board, releases in ((ORIN, ORIN_RELEASES), (XAVIER, XAVIER_RELEASES))
-    for release in releases
-    for precision in ("fp16", "int8")
+SETTINGS = (
+    *(Setting(*usual, precision) for usual in USUAL for precision in ("fp16", "int8")),
+    *(Setting(*bound, "int8") for bound in BOUNDS),
+    # strongly typed: without Q/DQ nodes it has FP16 only
+    Setting(ORIN, "11.4.1", "fp16"),
 )
 
 

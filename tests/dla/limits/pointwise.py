@@ -20,6 +20,7 @@ from tests.dla.limits.cases import (
 from tests.dla.limits.sheet import Branch, Sheet, op
 
 PLAIN = (1, 4, 2, 2)
+IN_8 = since("8.0")
 IN_8_6 = since("8.6")
 IN_8_6_12 = since("8.6.12")
 
@@ -66,7 +67,7 @@ def _forms(inside: tuple[int, ...], outside: tuple[int, ...], left: bool = False
     """NCHW = (2, 4, 3, 5) with an operand of an allowed form and one of another."""
     whole = (2, 4, 3, 5)
     branches = [
-        op("Sub", *((form, whole) if left else (whole, form))) for form in (inside, outside)
+        op("Add", *((form, whole) if left else (whole, form))) for form in (inside, outside)
     ]
     return Case("elementwise.broadcast", branches[0], branches[1], str(outside),
                 "NCHW, NC11, N111")  # fmt: skip
@@ -76,10 +77,11 @@ ELEMENTWISE = [
     *(
         Case("elementwise.function", op(inside, PLAIN, PLAIN), op("Mod", PLAIN, PLAIN, fmod=1),
              "MOD", "SUM, PROD, MAX, MIN, SUB")
-        for inside in ("Add", "Mul", "Max", "Min", "Sub", "Sum")
+        for inside in ("Add", "Mul", "Max", "Min", "Sum")
     ),
     Case("operators.not_exposed", op("Max", PLAIN, PLAIN), op("Min", PLAIN, PLAIN), "Min: rfe",
          "native", risk=True),
+    _since("sub", "Sub", "SUB", IN_8),
     _since("div", "Div", "DIV", IN_8_6_12),
     _since("pow", "Pow", "POW", IN_8_6),
     Case("elementwise.pow_unsure", op("Mul", PLAIN, PLAIN), op("Pow", PLAIN, PLAIN), "POW",
@@ -94,8 +96,8 @@ ELEMENTWISE = [
     Case("elementwise.broadcast", op("Max", (1, 4, 3, 5), (1, 4, 1, 1)),
          op("Max", (1, 4, 3, 1), (1, 4, 1, 5)), "(1, 4, 3, 1)", "NCHW, NC11, N111"),
     # an operand of lower rank gets leading ones, by a shuffle of the importer
-    Case("elementwise.broadcast", op("Sub", (1, 4, 3, 5), (4, 1, 1)),
-         op("Sub", (1, 4, 3, 5), (3, 5)), "(1, 1, 3, 5)", "NCHW, NC11, N111", kind="ELEMENTWISE"),
+    Case("elementwise.broadcast", op("Add", (1, 4, 3, 5), (4, 1, 1)),
+         op("Add", (1, 4, 3, 5), (3, 5)), "(1, 1, 3, 5)", "NCHW, NC11, N111", kind="ELEMENTWISE"),
     # a constant that no scale layer takes is an operand like any other
     *(
         Case("elementwise.broadcast", op(kind, (1, 4, 3, 5), constants=[np.ones(inside, "f4")]),
@@ -157,6 +159,8 @@ COMPARISON = [
     ),
     Case("elementwise.function", _comparison("Equal", "Cast"), _comparison("LessOrEqual", "Cast"),
          "LESS_OR_EQUAL", "EQUAL, GREATER, LESS", inside_ok=IN_INT8, tried=ON_ORIN),
+    Case("comparison.xavier", ADD, _comparison("Equal", "Cast"), "EQUAL", "Orin",
+         breaks=~ON_ORIN, risk=True, tried=IN_INT8),
     Case("comparison.cast", _cast("Less"), _cast("Relu"), "ACTIVATION",
          "behind Equal, Greater or Less", tried=ON_ORIN & IN_8_6_12 & IN_INT8),
 ]  # fmt: skip

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from tests.dla.limits.cases import ALWAYS, Case
+from tests.dla.limits.cases import ALWAYS, ON_ORIN, Case, since
 from tests.dla.limits.sheet import Branch, Sheet, op
 
 PLAIN = (1, 4, 2, 2)
+IN_8 = since("8.0")  # TensorRT 7 was seen to refuse a batch of more than 32
+STRONGLY_TYPED = since("11.4.1")
 RELU = op("Relu", PLAIN)
 
 
@@ -31,28 +33,32 @@ def _constant(sheet: Sheet, name: str) -> None:
     sheet.add("DequantizeLinear", name, values, sheet.constant(0.5))
 
 
-def _quantized(kind: str) -> Branch:
+def _quantized(kind: str = "QuantizeLinear", axis: bool = False, whole: type = np.int8) -> Branch:
     """A QuantizeLinear and a DequantizeLinear; the one of ``kind`` is judged."""
 
     def draw(sheet: Sheet, name: str) -> None:
         made = sheet.input(*PLAIN)
+        shape = (PLAIN[1],) if axis else ()
         for op_type in ("QuantizeLinear", "DequantizeLinear"):
             called = name if op_type == kind else f"{name}-{op_type}"
-            scale, zero = sheet.constant(0.5), sheet.constant(np.array(0, np.int8))
-            made = sheet.add(op_type, called, made, scale, zero)
+            scale = sheet.constant(np.full(shape, 0.5, np.float32))
+            zero = sheet.constant(np.zeros(shape, whole))
+            made = sheet.add(op_type, called, made, scale, zero, axis=1)
 
     return draw
 
 
 GENERAL = [
-    Case("general.batch", _relu(4096, 1, 1, 1), _relu(4097, 1, 1, 1), "4097", "1..4096"),
-    Case("general.batch", _relu(64, 64, 1, 1, 1), _relu(64, 65, 1, 1, 1), "4160", "1..4096"),
-    Case("general.dimension", _relu(1, 8192, 1, 1), _relu(1, 8193, 1, 1), "8193", "at most 8192"),
-    Case("general.dimension", _relu(1, 1, 8192, 1), _relu(1, 1, 8193, 1), "8193", "at most 8192"),
-    Case("general.dimension", _relu(1, 1, 1, 8192), _relu(1, 1, 1, 8193), "8193", "at most 8192"),
+    Case("general.batch", _relu(4096, 1, 1, 1), _relu(4097, 1, 1, 1), "4097", "1..4096",
+         inside_ok=IN_8),
+    Case("general.batch", _relu(64, 64, 1, 1, 1), _relu(64, 65, 1, 1, 1), "4160", "1..4096",
+         inside_ok=IN_8),
+    Case("general.dimension", _relu(1, 8192, 1, 1), _relu(1, 8193, 1, 1), "8193", "1..8192"),
+    Case("general.dimension", _relu(1, 1, 8192, 1), _relu(1, 1, 8193, 1), "8193", "1..8192"),
+    Case("general.dimension", _relu(1, 1, 1, 8192), _relu(1, 1, 1, 8193), "8193", "1..8192"),
     # the limit holds for results too
     Case("general.dimension", op("Concat", (1, 4096, 1, 1), (1, 4096, 1, 1), axis=1),
-         op("Concat", (1, 4096, 1, 1), (1, 4097, 1, 1), axis=1), "8193", "at most 8192"),
+         op("Concat", (1, 4096, 1, 1), (1, 4097, 1, 1), axis=1), "8193", "1..8192"),
     Case("general.rank", _relu(1, 4, 2, 2), _relu(4, 2, 2), "3", "4", disputed=ALWAYS),
     Case("general.rank", _relu(2, 1, 4, 2, 2), _relu(4, 2), "2", "4", disputed=ALWAYS),
     Case("general.type", _typed(TensorProto.FLOAT), _typed(TensorProto.INT64), "int64", "float"),
@@ -67,14 +73,17 @@ GENERAL = [
          kind=""),
     Case("general.constant", RELU, _constant, "CONSTANT", "no CONSTANT layers"),
     *(
-        Case("general.explicit_quantization", RELU, _quantized(kind), kind[:-6].upper(), "11.4.1")
+        Case("general.explicit_quantization", RELU, _quantized(kind), kind[:-6].upper(), "11.4.1",
+             breaks=~STRONGLY_TYPED)
         for kind in ("QuantizeLinear", "DequantizeLinear")
     ),
+    Case("general.quantized_axis", _quantized(), _quantized(axis=True), "yes", "one scale",
+         breaks=STRONGLY_TYPED, inside_ok=STRONGLY_TYPED, disputed=ALWAYS),
+    Case("general.quantized_type", _quantized(), _quantized(whole=np.uint8), "uint8",
+         "symmetric INT8", breaks=STRONGLY_TYPED, inside_ok=STRONGLY_TYPED, risk=True),
+    Case("general.batch_old", _relu(32, 4, 2, 2), _relu(33, 4, 2, 2), "33", "1..32",
+         breaks=~IN_8, disputed=ALWAYS),
 ]  # fmt: skip
-
-
-def _half_constant(sheet: Sheet, name: str) -> None:
-    sheet.add("Concat", name, sheet.input(*PLAIN), sheet.ones(*PLAIN), axis=1)
 
 
 CONCATENATION = [
@@ -117,6 +126,9 @@ SLICE = [
     Case("slice.mode", _pad(), _pad(mode="reflect"), "REFLECT", "DEFAULT, STRICT_BOUNDS, WRAP"),
     Case("slice.mode", _pad(mode="wrap"), _pad(mode="edge"), "CLAMP", "WRAP, FILL", opset=19),
     Case("slice.fill", _pad(0.0), _pad(1.0), "1", "0"),
+    Case("slice.out_of_bounds", CROP, _pad(), "FILL", "DEFAULT", risk=True),
+    Case("slice.out_of_bounds", _split(1), op("Tile", PLAIN, constants=[[1, 1, 2, 1]]), "WRAP",
+         "DEFAULT", risk=True),
     Case("operators.not_exposed", CROP, _pad(), "Pad: rfe", "native", risk=True),
     Case("operators.not_exposed", CROP, op("Tile", PLAIN, constants=[[1, 1, 2, 1]]), "Tile: rfe",
          "native", risk=True),
@@ -148,6 +160,8 @@ def _beside(kind: str) -> Branch:
 
 
 SHUFFLE = [
+    Case("shuffle.xavier", RELU, _transpose(0, 2, 1, 3), "TRANSPOSE", "Orin", breaks=~ON_ORIN,
+         risk=True),
     *(
         Case("shuffle.rank", _reshape(2, 2, 4, 2), outside, found, "4", disputed=ALWAYS)
         for outside, found in (

@@ -38,6 +38,10 @@ class Sheet:
         self._weights.append(numpy_helper.from_array(value, name))
         return name
 
+    def zero_point(self) -> str:
+        """The zero point of symmetric quantisation."""
+        return self.constant(np.zeros((), np.int8))
+
     def add(self, op: str, name: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
         """A node; returns its first output."""
         outputs = [f"{name}:{index}" for index in range(results)]

@@ -35,6 +35,7 @@ POOLING = [
     _pooling("padding", _pool(window=(8, 8), pads=[7] * 4),
              _pool(window=(8, 8), pads=[7, 7, 7, 8]), "7x7x7x8", "0..7"),
     _pooling("stride", _pool(strides=[16, 16]), _pool(strides=[16, 17]), "16x17", "1..16"),
+    _pooling("dilation", _pool(dilations=[1, 1]), _pool(dilations=[1, 2]), "1x2", "1"),
     _pooling("dims", _pool(), _pool(window=(2, 2, 2)), "3", "2"),
     _pooling("dims", _pool(window=(2,)), _pool("AveragePool", (1, 1, 1)), "3", "2",
              kind="POOLING"),

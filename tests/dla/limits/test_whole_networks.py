@@ -1,0 +1,127 @@
+"""Rules that judge a network as a whole, and both sides of those that no ONNX file reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgekit
+from edgekit.dla import load_rules
+from tests.dla.limits.sheet import Sheet
+from tests.dla.limits.test_both_sides import FAMILIES
+from tests.dla.one_layer import ORIN, XAVIER, rules_of, verdict
+
+NX, NANO, THOR = "jetson-orin-nx-16gb", "jetson-orin-nano-8gb", "jetson-agx-thor"
+CACHE = "general.calibration_cache"
+RELEASE, NO_DLA = "general.tensorrt", "general.no_dla"
+
+# board, TensorRT, precision, Q/DQ in the model, the rule that refuses it, what it finds
+NETWORKS: list[tuple[str, str, str, bool, str, str]] = [
+    (ORIN, "10.3", "fp32", False, "general.fp32", "fp32"),
+    (XAVIER, "8.5.2", "fp32", False, "general.fp32", "fp32"),
+    (ORIN, "10.3", "fp16", False, "", ""),
+    (ORIN, "10.7", "int8", False, "", ""),
+    (ORIN, "10.7.0", "fp16", False, "", ""),
+    (ORIN, "10.8", "int8", False, RELEASE, "10.8"),
+    (ORIN, "11.3", "fp16", False, RELEASE, "11.3"),
+    (ORIN, "11.4.0", "fp16", False, RELEASE, "11.4.0"),
+    (ORIN, "11.4.1", "fp16", False, "", ""),
+    (NX, "10.7", "int8", False, "", ""),
+    (NX, "11.4.1", "fp16", False, RELEASE, "11.4.1"),
+    (XAVIER, "8.5.2", "int8", False, "", ""),
+    (XAVIER, "10.3", "int8", False, RELEASE, "10.3"),
+    (NANO, "10.3", "int8", False, NO_DLA, NANO),
+    (THOR, "10.13.3", "fp16", False, NO_DLA, THOR),
+    (ORIN, "11.4.1", "int8", False, "general.implicit_int8", "no Q/DQ"),
+    (ORIN, "11.4.1", "int8", True, "", ""),
+]
+
+
+def _model(folder: Path, quantized: bool) -> Path:
+    sheet = Sheet()
+    made = sheet.add("Relu", "relu", sheet.input(1, 4, 2, 2))
+    if quantized:
+        scale, zero = sheet.constant(0.5), sheet.zero_point()
+        made = sheet.add("QuantizeLinear", "quantize", made, scale, zero)
+        made = sheet.add("DequantizeLinear", "dequantize", made, scale, zero)
+    sheet.add("Sigmoid", "sigmoid", made)
+    return sheet.save(folder / "model.onnx", 17)
+
+
+@pytest.mark.parametrize(("board", "tensorrt", "precision", "quantized", "rule", "found"), NETWORKS)
+def test_rules_of_whole_networks(
+    tmp_path: Path,
+    board: str,
+    tensorrt: str,
+    precision: str,
+    quantized: bool,
+    rule: str,
+    found: str,
+) -> None:
+    document = edgekit.check(
+        _model(tmp_path, quantized), target=board, precision=precision, tensorrt=tensorrt
+    )
+    assert document["layers"]
+    for layer in document["layers"]:
+        reasons = {reason["rule"]: reason for reason in layer["dla"]["reasons"]}
+        if not rule:
+            assert layer["dla"]["ok"], reasons
+            continue
+        assert not layer["dla"]["ok"]
+        assert list(reasons) == [rule]
+        assert found in reasons[rule]["found"]
+        assert all(reasons[rule].values())
+    assert (document["loadables"] > 0) is (not rule)
+
+
+# rule, kind, a layer inside, a layer outside, and why no ONNX file leads there
+HAND_MADE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("scale.mode", "SCALE", {"mode": "CHANNEL"}, {"mode": "ROW"},
+     "the importer makes scales of the three modes only"),
+    ("scale.power", "SCALE", {"mode": "CHANNEL", "power": 1.0},
+     {"mode": "CHANNEL", "power": 2.0}, "a Pow becomes an element-wise layer"),
+    ("lrn.region", "LRN", {"window": 5, "region": "ACROSS_CHANNELS"},
+     {"window": 5, "region": "WITHIN_CHANNEL"}, "an ONNX LRN is across channels"),
+    ("pooling.function", "POOLING", {"mode": "AVERAGE", "kernel": (2, 2)},
+     {"mode": "MAX_AVERAGE_BLEND", "kernel": (2, 2)}, "LpPool becomes a plugin"),
+    ("slice.static", "SLICE", {}, {"inputs": [(1, 64, 16, 16)] * 2},
+     "a model with such a slice is refused when it is read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+@pytest.mark.parametrize(("rule", "kind", "inside", "outside", "_why"), HAND_MADE)
+def test_rules_that_no_onnx_file_reaches(
+    rule: str, kind: str, inside: dict[str, Any], outside: dict[str, Any], _why: str, precision: str
+) -> None:
+    assert verdict(kind, precision=precision, **inside).ok
+    refused = verdict(kind, precision=precision, **outside)
+    assert not refused.ok
+    assert rules_of(refused) == {rule}
+
+
+def test_a_calibration_cache_is_of_no_use_from_11_4_1_on(tmp_path: Path) -> None:
+    cache = tmp_path / "calib.cache"
+    cache.write_text("TRT-8600-EntropyCalibration2\ninput0: 3c010204\n")
+    model = _model(tmp_path, quantized=True)
+    for tensorrt, refused in (("10.3", False), ("11.4.1", True)):
+        document = edgekit.check(
+            model, target=ORIN, precision="int8", tensorrt=tensorrt,
+            calibration={"cache": str(cache)},
+        )  # fmt: skip
+        rules = {r["rule"] for layer in document["layers"] for r in layer["dla"]["reasons"]}
+        assert (CACHE in rules) is refused
+
+
+def test_every_rule_is_here() -> None:
+    """Each rule that decides a verdict has a layer that passes and one that fails."""
+    rules = load_rules()
+    deciding = {r.id for r in rules if r.check is not None and (r.kinds or r.network)}
+    deciding |= {rule.id for rule in rules if rule.family == "operators"}
+    in_tables = {case.rule for cases in FAMILIES.values() for case in cases}
+    of_networks = {row[4] for row in NETWORKS if row[4]} | {CACHE}
+    by_hand = {row[0] for row in HAND_MADE}
+    assert deciding == in_tables | of_networks | by_hand
+    assert not in_tables & by_hand
