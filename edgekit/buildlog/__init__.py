@@ -8,7 +8,7 @@ from edgekit.buildlog._comparison import (
     LogOnly,
     PoolComparison,
 )
-from edgekit.buildlog._messages import Message, load_messages
+from edgekit.buildlog._messages import Message, Messages, load_messages
 from edgekit.buildlog._parse import parse_log
 from edgekit.buildlog._read import read_log
 from edgekit.buildlog._types import BuildLog, Fallback, LogLayer, LogLoadable
@@ -23,6 +23,7 @@ __all__ = [
     "LogLoadable",
     "LogOnly",
     "Message",
+    "Messages",
     "PoolComparison",
     "compare",
     "load_messages",

@@ -13,7 +13,8 @@ _COMMAND = re.compile(
     r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT\.(\w+)(?: \[TensorRT v(\d{3,6})\])?"
 )
 _VERSION = re.compile(
-    r"^TensorRT(?: version:|-| )\s*v?(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})(?![\d.])"
+    r"(?:^TensorRT(?: version:|-| )|export with TensorRT )\s*v?"
+    r"(?:(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})(?!\d)|(\d{4,6})$)"
 )
 _TEXT = {
     "compute_capability": re.compile(r"^Compute Capability: (\d{1,2}\.\d)$"),
@@ -46,8 +47,8 @@ class Header:
             if match := pattern.match(text):
                 self._text[name] = match[1].strip()
                 return True
-        if match := _VERSION.match(text):
-            self._tensorrt = match[1]
+        if match := _VERSION.search(text):
+            self._tensorrt = match[1] or release(match[2])
             return True
         if match := _CORE.match(text):
             self._core = int(match[1]) if match[1] else None

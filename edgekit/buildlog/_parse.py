@@ -195,9 +195,11 @@ class _Parser:
 
     def _old_list(self, text: str, own: bool) -> bool:
         """TensorRT 7: ``{a,b}, {c},`` under the DLA's heading, ``a, b + c,`` under the GPU's."""
-        self._one_line = False
+        # another program's lines may stand in between
+        self._one_line = not own
         if self._section == "DLA":
             groups = _GROUP.findall(text) if text.startswith("{") else []
+            self._one_line = self._one_line and not groups
             for group in groups:
                 if group.startswith("ForeignNode["):
                     self._listed("DLA", f"{{{group}}}")

@@ -24,7 +24,7 @@ _POOLS = {
 _PLACES = {
     "DLA": "DLA",
     "GPU": "GPU",
-    "slots": "GPU (no subgraph left)",
+    "slots": "GPU, though the DLA could run it",
     "capable": "not refused",
     "": "not in the log",
 }

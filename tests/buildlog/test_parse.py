@@ -158,6 +158,24 @@ def test_a_name_with_dots_is_cut_where_both_ends_are_known() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "release"),
+    [("[I] TensorRT version: 8.5.2", "8.5.2"), ("[I] TensorRT version: 8502", "8.5.2"),
+     ("TensorRT: starting export with TensorRT 8.5.2.2...", "8.5.2.2"),
+     ("[TRT]    TensorRT version 8.4.1", ""), ("TensorRT 10.3.0", "10.3.0"),
+     ("[I] TensorRT version: many", "")],
+)  # fmt: skip
+def test_releases(said: str, release: str) -> None:
+    assert parse_log([said]).tensorrt == release
+
+
+def test_an_old_list_behind_another_program_s_line() -> None:
+    whole = lines("trt7_deepstream.log")
+    at = next(index for index, line in enumerate(whole) if "running on DLA" in line) + 1
+    mixed = [*whole[:at], "RAM 1/2 NVDLA0_FREQ @1600", *whole[at:]]
+    assert parse_log(mixed).loadables == parse_log(whole).loadables != ()
+
+
+@pytest.mark.parametrize(
     ("number", "release"),
     [("7103", "7.1.3"), ("8502", "8.5.2"), ("8612", "8.6.12"), ("100300", "10.3.0"),
      ("110401", "11.4.1")],
