@@ -39,6 +39,7 @@ class Rule:
         found: How to say what was found, with facts in braces; made from the check when empty.
         runs_in: The precision in which the DLA computes such a layer whatever the build's is.
         operator_fix: The operator matrix may know a better fix.
+        mends: The fix brings the layer to the DLA; False where it only says to leave it.
         when: The rule applies only where this holds.
         check: The compiled restriction; None for a note.
     """
@@ -62,6 +63,7 @@ class Rule:
     found: str
     runs_in: str
     operator_fix: bool
+    mends: bool
     when: Check | None
     check: Check | None
 

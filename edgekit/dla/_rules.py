@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,7 +12,7 @@ from edgekit._knowledge import read_knowledge
 from edgekit.dla._checks import compile_check, limit_of
 from edgekit.dla._rule import ANY_KIND, GENERATIONS, PRECISIONS, Operator, Rule
 
-__all__ = ["Rules", "format_facts", "load_rules", "memory_facts", "sparsity_facts"]
+__all__ = ["Rules", "format_facts", "load_rules", "memory_facts", "sparsity_facts", "titles_of"]
 
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
@@ -96,6 +96,12 @@ def sparsity_facts() -> Mapping[str, Any]:
     return _facts("sparsity")
 
 
+def titles_of(keys: Iterable[str]) -> str:
+    """Returns the titles of sources by their keys, as one text."""
+    sources = read_knowledge(data_folder("dla") / "_sources.yaml")["sources"]
+    return "; ".join(sources[key]["title"] for key in keys)
+
+
 def _facts(name: str) -> Mapping[str, Any]:
     facts: Mapping[str, Any] = read_knowledge(data_folder("dla") / f"{name}.yaml")
     return facts
@@ -140,6 +146,7 @@ def _rule(
         found=row.get("found", ""),
         runs_in=row.get("runs_in", ""),
         operator_fix=bool(row.get("operator_fix", False)),
+        mends=bool(row.get("mends", True)),
         when=compile_check(when) if when else None,
         check=compile_check(check, limit) if check else None,
     )

@@ -75,8 +75,8 @@ def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[
             continue
         reasons = {reason.rule: reason for reason in verdict.reasons}
         rules = tuple(sorted(reasons))
-        whole = any(rule in known and known[rule].network for rule in rules)
-        if whole or not all(reason.fix for reason in reasons.values()):
+        hopeless = any(known[rule].network or not known[rule].mends for rule in rules)
+        if hopeless or not all(reason.fix for reason in reasons.values()):
             continue
         groups.setdefault(rules, []).append(layer.name)
         ways.setdefault(rules, tuple(dict.fromkeys(reasons[rule].fix for rule in rules)))

@@ -156,3 +156,14 @@ def test_transitions_are_the_fewest_of_all_orders(
         if all(a == b or order.index(a) < order.index(b) for a, b in before)
     )
     assert transitions(net, verdicts) == best
+
+
+def test_what_no_fix_brings_to_the_dla_is_no_fix() -> None:
+    net = graph([(0, 1), (1, 2)], 3)
+    target = targets.get(ORIN)
+    # a product of two activations: the rule's advice is to leave it on the GPU
+    product = replace(net.layers[1], kind="MATRIX_MULTIPLY", op="MatMul", inputs=("t0", "t0"))
+    net = replace(net, layers=(net.layers[0], product, net.layers[2]))
+    verdicts = dla.judge(net, target)
+    assert not verdicts.verdicts["l1"].ok
+    assert all("l1" not in fix.layers for fix in fixes(net, verdicts, None))
