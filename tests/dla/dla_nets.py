@@ -1,4 +1,4 @@
-"""Networks for the tests, built with onnx.helper and zero weights."""
+"""Networks for the tests, built with onnx.helper; every weight is one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ class Builder:
     def __init__(self, **inputs: Sequence[int]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
+        self.ones: dict[str, np.ndarray] = {}
         self.inputs = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name, shape in inputs.items()
         ]
 
     def weight(self, name: str, shape: Sequence[int], kind: type = np.float32) -> str:
-        self.weights.append(numpy_helper.from_array(np.ones(shape, kind), name))
+        elem = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        self.weights.append(TensorProto(name=name, dims=shape, data_type=elem))
+        # one value seen many times: a hundred megabytes of weights cost nothing
+        self.ones[name] = np.broadcast_to(np.ones((), kind), shape)
         return name
 
     def constant(self, name: str, values: Any, kind: type = np.int64) -> str:
@@ -50,14 +54,17 @@ class Builder:
         )  # fmt: skip
 
     def network(self, path: Path, *outputs: str, opset: int = 17) -> Network:
-        """Saves, loads and returns the layer graph."""
-        return network.layers(network.load(self.save(path, *outputs, opset=opset)))
+        """The layer graph; nothing is written under ``path``."""
+        return network.layers(
+            network.canonical(self._model(outputs, opset), path, weights=self.ones)
+        )
 
     def save(self, path: Path, *outputs: str, opset: int = 17) -> Path:
-        values = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in outputs]
-        graph = helper.make_graph(self.nodes, "net", self.inputs, values, self.weights)
-        opsets = [helper.make_opsetid("", opset)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        """Writes the network with all its weights."""
+        model = self._model(outputs, opset)
+        for tensor in model.graph.initializer:
+            if tensor.name in self.ones:
+                tensor.CopyFrom(numpy_helper.from_array(self.ones[tensor.name], tensor.name))
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         known = {v.name: v for v in [*inferred.graph.value_info, *inferred.graph.output]}
         del model.graph.output[:]
@@ -65,6 +72,13 @@ class Builder:
         file = path / "net.onnx"
         onnx.save(model, file)
         return file
+
+    def _model(self, outputs: Sequence[str], opset: int) -> onnx.ModelProto:
+        values = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in outputs]
+        graph = helper.make_graph(self.nodes, "net", self.inputs, values, self.weights)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8
+        )
 
 
 def resnet50(path: Path) -> Network:
@@ -114,7 +128,7 @@ def cifar(path: Path, pool: str, names: Sequence[str] = ()) -> Network:
     """The net of NVIDIA's jetson_dla_tutorial: four strided convolutions, a pool and a Gemm.
 
     Args:
-        path: Where to save it.
+        path: As for :meth:`Builder.network`.
         pool: "GlobalAveragePool", or "AveragePool" (of 2x2).
         names: Four convolutions, four ReLUs, pool and Gemm; those of its first export when empty,
             in which the shape of the flattening is computed by five nodes.
