@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from edgekit.dla._json import check_document
     from edgekit.dla._judge import drives_dla, judge
     from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
+    from edgekit.dla._memory_report import (
+        BrokenLimit,
+        LoadableMemory,
+        core_memory,
+        memory_report,
+        pool_disputes,
+    )
     from edgekit.dla._pack import pack, unpack
     from edgekit.dla._rule import Operator, Rule
     from edgekit.dla._rules import load_rules, memory_facts
@@ -22,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "BrokenLimit",
     "Judgement",
     "LoadableCandidate",
+    "LoadableMemory",
     "MemoryNeed",
     "Operator",
     "Reason",
@@ -32,6 +41,7 @@ __all__ = [
     "candidates",
     "cbuf_banks",
     "check_document",
+    "core_memory",
     "docs_page",
     "drives_dla",
     "element_strides",
@@ -42,8 +52,10 @@ __all__ = [
     "load_rules",
     "memory",
     "memory_facts",
+    "memory_report",
     "nbytes",
     "pack",
+    "pool_disputes",
     "pool_limits",
     "stored_shape",
     "strides",
@@ -62,6 +74,7 @@ __getattr__ = lazy(
         "_json": "check_document",
         "_judge": "drives_dla judge",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
+        "_memory_report": "BrokenLimit LoadableMemory core_memory memory_report pool_disputes",
         "_pack": "pack unpack",
         "_rule": "Operator Rule",
         "_rules": "load_rules memory_facts",

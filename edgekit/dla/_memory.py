@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.network import Layer, Network
     from edgekit.targets import Target
 
-__all__ = ["internal_bytes", "memory", "pool_limits", "pools_for", "weight_bytes"]
+__all__ = ["internal_bytes", "memory", "ordered", "pool_limits", "pools_for", "weight_bytes"]
 
 # precision: (tensor format, NumPy type)
 _STORAGE = {"int8": ("CHW32", "int8"), "fp16": ("CHW16", "float16")}
@@ -40,8 +40,8 @@ def memory(
     """Returns the smallest legal pools that hold a loadable, predicted.
 
     Each pool is a power of two. Local DRAM holds the tensors between the loadable's layers at the
-    moment when they are most; global DRAM holds its weights. Floors and extras come from the
-    verbose build of ResNet-50 named in ``dla/memory.yaml``, where the result is exact.
+    moment when they are most; global DRAM holds its weights. Floors, factors and extras come from
+    the verbose builds named in ``dla/memory.yaml``: exact for ResNet-50.
 
     Args:
         network: The layer graph.
@@ -49,7 +49,7 @@ def memory(
         target: The board.
         precision: "int8" or "fp16" ("fp32" counts as "fp16": no DLA computes in FP32).
     """
-    chosen = _in_order(network, layers)
+    chosen = ordered(network, layers)
     precision = "int8" if precision == "int8" else "fp16"
     generation = target.dla.generation or "2.0"
     local = internal_bytes(network, chosen, precision, generation)
@@ -58,16 +58,18 @@ def memory(
 
 
 def pools_for(local: int, weights: int, target: Target, precision: str) -> MemoryNeed:
-    """Returns the smallest legal pools for bytes of tensors and of weights."""
+    """Returns the smallest legal pools for bytes of live tensors and of weights."""
     facts = memory_facts()
     smallest = facts["smallest"]
-    extra = facts["local_extra"]["int8" if precision == "int8" else "fp16"] if local else 0
+    width = "int8" if precision == "int8" else "fp16"
+    if local:
+        local = math.ceil(local * facts["local_factor"][width]) + facts["local_extra"][width]
     sram = facts["managed_sram"]["default"]
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
     return MemoryNeed(
         managed_sram=_pool(sram, smallest),
-        local_dram=_pool(max(local + extra, facts["local_dram"]["floor"]), smallest),
+        local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
         global_dram=_pool(max(weights, facts["global_dram"]["floor"]), smallest),
     )
 
@@ -147,7 +149,8 @@ def _uses(network: Network) -> _Uses:
     return found
 
 
-def _in_order(network: Network, layers: Sequence[str]) -> list[Layer]:
+def ordered(network: Network, layers: Sequence[str]) -> list[Layer]:
+    """Returns the layers of these names in graph order; costs what they are, not the network."""
     place = _uses(network).place
     return [network.layers[index] for index in sorted({place[name] for name in layers})]
 

@@ -1,0 +1,156 @@
+"""Memory of every loadable: what it needs, what it may have, and which limit it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.dla._memory import internal_bytes, ordered, pool_limits, pools_for, weight_bytes
+from edgekit.dla._rules import load_rules, memory_facts, titles_of
+from edgekit.dla._types import MemoryNeed
+
+if TYPE_CHECKING:
+    from edgekit.dla._types import Judgement
+    from edgekit.network import Network
+    from edgekit.targets import Target
+
+__all__ = ["BrokenLimit", "LoadableMemory", "core_memory", "memory_report", "pool_disputes"]
+
+_DRAM = ("local_dram", "global_dram")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLimit:
+    """A limit that a loadable breaks; sizes in bytes.
+
+    ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
+    or weights themselves for the others.
+    """
+
+    pool: str
+    rule: str
+    need: int
+    limit: int
+    source: str
+    fix: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "pool": self.pool, "rule": self.rule, "need": self.need, "limit": self.limit,
+            "source": self.source, "fix": self.fix,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LoadableMemory:
+    """The predicted memory of one loadable; sizes in bytes.
+
+    Attributes:
+        layers: In graph order.
+        kept: Whether it is among those that the core's slots hold.
+        need: The smallest legal pools.
+        tensors: Internal tensors alive at once at most, in the DLA's formats.
+        weights: Weights with their padding.
+        limits: What each pool may be.
+        broken: Limits that do not hold; empty where all do.
+    """
+
+    layers: tuple[str, ...]
+    kept: bool
+    need: MemoryNeed
+    tensors: int
+    weights: int
+    limits: MemoryNeed
+    broken: tuple[BrokenLimit, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values; everything is predicted."""
+        return {
+            "layers": list(self.layers),
+            "kept": self.kept,
+            "need": self.need.to_json(),
+            "raw": {"local_dram": self.tensors, "global_dram": self.weights},
+            "limits": self.limits.to_json(),
+            "broken": [one.to_json() for one in self.broken],
+        }
+
+
+def memory_report(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    limits: MemoryNeed | None = None,
+) -> tuple[LoadableMemory, ...]:
+    """Predicts the memory of every candidate, in graph order; linear in the network.
+
+    Args:
+        network: The layer graph that was judged.
+        judgement: Its verdict for ``target``.
+        target: The board.
+        limits: The pools that the build is given; :func:`pool_limits` when None.
+    """
+    allowed = pool_limits(target) if limits is None else limits
+    precision = "int8" if judgement.precision == "int8" else "fp16"
+    generation = target.dla.generation or "2.0"
+    found = []
+    for group in judgement.candidates:
+        layers = ordered(network, group.layers)
+        tensors = internal_bytes(network, layers, precision, generation)
+        weights = weight_bytes(network, layers, precision, generation)
+        need = pools_for(tensors, weights, target, precision)
+        raw = {"local_dram": tensors, "global_dram": weights}
+        found.append(
+            LoadableMemory(
+                layers=tuple(group.layers),
+                kept=group.kept,
+                need=need,
+                tensors=tensors,
+                weights=weights,
+                limits=allowed,
+                broken=tuple(_broken(raw, need.to_json(), allowed.to_json())),
+            )
+        )
+    return tuple(found)
+
+
+def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
+    """Returns what the kept loadables take on one core: DRAM adds up, managed SRAM is shared."""
+    needs = [one.need.to_json() for one in loadables if one.kept]
+    how = memory_facts()["totals"]
+    total = {
+        pool: sum(sizes) if how[pool] == "sum" else max(sizes, default=0)
+        for pool in ("managed_sram", *_DRAM)
+        for sizes in [[need[pool] for need in needs]]
+    }
+    return MemoryNeed(**total)
+
+
+def pool_disputes(target: Target) -> dict[str, str]:
+    """Returns, by pool, what other sources say of its default on this board; empty if nothing."""
+    found = {}
+    for pool in ("managed_sram", *_DRAM):
+        fact = memory_facts()[pool]
+        row = fact.get("disputed", {}).get(target.dla.generation)
+        if row:
+            ours, theirs = titles_of(fact["source"]), titles_of(row["source"])
+            found[pool] = f"{row['text']} ({theirs}; against: {ours})"
+    return found
+
+
+def _broken(
+    raw: dict[str, int], need: dict[str, int], allowed: dict[str, int]
+) -> Iterable[BrokenLimit]:
+    rules = load_rules().rules
+    documented = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
+    for pool in _DRAM:
+        row = documented[pool]
+        if raw[pool] >= row["bytes"]:
+            held = (row["id"], raw[pool], row["bytes"])
+        elif need[pool] > allowed[pool]:
+            held = ("memory.pool", need[pool], allowed[pool])
+        else:
+            continue
+        rule = rules[held[0]]
+        yield BrokenLimit(pool, *held, source="; ".join(rule.sources), fix=rule.fix)
