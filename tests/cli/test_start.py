@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tests.pipeline.nets import small_net
 
@@ -20,19 +23,25 @@ stdout, sys.stdout = sys.stdout, open(os.devnull, "w")
 try:
     main(sys.argv[1:])
 except SystemExit as end:
-    print(json.dumps([end.code, sorted(sys.modules)]), file=stdout)
+    with open("/proc/self/status") as file:
+        peak = [line.split()[1] for line in file if line.startswith("VmHWM")]
+    print(json.dumps([end.code, sorted(sys.modules), int(peak[0])]), file=stdout)
 """
 
 
-def modules_after(*arguments, **variables):
-    """Returns the modules that a command has imported when it is done."""
+def after(*arguments, **variables):
+    """Returns the modules that a command has imported when it is done, and its peak in MiB."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *arguments], capture_output=True, text=True, check=True,
         timeout=60, env={**os.environ, **variables},
     )  # fmt: skip
-    status, modules = json.loads(done.stdout)
+    status, modules, peak = json.loads(done.stdout)
     assert status == 0, done.stderr
-    return set(modules)
+    return set(modules), peak / 1024
+
+
+def modules_after(*arguments, **variables):
+    return after(*arguments, **variables)[0]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +49,11 @@ def net(tmp_path_factory):
     path = tmp_path_factory.mktemp("net") / "small.onnx"
     small_net(path)
     return str(path)
+
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc"
+)
 
 
 @pytest.mark.parametrize("form", ["--json", "--by-layer"])
@@ -55,3 +69,22 @@ def test_check_of_a_model_imports_nothing_heavy(form, net, tmp_path):
 
 def test_explain_imports_no_onnx(tmp_path):
     assert modules_after("explain", "general.batch") & {*HEAVY, "onnx", "numpy"} == set()
+
+
+def test_two_gib_of_weights_stay_in_their_file(tmp_path):
+    weights = tmp_path / "net.data"
+    shape = [4096, 4096, 4, 8]
+    with weights.open("wb") as file:
+        file.truncate(4 * 4096 * 4096 * 4 * 8)
+    stub = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=shape)
+    stub.data_location = TensorProto.EXTERNAL
+    stub.external_data.add(key="location", value=weights.name)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], "conv")], "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4096, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4096, 5, 1])], [stub],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    arguments = ("check", str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb", "--json")
+    assert after(*arguments)[1] < 400
