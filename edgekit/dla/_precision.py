@@ -36,43 +36,43 @@ def by_scales(layer: Layer, precision: str, scales: Mapping[str, float] | None) 
 def by_quantization(network: Network) -> dict[str, str]:
     """Returns the precision of each layer of a strongly typed network, by layer name.
 
-    INT8 needs a DEQUANTIZE before every input and a QUANTIZE behind every reader's output. Layers
-    that fuse (a convolution with the activation behind it) are one in this respect. Linear in the
-    number of layers.
+    A layer runs in INT8 when every input comes from a DEQUANTIZE and every reader is a QUANTIZE.
+    Layers that fuse (a convolution with the activation behind it) are one in this respect, and
+    shuffles are seen through, for they change no value. Linear in the number of layers.
     """
     producers, consumers = network.producers(), network.consumers()
+    outputs = set(network.outputs)
     fed: dict[str, bool] = {}
+    read: dict[str, bool] = {}
+
+    def feeds(source: Layer | None, layer: Layer) -> bool:
+        if source is None or source.kind == "DEQUANTIZE":
+            return source is not None
+        alone = all(len(consumers.get(name, ())) == 1 for name in source.outputs)
+        return alone and fed[source.name] and _one(source, layer)
+
+    def reads(reader: Layer, layer: Layer) -> bool:
+        if reader.kind == "QUANTIZE":
+            return True
+        return fed[reader.name] and read[reader.name] and _one(layer, reader)
+
     for layer in network.layers:
         sources = [producers.get(name) for name in layer.inputs]
-        fed[layer.name] = bool(sources) and all(
-            source is not None
-            and (
-                source.kind == "DEQUANTIZE"
-                or (
-                    layer.kind in _FUSED
-                    and fed[source.name]
-                    and source.kind not in QUANTIZATION
-                    and all(len(consumers.get(name, ())) == 1 for name in source.outputs)
-                )
-            )
-            for source in sources
-        )
-    read: dict[str, bool] = {}
-    outputs = set(network.outputs)
+        fed[layer.name] = bool(sources) and all(feeds(source, layer) for source in sources)
     for layer in reversed(network.layers):
         readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
-        read[layer.name] = (
-            bool(readers)
-            and not outputs.intersection(layer.outputs)
-            and all(
-                reader.kind == "QUANTIZE"
-                or (reader.kind in _FUSED and fed[reader.name] and read[reader.name])
-                for reader in readers
-            )
-        )
+        inner = bool(readers) and not outputs.intersection(layer.outputs)
+        read[layer.name] = inner and all(reads(reader, layer) for reader in readers)
     return {
         layer.name: "int8"
         if layer.kind in QUANTIZATION or (fed[layer.name] and read[layer.name])
         else "fp16"
         for layer in network.layers
     }
+
+
+def _one(before: Layer, after: Layer) -> bool:
+    """Whether no rounding lies between a layer and its reader."""
+    if before.kind in QUANTIZATION:
+        return False
+    return after.kind in _FUSED or "SHUFFLE" in {before.kind, after.kind}

@@ -86,6 +86,19 @@ def test_a_residual_sum_before_one_quantizer_runs_in_int8() -> None:
     assert {verdict.precision for verdict in found.verdicts.values()} == {"int8"}
 
 
+def test_shuffles_around_a_product_are_seen_through() -> None:
+    shuffle = {"mode": "TRANSPOSE", "perm": (0, 1, 3, 2)}
+    net = chain(
+        ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),
+        ("before", "SHUFFLE", ["d"], shuffle), ("product", "CONVOLUTION", ["before"], CONV),
+        ("after", "SHUFFLE", ["product"], shuffle), ("relu", "ACTIVATION", ["after"], RELU),
+        ("q2", "QUANTIZE", ["relu"], {}), ("d2", "DEQUANTIZE", ["q2"], {}),
+        ("last", "SHUFFLE", ["d2"], shuffle), ("open", "CONVOLUTION", ["last"], CONV),
+    )  # fmt: skip
+    found = {name: verdict.precision for name, verdict in judged(net).verdicts.items()}
+    assert [name for name, precision in found.items() if precision == "fp16"] == ["last", "open"]
+
+
 def test_no_implicit_int8_from_11_4_1_on() -> None:
     plain = network_of("ACTIVATION", function="RELU")
     found = judged(plain).verdicts["x"]
