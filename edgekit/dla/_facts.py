@@ -219,6 +219,8 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
     "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),
+    # constants among them: to the builder they are inputs like others
+    "operands": lambda facts: facts["inputs"] or len(facts.layer.inputs),
     "spatial_dims": lambda facts: None if facts["kernel"] is None else len(facts["kernel"]),
     "dilated_kernel": _dilated,
     "square_kernel": lambda facts: _square(facts["kernel"]),

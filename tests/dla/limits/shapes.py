@@ -86,6 +86,10 @@ GENERAL = [
 ]  # fmt: skip
 
 
+def _half_constant(sheet: Sheet, name: str) -> None:
+    sheet.add("Concat", name, sheet.input(*PLAIN), sheet.ones(*PLAIN), axis=1)
+
+
 CONCATENATION = [
     *(
         Case("concatenation.axis", op("Concat", PLAIN, PLAIN, axis=inside),
@@ -94,6 +98,7 @@ CONCATENATION = [
     ),
     Case("concatenation.inputs", op("Concat", PLAIN, PLAIN, axis=1), op("Concat", PLAIN, axis=1),
          "1", "at least 2"),
+    Case("concatenation.inputs", _half_constant, op("Concat", PLAIN, axis=1), "1", "at least 2"),
 ]  # fmt: skip
 
 
