@@ -1,0 +1,120 @@
+"""Memory of every loadable against the limits, and of a core."""
+
+import json
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from edgekit import targets
+from edgekit.dla import (
+    Judgement,
+    LoadableCandidate,
+    MemoryNeed,
+    core_memory,
+    explain,
+    memory,
+    memory_report,
+    pool_disputes,
+)
+from edgekit.network import Layer, Network, Tensor
+
+ORIN = targets.get("jetson-agx-orin-64gb")
+XAVIER = targets.get("jetson-agx-xavier")
+MIB = 1 << 20
+
+
+def chain(shape: tuple[int, ...], count: int, maps: int = 0) -> Network:
+    """Layers l0, l1, ... one after the other; 1x1 convolutions where ``maps`` is given."""
+    tensors = {f"t{i}": Tensor(f"t{i}", shape, "float32") for i in range(count + 1)}
+    params = {"kernel": (1, 1), "out_maps": maps, "groups": 1} if maps else {}
+    kind = "CONVOLUTION" if maps else "ACTIVATION"
+    layers = tuple(
+        Layer(f"l{i}", kind, "x", (f"l{i}",), (f"l{i}",), (f"t{i}",), (f"t{i + 1}",), params)
+        for i in range(count)
+    )
+    return Network("n", layers, tensors, ("t0",), (f"t{count}",))
+
+
+def judged(groups: Sequence[Sequence[str]], precision: str = "int8", kept: int = 16) -> Judgement:
+    found = tuple(LoadableCandidate(tuple(g), i < kept) for i, g in enumerate(groups))
+    return Judgement(ORIN.name, precision, "10.3", {}, found, {})
+
+
+def test_a_report_says_layers_needs_and_raw_bytes() -> None:
+    net = chain((1, 32, 64, 64), 3)
+    (one,) = memory_report(net, judged([["l0", "l1", "l2"]]), ORIN)
+    # t1 and t2 stay inside, each 128 KiB in CHW32, both alive while l1 runs
+    assert (one.tensors, one.weights, one.broken) == (2 * 32 * 64 * 64, 0, ())
+    assert one.need == memory(net, ["l2", "l0", "l1"], ORIN)
+    document = one.to_json()
+    assert json.loads(json.dumps(document)) == document
+    assert document["raw"] == {"local_dram": one.tensors, "global_dram": 0}
+    assert document["limits"]["global_dram"] == 512 * MIB
+    (half,) = memory_report(net, judged([["l0", "l1", "l2"]], "fp16"), ORIN)
+    assert half.tensors == 2 * one.tensors
+
+
+@pytest.mark.parametrize(("height", "broken"), [(4095, []), (4096, ["memory.internal"])])
+def test_internal_tensors_stay_below_one_gib(height: int, broken: list[str]) -> None:
+    """Two tensors of 32x4096x4096 INT8 are 1 GiB; one row less is just below."""
+    net = chain((1, 32, height, 4096), 3)
+    (one,) = memory_report(
+        net, judged([["l0", "l1", "l2"]]), ORIN, MemoryNeed(MIB, 1 << 40, 1 << 40)
+    )
+    assert [b.rule for b in one.broken] == broken
+    for found in one.broken:
+        assert (found.pool, found.need, found.limit) == ("local_dram", 1 << 30, 1 << 30)
+        assert found.source
+        assert found.fix == explain(found.rule)["fix"]
+
+
+@pytest.mark.parametrize(("layers", "broken"), [(63, []), (64, ["memory.weights"])])
+def test_weights_stay_below_512_mib(layers: int, broken: list[str]) -> None:
+    """2048x2048 weights of two bytes and FP19 biases: 8 MiB and 8 KiB a convolution."""
+    net = chain((1, 2048, 4, 4), layers, maps=2048)
+    names = [f"l{i}" for i in range(layers)]
+    (one,) = memory_report(net, judged([names]), ORIN)
+    assert one.weights == layers * (8 * MIB + 8192)
+    assert [b.rule for b in one.broken] == broken
+
+
+def test_a_pool_that_the_build_makes_smaller() -> None:
+    net = chain((1, 32, 512, 512), 3)
+    names = ["l0", "l1", "l2"]
+    small = MemoryNeed(MIB, 16 * MIB, 4 * MIB)
+    (one,) = memory_report(net, judged([names]), ORIN, small)
+    assert [(b.pool, b.rule, b.need, b.limit) for b in one.broken] == [
+        ("local_dram", "memory.pool", 32 * MIB, 16 * MIB)
+    ]
+    assert one.need.local_dram == 32 * MIB
+    fits = MemoryNeed(MIB, 32 * MIB, 4 * MIB)
+    assert memory_report(net, judged([names]), ORIN, fits)[0].broken == ()
+
+
+def test_a_core_adds_up_dram_and_shares_sram() -> None:
+    net = chain((1, 32, 64, 64), 4)
+    report = memory_report(net, judged([["l0"], ["l2"], ["l3"]], kept=2), ORIN)
+    assert core_memory(report) == MemoryNeed(MIB, 2 * 2 * MIB, 2 * 4 * MIB)
+    assert core_memory([]) == MemoryNeed(0, 0, 0)
+
+
+def test_generations_differ_where_the_sources_say() -> None:
+    assert "0.5 MiB" in pool_disputes(ORIN)["managed_sram"]
+    assert pool_disputes(XAVIER) == {}
+    net = chain((1, 64, 4, 4), 1, maps=64)
+    on_orin = memory_report(net, judged([["l0"]]), ORIN)[0]
+    on_xavier = memory_report(net, judged([["l0"]]), XAVIER)[0]
+    # 64 biases: FP19 in four bytes on Orin, two on Xavier
+    assert on_orin.weights - on_xavier.weights == 64 * 2
+    assert (on_orin.limits.managed_sram, on_xavier.limits.managed_sram) == (MIB, 4 * MIB)
+
+
+def test_many_loadables_cost_no_more_than_one() -> None:
+    """10,000 layers in 5,000 loadables: a walk over all layers for each would take minutes."""
+    net = chain((1, 8, 4, 4), 10_000)
+    groups = [[f"l{i}"] for i in range(0, 10_000, 2)]
+    began = time.perf_counter()
+    report = memory_report(net, judged(groups, kept=5000), ORIN)
+    assert time.perf_counter() - began < 5
+    assert len(report) == 5000
