@@ -149,22 +149,19 @@ def _fix(fix: Fix, network: Network, matches: Mapping[str, str]) -> dict[str, An
 
 
 def _memory(network: Network, judgement: Judgement, target: Target) -> list[dict[str, Any]]:
-    """Returns the pools that each kept loadable needs."""
-    from edgekit.dla import memory, pool_limits
+    """Returns what each kept loadable needs of the memory pools, and which limit it breaks."""
+    from edgekit.dla import memory_report
     from edgekit.network import loadable_name
 
-    limits = pool_limits(target).to_json()
     found = []
-    for group in judgement.candidates:
-        if not group.kept:
-            continue
-        needs = memory(network, group.layers, target, judgement.precision).to_json()
-        broken = [name for name in ("local_dram", "global_dram") if needs[name] > limits[name]]
-        found.append({
-            "name": loadable_name(network, group.layers), "first": group.layers[0],
-            "last": group.layers[-1], "layers": len(group.layers), "needs": needs,
-            "limits": limits, "broken": broken,
-        })  # fmt: skip
+    for one in memory_report(network, judgement, target):
+        if one.kept:
+            entry = one.to_json()
+            del entry["kept"]
+            found.append({
+                **entry, "name": loadable_name(network, one.layers), "first": one.layers[0],
+                "last": one.layers[-1], "layers": len(one.layers),
+            })  # fmt: skip
     return found
 
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.report import _text as text
+from edgekit.report._check_layers import POOLS
 from edgekit.report._page import WIDTH, Page
 
 __all__ = ["summary_check"]
 
 FIXES = 3
+MEMORY = 5
 
 
 def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bool = False) -> str:
@@ -36,6 +38,7 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     for group in unsure:
         _reason(page, group)
     _fixes(page, document)
+    _memory(page, document)
     for warning in document.get("warnings", ()):
         page.add()
         page.add(f"note: {warning}", style="yellow")
@@ -108,6 +111,24 @@ def _reason(page: Page, group: Mapping[str, Any]) -> None:
     if group["fix"]:
         page.add(f"fix: {group['fix']}", indent=4, hang=2)
     page.add(f"source: {group['source']}", indent=4, hang=2, style="dim")
+
+
+def _memory(page: Page, document: Mapping[str, Any]) -> None:
+    """Adds the loadables that need more memory than they can have."""
+    broken = [(one, limit) for one in document.get("memory", ()) for limit in one["broken"]]
+    if not broken:
+        return
+    page.add()
+    page.add("Memory that a loadable does not get", style="bold")
+    for one, limit in broken[:MEMORY]:
+        page.add(f"{limit['rule']}  {one['name']}", indent=2, hang=2, style="bold")
+        need, most = text.size(limit["need"]), text.size(limit["limit"])
+        page.add(f"needs {need} of {POOLS[limit['pool']]}, at most {most}", indent=4, hang=2)
+        page.add(f"fix: {limit['fix']}", indent=4, hang=2)
+        page.add(f"source: {limit['source']}", indent=4, hang=2, style="dim")
+    more = len(broken) - MEMORY
+    if more > 0:
+        page.add(f"and {text.plural(more, 'more limit')}, see --json", indent=2)
 
 
 def _fixes(page: Page, document: Mapping[str, Any]) -> None:

@@ -167,3 +167,18 @@ def test_what_no_fix_brings_to_the_dla_is_no_fix() -> None:
     verdicts = dla.judge(net, target)
     assert not verdicts.verdicts["l1"].ok
     assert all("l1" not in fix.layers for fix in fixes(net, verdicts, None))
+
+
+def test_layers_without_scales_are_taken_to_run_in_fp16(small: Network) -> None:
+    target = targets.get(ORIN)
+    scales = dict.fromkeys(small.tensors, 0.1)
+    whole = forecast(small, dla.judge(small, target, scales=scales), target)
+    every = forecast(small, dla.judge(small, target), target)
+    assert whole == every
+    (conv,) = (layer for layer in small.layers if layer.name == "conv2")
+    del scales[conv.outputs[0]]
+    part = forecast(small, dla.judge(small, target, scales=scales), target)
+    assert part is not None
+    assert every is not None
+    # the DLA of Orin is far slower in FP16
+    assert part.layer_us["conv2"] > every.layer_us["conv2"]

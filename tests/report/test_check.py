@@ -122,6 +122,17 @@ def test_the_gpu_is_named_where_it_is_faster():
     assert "faster" not in summary_check(document())
 
 
+def test_broken_memory_limits_are_told():
+    limit = {"pool": "global_dram", "rule": "memory.weights", "need": 600 << 20,
+             "limit": 512 << 20, "source": "NvInfer.h", "fix": "cut the network"}  # fmt: skip
+    loadable = {"name": "{ForeignNode[a...b]}", "broken": [limit]}
+    text = flat(summary_check(document(memory=[loadable, {"name": "c", "broken": []}])))
+    assert "memory.weights {ForeignNode[a...b]} needs 600 MiB of global DRAM" in text
+    assert "at most 512 MiB fix: cut the network source: NvInfer.h" in text
+    assert "and 2 more limits" in summary_check(document(memory=[loadable] * 7))
+    assert "Memory" not in summary_check(document(memory=[{"name": "c", "broken": []}]))
+
+
 def test_a_disputed_yes_says_why():
     row = layer("pool", certainty="disputed", reasons=[handmade_run.SHUFFLE])
     text = summary_check(document(layers=[row]))
@@ -195,11 +206,11 @@ def test_one_layer_in_full():
 
 def test_one_layer_of_a_loadable_and_one_without_a_slot():
     needs = {"managed_sram": 1 << 20, "local_dram": 1 << 22, "global_dram": 1 << 26}
-    loadable = {"number": 0, "name": "{ForeignNode[a...b]}", "layers": 7, "needs": needs}
+    loadable = {"number": 0, "name": "{ForeignNode[a...b]}", "layers": 7, "need": needs}
     yes = {"ok": True, "certainty": "certain", "reasons": []}
     text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=loadable)))
     assert "loadable 7 layers, {ForeignNode[a...b]}" in text
-    assert "managed sram 1 MiB, local dram 4 MiB, global dram 64 MiB" in text
+    assert "SRAM 1 MiB, local DRAM 4 MiB, global DRAM 64 MiB" in text
     text = flat(check_one_layer(one_layer(dla=yes, nodes=[], cbuf=None, predicted_us=None)))
     assert "larger loadables take all slots" in text
     assert "inserted for node/fc" in text
