@@ -112,6 +112,7 @@ def _subgraphs(
     for loadable in log.loadables:
         layers, exact = _members(loadable, names, known, place, by_ends)
         if exact:
+            layers = tuple(name for name in layers if name not in taken)
             taken.update(layers)
         pending.append((loadable, layers, exact))
     # the shortest range first: what lies inside another range belongs to itself

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.buildlog import parse_log
+from edgekit.buildlog import compare, parse_log
+from edgekit.network import Network
 from tests.buildlog.logs import NAMES, text
+from tests.buildlog.nets import classifier, judged
 
 TEXTS = [text(name) for name in NAMES]
 PIECES = ["[TRT] ", "[W] ", "DLA ", "{ForeignNode[", "]}", "...", "Layer '", "' (", "): ", "\x1b[",
@@ -39,3 +43,21 @@ def test_damaged_logs(whole: str, data: st.DataObject) -> None:
     assert log.lines == len(lines)
     names = {layer for loadable in log.loadables for layer in loadable.layers}
     assert all(any(name in line for line in lines) for name in names)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return classifier(Path(tmp_path_factory.mktemp("classifier")))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_log_compares_every_layer_once(net: Network, data: st.DataObject) -> None:
+    whole = text("trt103_trtexec_verbose.log").splitlines()
+    kept = data.draw(st.lists(st.sampled_from(whole), max_size=60))
+    found = compare(net, judged(net), parse_log(kept))
+    assert [row.layer for row in found.layers] == [layer.name for layer in net.layers]
+    assert sum(found.counts.values()) == len(net.layers)
+    # no layer is in two subgraphs
+    members = [name for row in found.loadables for name in row.builder]
+    assert len(members) == len(set(members))
