@@ -75,7 +75,7 @@ def command(
     if json:
         o.print_json(document if isinstance(document, dict) else document.to_json())
     else:
-        print(_text(document, by_layer, verbose))
+        o.say(_text(document, by_layer, verbose))
     _gates(result.document, fail_under, max_loadables)
 
 

@@ -23,4 +23,4 @@ def command(rule: str, json: bool) -> None:
     from edgekit.report import rule_text
 
     width, colour = o.paper()
-    print(rule_text(found, width=min(width or 80, 80), colour=colour))
+    o.say(rule_text(found, width=min(width or 80, 80), colour=colour))

@@ -38,6 +38,7 @@ __all__ = [
     "printed",
     "progress",
     "quiet",
+    "say",
     "shapes_of",
     "stdout_console",
     "talk",
@@ -132,6 +133,21 @@ def print_json(document: Any) -> None:
     import json
 
     print(json.dumps(document, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """Prints text for people, also where stdout cannot show all of its letters."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.translate(_PLAIN)
+        text = plain.encode(encoding, "backslashreplace").decode(encoding)
+    print(text)
+
+
+# what edgekit itself writes beyond ASCII
+_PLAIN = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
 def printed(error: EdgekitError) -> EdgekitError:

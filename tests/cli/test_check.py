@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,15 @@ def test_a_power_mode_changes_the_prediction_alone(model, run):
     assert slow["predicted"]["auto_us"] > fast["predicted"]["auto_us"]
     assert slow["layers"] == fast["layers"]
     run("check", model, "-t", ORIN, "--power-mode", "1W", status=2)
+
+
+def test_a_stdout_without_greek_letters_gets_plain_ones(model, monkeypatch):
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii", write_through=True))
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["check", str(model), "-t", ORIN])
+    assert caught.value.code == 0
+    assert b" us, " in out.getvalue()
 
 
 def test_explain_prints_rules_and_operators(run):
