@@ -8,7 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.dla._candidates import candidates
-    from edgekit.dla._cbuf import cbuf_banks
+    from edgekit.dla._cbuf import CbufUse, cbuf_banks, cbuf_use
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from edgekit.dla._pack import pack, unpack
     from edgekit.dla._rule import Operator, Rule
     from edgekit.dla._rules import load_rules, memory_facts
+    from edgekit.dla._sparsity import SparseConvolution, SparsityReport, sparsity
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
 
 __all__ = [
     "FORMATS",
     "BrokenLimit",
+    "CbufUse",
     "Judgement",
     "LoadableCandidate",
     "LoadableMemory",
@@ -37,9 +39,12 @@ __all__ = [
     "Operator",
     "Reason",
     "Rule",
+    "SparseConvolution",
+    "SparsityReport",
     "Verdict",
     "candidates",
     "cbuf_banks",
+    "cbuf_use",
     "check_document",
     "core_memory",
     "docs_page",
@@ -57,6 +62,7 @@ __all__ = [
     "pack",
     "pool_disputes",
     "pool_limits",
+    "sparsity",
     "stored_shape",
     "strides",
     "unpack",
@@ -67,7 +73,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_candidates": "candidates",
-        "_cbuf": "cbuf_banks",
+        "_cbuf": "CbufUse cbuf_banks cbuf_use",
         "_docs": "docs_page",
         "_explain": "explain",
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
@@ -78,6 +84,7 @@ __getattr__ = lazy(
         "_pack": "pack unpack",
         "_rule": "Operator Rule",
         "_rules": "load_rules memory_facts",
+        "_sparsity": "SparseConvolution SparsityReport sparsity",
         "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",
     },
 )

@@ -2,9 +2,76 @@
 
 from __future__ import annotations
 
-from edgekit.dla._rules import memory_facts
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["cbuf_banks"]
+from edgekit.dla._rules import load_rules, memory_facts
+
+if TYPE_CHECKING:
+    from edgekit.network import Network
+
+__all__ = ["CbufUse", "banks_of", "cbuf_banks", "cbuf_use"]
+
+_CHW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CbufUse:
+    """The banks of one convolution out of ``available``.
+
+    ``near`` says that it is so close to the limit, or beyond it, that boards and the documented
+    formula may disagree: a warning, whatever the verdict.
+    """
+
+    layer: str
+    banks: int
+    available: int
+    near: bool
+    source: str
+    fix: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "layer": self.layer, "banks": self.banks, "available": self.available,
+            "near": self.near, "source": self.source, "fix": self.fix,
+        }  # fmt: skip
+
+
+def cbuf_use(network: Network, precision: str) -> tuple[CbufUse, ...]:
+    """Returns the banks of every two-dimensional convolution, in graph order.
+
+    Args:
+        network: The layer graph.
+        precision: "int8" or "fp16".
+    """
+    facts = memory_facts()["cbuf"]
+    rule = load_rules().rules["convolution.cbuf_limit"]
+    found = []
+    for layer in network.layers:
+        if layer.kind != "CONVOLUTION" or not layer.inputs:
+            continue
+        banks = banks_of(layer.params, network.tensors[layer.inputs[0]].shape, precision)
+        if banks is not None:
+            near = banks >= facts["near"]
+            source = "; ".join(rule.sources)
+            found.append(CbufUse(layer.name, banks, facts["banks"], near, source, rule.fix))
+    return tuple(found)
+
+
+def banks_of(params: Mapping[str, Any], shape: Sequence[int], precision: str) -> int | None:
+    """Returns the banks of a convolution by its parameters and its input's shape.
+
+    None where it has no kernel of two sides or its input no C, H and W.
+    """
+    kernel = params.get("kernel")
+    if kernel is None or len(kernel) != 2 or len(shape) <= _CHW:
+        return None
+    height, width = kernel
+    dilation = params.get("dilation") or (1, 1)
+    groups = params.get("groups") or 1
+    return cbuf_banks(shape[-3], (height, width), dilation[0], shape[-1], precision, groups)
 
 
 def cbuf_banks(

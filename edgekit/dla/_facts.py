@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla._cbuf import cbuf_banks
+from edgekit.dla._cbuf import banks_of
 
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
@@ -24,6 +24,8 @@ class Graph:
         self.tensors = network.tensors
         self.producers = network.producers()
         self.consumers = network.consumers()
+        # layers judged so far that stay on the GPU
+        self.refused: set[str] = set()
 
 
 class Facts(dict[str, Any]):
@@ -109,6 +111,12 @@ def _other_dims(facts: Facts) -> tuple[int, ...] | None:
     return tuple(size for place, size in enumerate(shape) if place != index)
 
 
+def _other_chw_dims(facts: Facts) -> tuple[int, ...] | None:
+    others, shape = facts["other_dims"], _inputs(facts)[0] if facts.layer.inputs else ()
+    # the axis is one of C, H and W, so two of them are left
+    return None if others is None else others[max(len(shape) - _CHW, 0) :]
+
+
 def _dilated(facts: Facts) -> tuple[int, ...] | None:
     kernel, dilation = facts["kernel"], facts["dilation"]
     if kernel is None:
@@ -127,16 +135,9 @@ def _square(sides: Any) -> int | None:
 
 
 def _banks(facts: Facts) -> int | None:
-    kernel = facts["kernel"]
-    if kernel is None or len(kernel) != 2 or not facts.layer.inputs:
+    if not facts.layer.inputs:
         return None
-    shape = _inputs(facts)[0]
-    if len(shape) <= _CHW:
-        return None
-    dilation = facts["dilation"] or (1, 1)
-    return cbuf_banks(
-        shape[-3], tuple(kernel), dilation[0], shape[-1], facts["precision"], facts["groups"] or 1
-    )
+    return banks_of(facts, _inputs(facts)[0], facts["precision"])
 
 
 def _channels(facts: Facts) -> tuple[int, ...]:
@@ -169,12 +170,18 @@ def _consumer_kinds(facts: Facts) -> tuple[str, ...]:
     return tuple(reader.kind for reader in readers) or ("nothing",)
 
 
+def _consumer_types(facts: Facts) -> tuple[str, ...]:
+    graph = facts.graph
+    readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
+    return tuple(graph.tensors[name].dtype for reader in readers for name in reader.outputs)
+
+
 def _producer_kind(facts: Facts) -> str | None:
     producer = facts.graph.producers.get(facts.layer.inputs[0]) if facts.layer.inputs else None
     if producer is None:
         return "graph input"
     if producer.kind == "ELEMENTWISE" and producer.params.get("function") in _COMPARISONS:
-        return "comparison"
+        return "comparison on the GPU" if producer.name in facts.graph.refused else "comparison"
     return producer.kind
 
 
@@ -232,12 +239,14 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "padded": lambda facts: any(facts["pads"] or ()),
     "broadcast": _broadcast,
     "consumer_kinds": _consumer_kinds,
+    "consumer_types": _consumer_types,
     "producer_kind": _producer_kind,
     "neighbour_kinds": _neighbours,
     "axis_from_end": _one_axis,
     "axes_from_end": _axes,
     "axis_size": _axis_size,
     "other_dims": _other_dims,
+    "other_chw_dims": _other_chw_dims,
     "gives_sizes": lambda facts: facts["sizes"] is not None,
     "scale_count": lambda facts: None if facts["scales"] is None else len(facts["scales"]),
     "outer_scales": lambda facts: None if facts["scales"] is None else tuple(facts["scales"][:2]),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgekit.dla import cbuf_banks
+from edgekit.dla import cbuf_banks, cbuf_use
+from edgekit.network import Layer, Network, Tensor
 from tests.dla.one_layer import convolution, rules_of, verdict
 
 
@@ -35,3 +36,24 @@ def test_formula(
     channels: int, kernel: tuple[int, int], dilation: int, width: int, precision: str, banks: int
 ) -> None:
     assert cbuf_banks(channels, kernel, dilation, width, precision) == banks
+
+
+@pytest.mark.parametrize(
+    ("width", "precision", "banks", "near"),
+    [(416, "fp16", 14, False), (448, "fp16", 15, True), (480, "fp16", 16, True),
+     (481, "fp16", 17, True), (480, "int8", 9, False)],
+)  # fmt: skip
+def test_near_the_limit_is_a_warning_whatever_the_verdict(
+    width: int, precision: str, banks: int, near: bool
+) -> None:
+    """One row of 512 channels: W pixels of 32 (FP16) or 16 (INT8) vectors, and the kernel."""
+    shapes = {"in": (1, 512, 1, width), "out": (1, 8, 1, width)}
+    tensors = {name: Tensor(name, shape, "float32") for name, shape in shapes.items()}
+    params = {"kernel": (1, 1), "out_maps": 8, "dilation": (1, 1), "groups": 1}
+    conv = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("in",), ("out",), params)
+    relu = Layer("r", "ACTIVATION", "Relu", ("r",), ("r",), ("in",), ("out",))
+    net = Network("n", (conv, relu), tensors, ("in",), ("out",))
+    (use,) = cbuf_use(net, precision)
+    assert (use.layer, use.banks, use.available, use.near) == ("c", banks, 16, near)
+    assert "3499" in use.source
+    assert use.to_json()["near"] is near
