@@ -67,13 +67,19 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
                 value.name = names[value.name]
 
 
-def free_name(stem: str, taken: Collection[str]) -> str:
-    """``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken."""
-    name = stem
-    suffix = 1
+def free_name(stem: str, taken: Collection[str], tried: dict[str, int] | None = None) -> str:
+    """``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken.
+
+    ``tried`` remembers how far each stem got, for callers that only ever add to ``taken``: counting
+    up from one each time is quadratic where thousands share a name.
+    """
+    suffix = tried.get(stem, 0) if tried is not None else 0
+    name = f"{stem}_{suffix}" if suffix else stem
     while name in taken:
-        name = f"{stem}_{suffix}"
         suffix += 1
+        name = f"{stem}_{suffix}"
+    if tried is not None:
+        tried[stem] = suffix
     return name
 
 
@@ -82,10 +88,11 @@ def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     nodes = list(nodes)
     taken = {node.name for node in nodes if node.name}
     seen: set[str] = set()
+    tried: dict[str, int] = {}
     for index, node in enumerate(nodes):
         name = node.name
         if not name or name in seen:
-            name = free_name(name or f"{node.op_type}_{index}", taken)
+            name = free_name(name or f"{node.op_type}_{index}", taken, tried)
             taken.add(name)
             node.name = name
         seen.add(name)

@@ -45,6 +45,8 @@ class Placer:
         self.importer = Importer(self._initializers)
         self._names = {node.name for node in graph.node}
         self._named: set[str] = set()
+        self._tried_names: dict[str, int] = {}
+        self._tried_tensors: dict[str, int] = {}
         # Identity and Dropout are layers until the builder removes them
         self._identities = Counter(
             gone.after for gone in model.folded.values() if gone.reason == "identity"
@@ -179,7 +181,7 @@ class Placer:
 
         With ``view`` it holds the values of the ONNX tensor ``like`` in another shape.
         """
-        name = free_name(stem, self.tensors)
+        name = free_name(stem, self.tensors, self._tried_tensors)
         kind = self.tensors[like].dtype
         self.tensors[name] = Tensor(name, tuple(shape), kind)
         if view:
@@ -203,7 +205,7 @@ class Placer:
 
     def unique(self, name: str) -> str:
         """``name``, or ``name_1``, ``name_2``, … as TensorRT's parser counts layers of one name."""
-        found = free_name(name, self._names)
+        found = free_name(name, self._names, self._tried_names)
         self._names.add(found)
         return found
 
