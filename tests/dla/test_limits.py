@@ -91,6 +91,8 @@ BOTH_SIDES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("softmax.axis", "SOFTMAX", {"axis": 1}, {"axis": 0}),
     ("softmax.size", "SOFTMAX", {"axis": 1, "inputs": [(1, 8192, 1, 1)]},
      {"axis": 1, "inputs": [(1, 8192, 1, 2)]}),
+    ("softmax.size", "SOFTMAX", {"axis": 1, "inputs": [(4, 8192, 1, 1)]},
+     {"axis": 1, "inputs": [(4, 1025, 2, 1)]}),
     ("softmax.size", "SOFTMAX", {"axis": 3, "inputs": [(1, 2, 2, 1024)]},
      {"axis": 3, "inputs": [(1, 2, 2, 1025)]}),
     ("unary.function", "UNARY", {"function": "ABS"}, {"function": "EXP"}),
