@@ -178,6 +178,8 @@ class _Judging:
             self._ask_matrix(row, refusals, risks)
         found = refusals or risks
         disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
+        if refusals:
+            self._graph.refused.add(layer.name)
         return Verdict(
             layer.name,
             ok=not refusals,

@@ -116,14 +116,13 @@ ELEMENTWISE = [
 ]  # fmt: skip
 
 
-def _comparison(kind: str, *readers: str) -> Branch:
+def _comparison(kind: str, *readers: str, to: int = TensorProto.FLOAT) -> Branch:
     """A comparison, judged, and what reads its result."""
 
     def draw(sheet: Sheet, name: str) -> None:
         made = sheet.add(kind, name, sheet.input(*PLAIN), sheet.input(*PLAIN))
         for reader in readers:
-            more = {"to": TensorProto.FLOAT} if reader == "Cast" else {}
-            sheet.add(reader, f"{name}-{reader}", made, **more)
+            sheet.add(reader, f"{name}-{reader}", made, **({"to": to} if reader == "Cast" else {}))
 
     return draw
 
@@ -133,8 +132,9 @@ def _cast(behind: str) -> Branch:
 
     def draw(sheet: Sheet, name: str) -> None:
         made = sheet.input(*PLAIN)
-        made = sheet.add(behind, f"{name}-before", *[made] * (2 if behind == "Less" else 1))
-        to = TensorProto.FLOAT if behind == "Less" else TensorProto.FLOAT16
+        compares = behind in {"Equal", "Less", "LessOrEqual"}
+        made = sheet.add(behind, f"{name}-before", *[made] * (2 if compares else 1))
+        to = TensorProto.FLOAT if compares else TensorProto.FLOAT16
         sheet.add("Cast", name, made, to=to)
 
     return draw
@@ -163,6 +163,18 @@ COMPARISON = [
          breaks=~ON_ORIN, risk=True, tried=IN_INT8),
     Case("comparison.cast", _cast("Less"), _cast("Relu"), "ACTIVATION",
          "behind Equal, Greater or Less", tried=ON_ORIN & IN_8_6_12 & IN_INT8),
+    Case("comparison.cast", _cast("Equal"), _cast("LessOrEqual"), "ELEMENTWISE",
+         "behind Equal, Greater or Less", tried=ON_ORIN & IN_INT8),
+    # a cast cannot read truth values from the GPU
+    Case("comparison.cast", ADD, _cast("Equal"), "comparison on the GPU",
+         "behind Equal, Greater or Less", breaks=IN_FP16, tried=ON_ORIN),
+    Case("comparison.cast", ADD, _cast("Less"), "comparison on the GPU",
+         "behind Equal, Greater or Less", breaks=IN_FP16 | ~IN_8_6_12, tried=ON_ORIN),
+    Case("comparison.cast_after", _comparison("Equal", "Cast", to=TensorProto.FLOAT16),
+         _comparison("Equal", "Cast", to=TensorProto.INT64), "int64", "floating-point",
+         inside_ok=IN_INT8, tried=ON_ORIN),
+    Case("comparison.xavier", ADD, _comparison("Equal", "Cast"), "EQUAL", "Orin",
+         breaks=~ON_ORIN, risk=True, tried=IN_INT8),
 ]  # fmt: skip
 
 ABS = op("Abs", PLAIN)
