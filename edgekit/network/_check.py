@@ -65,11 +65,11 @@ def modern(proto: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: ``model.opset`` when onnx cannot convert it.
     """
-    import onnx.version_converter
-
     version = opset(proto)
     if version >= _OLDEST_RUN:
         return proto
+    import onnx.version_converter
+
     try:
         _converts(proto.graph)
         return onnx.version_converter.convert_version(proto, _CONVERT_TO)

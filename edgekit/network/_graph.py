@@ -39,7 +39,8 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def reads(node: onnx.NodeProto) -> list[str]:
     """Every tensor that a node reads, once each: its inputs and what its bodies capture."""
-    found = dict.fromkeys(name for name in node.input if name)
+    found = dict.fromkeys(node.input)
+    found.pop("", None)
     for body in subgraphs(node):
         found.update(dict.fromkeys(_captures(body)))
     return list(found)

@@ -96,7 +96,6 @@ def canonical(
         ModelError: see :func:`load`.
     """
     import onnx
-    import onnx.inliner
 
     _check.opset(proto)
     _check.text(proto.graph)
@@ -105,6 +104,8 @@ def canonical(
     version = _check.opset(copy)
     calls: dict[str, Folded] = {}
     if copy.functions:
+        import onnx.inliner
+
         calls = _calls(copy)
         copy = onnx.inliner.inline_local_functions(copy)
     graph = copy.graph
