@@ -9,7 +9,7 @@ import pytest
 
 import edgekit
 from edgekit.dla import load_rules
-from tests.dla.limits.sheet import Sheet
+from tests.dla.limits.sheet import Sheet, conv
 from tests.dla.limits.test_both_sides import FAMILIES
 from tests.dla.one_layer import ORIN, XAVIER, rules_of, verdict
 
@@ -113,6 +113,28 @@ def test_a_calibration_cache_is_of_no_use_from_11_4_1_on(tmp_path: Path) -> None
         )  # fmt: skip
         rules = {r["rule"] for layer in document["layers"] for r in layer["dla"]["reasons"]}
         assert (CACHE in rules) is refused
+
+
+@pytest.mark.parametrize(
+    ("tensors", "refused"), [(("input0", "x:0"), False), (("input0",), True), (("x:0",), True)]
+)
+def test_a_layer_without_scales_is_held_against_the_limits_of_fp16(
+    tmp_path: Path, tensors: tuple[str, ...], refused: bool
+) -> None:
+    """512 channels, 896 wide, 1x1: 15 banks in INT8, and 1 + 28 in FP16."""
+    sheet = Sheet()
+    conv(1, 1, channels=512, size=(1, 896))(sheet, "x")
+    model = sheet.save(tmp_path / "model.onnx", 17)
+    cache = tmp_path / "calib.cache"
+    lines = [f"{tensor}: 3c010204\n" for tensor in tensors]
+    cache.write_text("TRT-8600-EntropyCalibration2\n" + "".join(lines))
+    document = edgekit.check(
+        model, target=ORIN, precision="int8", calibration={"cache": str(cache)}
+    )
+    (layer,) = document["layers"]
+    found = {reason["rule"]: reason["found"] for reason in layer["dla"]["reasons"]}
+    assert layer["dla"]["ok"] is not refused
+    assert ("29" in found.get("convolution.cbuf", "")) is refused
 
 
 def test_every_rule_is_here() -> None:
