@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from edgekit.dla._docs_facts import fact_rows
 from edgekit.dla._judge import drives_dla
 from edgekit.dla._rule import GENERATIONS, PRECISIONS, Operator, Rule
 from edgekit.dla._rules import Rules, load_rules
@@ -55,6 +56,9 @@ def docs_page() -> str:
             lines += _table(("Rule", "Restriction", "Allowed", "Holds for", "What to do", "Source"))
             lines += [*(_row(rule, sources) for rule in checked), ""]
         lines += [*(_note(rule, sources) for rule in notes), *([""] if notes else [])]
+        heads, *facts = fact_rows(family) or [()]
+        if facts:
+            lines += [*_table(heads), *(_cells(row) for row in facts), ""]
     lines += ["## Operators", "", *_operators(rules, sources), ""]
     lines += ["## JetPack releases", "", *_jetpacks(), "", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"

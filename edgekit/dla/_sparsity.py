@@ -179,7 +179,7 @@ def _broken(known: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
         failure = rule.check(known)
         if failure is not None:
             limit = rule.limit or failure.limit
-            message = f"{rule.text}: {failure.found}, allowed: {limit}"
+            message = f"{rule.text.rstrip('.')}: {failure.found}, allowed: {limit}"
             source = "; ".join(rule.sources)
             reason = Reason(rule.id, message, failure.found, limit, source, rule.fix)
             yield rule.certainty, reason

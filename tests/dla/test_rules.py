@@ -137,3 +137,12 @@ def test_values_as_people_write_them() -> None:
     assert show(2.5) == "2.5"
     assert show(-3.4e38) == "unbounded"
     assert show(True) == "yes"
+
+
+def test_docs_page_shows_pools_and_formats() -> None:
+    page = docs_page()
+    assert "| Global DRAM | weights; adds up over loadables | 512 MiB | 4 MiB | no |" in page
+    assert "Orin's default" in page
+    # a line of 645 pixels of 4 bytes: 2580, to 32 bytes on Xavier and to 64 on Orin
+    assert f"| {480 * 2592}, 2592 and {480 * 2624}, 2624 |" in page
+    assert "channels 1 as 1, 3 as 4, 4 as 4" in page
