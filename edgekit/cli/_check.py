@@ -32,6 +32,7 @@ __all__ = ["command"]
 @o.cut
 @click.option("--by-layer", is_flag=True, help="One line a layer.")
 @click.option("--layer", metavar="NAME", help="All about one layer or ONNX node.")
+@click.option("--sparsity", is_flag=True, help="2:4 sparsity by convolution; reads the weights.")
 @click.option("--compare-log", type=o.FILE, help="Compare with a TensorRT or trtexec build log.")
 @click.option("--fail-under", type=float, help="Exit 1 below this percentage of MACs on the DLA.")
 @click.option("--max-loadables", type=int, help="Exit 1 with more loadables than this.")
@@ -48,6 +49,7 @@ def command(
     outputs: list[str] | None,
     by_layer: bool,
     layer: str | None,
+    sparsity: bool,
     compare_log: Path | None,
     fail_under: float | None,
     max_loadables: int | None,
@@ -57,9 +59,10 @@ def command(
 ) -> None:
     from edgekit.pipeline import check_named
 
-    if by_layer + (layer is not None) + (compare_log is not None) > 1:
+    if by_layer + sparsity + (layer is not None) + (compare_log is not None) > 1:
         raise UsageError(
-            "--by-layer, --layer and --compare-log each print something else", hint="give one"
+            "--by-layer, --layer, --sparsity and --compare-log each print something else",
+            hint="give one",
         )
     result = check_named(
         model,
@@ -71,7 +74,7 @@ def command(
         model={"shapes": shape, "outputs": outputs},
         calibration={"cache": None if cache is None else str(cache.absolute())},
     )
-    document = _asked(result, layer, compare_log)
+    document = _asked(result, layer, sparsity, compare_log)
     if json:
         o.print_json(document if isinstance(document, dict) else document.to_json())
     else:
@@ -79,12 +82,16 @@ def command(
     _gates(result.document, fail_under, max_loadables)
 
 
-def _asked(result: CheckResult, layer: str | None, log: Path | None) -> Any:
+def _asked(result: CheckResult, layer: str | None, sparsity: bool, log: Path | None) -> Any:
     """Returns the document to print, or what has a ``to_json``."""
     if layer is not None:
         from edgekit.pipeline import layer_document
 
         return layer_document(result, layer)
+    if sparsity:
+        from edgekit.pipeline import sparsity_document
+
+        return sparsity_document(result)
     if log is not None:
         from edgekit.buildlog import compare, read_log
 
@@ -100,6 +107,8 @@ def _text(document: Any, by_layer: bool, verbose: bool) -> str:
         return report.render_comparison(document, verbose=verbose)
     if document["schema"].startswith("edgekit.layer/"):
         return report.check_one_layer(document, width=width or 80, colour=colour)
+    if document["schema"].startswith("edgekit.sparsity/"):
+        return report.sparsity_text(document, width=width, colour=colour)
     if by_layer:
         return report.check_layers(document, width=width, colour=colour)
     return report.summary_check(document, width=min(width or 80, 80), colour=colour)

@@ -9,7 +9,7 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.pipeline._cache import Cache
     from edgekit.pipeline._check import CheckResult, check_model
-    from edgekit.pipeline._check_layer import layer_document
+    from edgekit.pipeline._check_layer import layer_document, sparsity_document
     from edgekit.pipeline._check_named import check_named
     from edgekit.pipeline._pipeline import Pipeline, RunResult
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
@@ -27,6 +27,7 @@ __all__ = [
     "check_model",
     "check_named",
     "layer_document",
+    "sparsity_document",
 ]
 
 __getattr__ = lazy(
@@ -34,7 +35,7 @@ __getattr__ = lazy(
     {
         "_cache": "Cache",
         "_check": "CheckResult check_model",
-        "_check_layer": "layer_document",
+        "_check_layer": "layer_document sparsity_document",
         "_check_named": "check_named",
         "_pipeline": "Pipeline RunResult",
         "_progress": "Progress Quiet Terminal",

@@ -75,7 +75,7 @@ def check_model(
     """
     from edgekit import network as networks
     from edgekit import targets
-    from edgekit.dla import check_document, judge
+    from edgekit.dla import check_document, judge, sparsity
     from edgekit.placement import clock_of, transitions
 
     board = targets.get(target) if isinstance(target, str) else target
@@ -103,7 +103,11 @@ def check_model(
     )
     document |= _help(loaded, network, judgement, board, clock)
     document["memory"] = _memory(network, judgement, board)
-    document["warnings"] = _warnings(board, power_mode, forecast)
+    document["sparsity"] = sparsity(network, judgement, board).to_json()
+    document["warnings"] = [
+        *_near_limit(network, judgement),
+        *_warnings(board, power_mode, forecast),
+    ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
 
 
@@ -163,6 +167,30 @@ def _memory(network: Network, judgement: Judgement, target: Target) -> list[dict
                 "last": one.layers[-1], "layers": len(one.layers),
             })  # fmt: skip
     return found
+
+
+def _near_limit(network: Network, judgement: Judgement) -> list[str]:
+    """Warns of convolutions that a verdict lets through though boards may not."""
+    from edgekit.dla import cbuf_use
+
+    if judgement.precision == "fp32":
+        return []
+    near = [
+        one
+        for one in cbuf_use(network, judgement.precision)
+        if one.near
+        and judgement.verdicts[one.layer].ok
+        and not judgement.verdicts[one.layer].reasons
+    ]
+    if not near:
+        return []
+    first = near[0]
+    return [
+        f"{first.layer} needs {first.banks} of {first.available} banks of the convolution buffer"
+        + (f" ({len(near) - 1} more layers likewise)" if near[1:] else "")
+        + f"; near the limit boards and the documented formula disagree: {first.fix} "
+        + f"({first.source})"
+    ]
 
 
 def _warnings(target: Target, power_mode: str | None, forecast: Forecast | None) -> list[str]:

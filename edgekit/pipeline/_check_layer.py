@@ -1,8 +1,9 @@
-"""Everything that a check knows of one layer."""
+"""Everything that a check knows of one layer, and of 2:4 sparsity."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from edgekit.network import Layer
     from edgekit.pipeline._check import CheckResult
 
-__all__ = ["layer_document"]
+__all__ = ["layer_document", "sparsity_document"]
 
 SCHEMA = "edgekit.layer/1"
 
@@ -66,6 +67,7 @@ def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
         "predicted_us": times.get(layer.name),
         "loadable": _loadable(result, layer),
         "cbuf": _cbuf(result, layer),
+        "sparsity": _sparsity(result, layer),
     }
 
 
@@ -91,15 +93,26 @@ def _loadable(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
     return None
 
 
-def _cbuf(result: CheckResult, layer: Layer) -> dict[str, int] | None:
-    from edgekit.dla import cbuf_banks, memory_facts
+def _sparsity(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
+    every = result.document["sparsity"]["convolutions"]
+    return next((one for one in every if one["layer"] == layer.name), None)
 
-    kernel, dilation = layer.params.get("kernel") or (), layer.params.get("dilation") or (1, 1)
-    shape = result.network.tensors[layer.inputs[0]].shape if layer.inputs else ()
-    two = len(kernel) == 2 and len(shape) == 4
+
+def _cbuf(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
+    from edgekit.dla import cbuf_use
+
     precision = _precision(result, layer)
-    if layer.kind != "CONVOLUTION" or not two or precision == "fp32":
+    if precision == "fp32":
         return None
-    groups = layer.params.get("groups") or 1
-    banks = cbuf_banks(shape[1], tuple(kernel), dilation[0], shape[3], precision, groups)
-    return {"banks": banks, "limit": int(memory_facts()["cbuf"]["banks"])}
+    alone = replace(result.network, layers=(layer,))
+    return next((use.to_json() for use in cbuf_use(alone, precision)), None)
+
+
+def sparsity_document(result: CheckResult) -> dict[str, Any]:
+    """Returns an ``edgekit.sparsity/1`` document; reads the weights of the convolutions."""
+    from edgekit.dla import sparsity
+
+    report = sparsity(result.network, result.judgement, result.target, result.model)
+    keys = ("model", "target", "precision", "tensorrt")
+    told = {key: result.document[key] for key in keys}
+    return {"schema": "edgekit.sparsity/1", **told, **report.to_json()}

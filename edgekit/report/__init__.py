@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from edgekit.report._check import summary_check
     from edgekit.report._check_layers import check_layers, check_one_layer
     from edgekit.report._check_rule import rule_text
+    from edgekit.report._check_sparsity import sparsity_text
     from edgekit.report._compare import render_comparison
     from edgekit.report._document import report_document
     from edgekit.report._html import render_html, write_report
@@ -25,6 +26,7 @@ __all__ = [
     "render_html",
     "report_document",
     "rule_text",
+    "sparsity_text",
     "summary_check",
     "summary_plan",
     "terminal_summary",
@@ -37,6 +39,7 @@ __getattr__ = lazy(
         "_check": "summary_check",
         "_check_layers": "check_layers check_one_layer",
         "_check_rule": "rule_text",
+        "_check_sparsity": "sparsity_text",
         "_compare": "render_comparison",
         "_document": "report_document",
         "_html": "render_html write_report",

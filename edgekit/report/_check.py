@@ -71,6 +71,7 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
         page.add(f"{text.plural(disputed, 'verdict')} disputed between sources")
+    _sparsity(page, document.get("sparsity"))
 
 
 def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
@@ -88,6 +89,17 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
     )
     if alone < auto:
         page.add("the GPU alone is predicted to be faster: edgekit plan chooses for each layer")
+
+
+def _sparsity(page: Page, sparsity: Mapping[str, Any] | None) -> None:
+    """Adds a line where 2:4 sparse weights could save anything."""
+    if not sparsity or not sparsity["possible"]:
+        return
+    count = text.plural(sparsity["possible"], "convolution")
+    saved = text.microseconds(1e6 * sparsity["seconds_saved"])
+    page.add(
+        f"2:4 sparse weights in {count} would save up to {saved} (predicted; --sparsity)", hang=2
+    )
 
 
 def _groups(document: Mapping[str, Any], *, ok: bool) -> list[dict[str, Any]]:

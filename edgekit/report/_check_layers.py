@@ -80,7 +80,10 @@ def _layer(page: Page, layer: Mapping[str, Any]) -> None:
         rows.append(("predicted", f"{time} on the {layer['placed']}, not measured"))
     if layer["cbuf"]:
         banks = layer["cbuf"]
-        rows.append(("CBUF", f"{banks['banks']} of {banks['limit']} banks"))
+        near = "; near the limit boards may disagree" if banks["near"] else ""
+        rows.append(("CBUF", f"{banks['banks']} of {banks['available']} banks{near}"))
+    if layer["sparsity"]:
+        rows.append(("2:4 sparsity", _sparsity(layer["sparsity"])))
     rows.append(("verdict", _verdict(layer)))
     rows += _loadable(layer["loadable"])
     for name, value in rows:
@@ -111,6 +114,12 @@ def _verdict(layer: Mapping[str, Any]) -> str:
     if layer["dla"]["ok"] and layer["placed"] == "GPU":
         words += "; on the GPU, because larger loadables take all slots"
     return words
+
+
+def _sparsity(one: Mapping[str, Any]) -> str:
+    if one["possible"]:
+        return f"possible, spares up to {text.macs(one['macs_saved'])} MACs (predicted)"
+    return f"not possible: {', '.join(reason['message'] for reason in one['reasons'])}"
 
 
 def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:

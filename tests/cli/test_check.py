@@ -11,6 +11,7 @@ import pytest
 
 import edgekit
 from edgekit.cli import _main
+from tests.dla.dla_nets import Builder
 from tests.pipeline.nets import CONFIG, small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -113,6 +114,27 @@ def test_an_unknown_layer_gets_a_guess(model, run):
     error = json.loads(out)["error"]
     assert error["code"] == "layer.unknown"
     assert "conv2" in error["hint"]
+
+
+def test_sparsity_reads_weights_only_when_asked(model, run):
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    assert {row["share"] for row in document["sparsity"]["convolutions"]} == {None}
+    told = json.loads(run("check", model, "-t", ORIN, "--sparsity", "--json"))
+    assert told["schema"] == "edgekit.sparsity/1"
+    # random weights: no group of four has two zeros
+    assert {row["share"] for row in told["convolutions"]} == {0.0}
+    text = run("check", model, "-t", ORIN, "--sparsity")
+    assert all(row["layer"] in text for row in told["convolutions"])
+
+
+def test_a_convolution_near_the_buffers_limit_is_warned_of(run, tmp_path):
+    # a kernel of 7 x 7 x 512 bytes takes one bank; 512 / 32 vectors of 128 columns are 512
+    # entries a row, so its seven rows take 14 of 256 entries each
+    for width, warned in ((64, False), (128, True)):
+        net = Builder(x=(1, 512, 16, width))
+        path = net.save(tmp_path, net.conv("wide", "x", 512, 8, kernel=7))
+        warnings = json.loads(run("check", path, "-t", ORIN, "--json"))["warnings"]
+        assert any("convolution buffer" in warning for warning in warnings) == warned
 
 
 def test_only_one_view_at_a_time(model, run):

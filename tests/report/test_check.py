@@ -5,7 +5,7 @@ import re
 import pytest
 
 from edgekit import dla
-from edgekit.report import check_layers, check_one_layer, rule_text, summary_check
+from edgekit.report import check_layers, check_one_layer, rule_text, sparsity_text, summary_check
 from tests.report import handmade_run
 
 LONG = "/backbone/stage_with_a_long_name/" * 4 + "Conv"
@@ -189,7 +189,9 @@ def one_layer(**changes):
             "op": "Gemm", "precision": "int8", "params": {"kernel": [1, 1], "bias": True},
             "inputs": [{"name": "x", "shape": [1, 64, 7, 7], "dtype": "float32"}],
             "outputs": [{"name": "y", "shape": [], "dtype": "float32"}], "weights": ["w"],
-            "predicted_us": 2.0, "loadable": None, "cbuf": {"banks": 3, "limit": 16}, **changes,
+            "predicted_us": 2.0, "loadable": None,
+            "cbuf": {"banks": 3, "available": 16, "near": False},
+            "sparsity": {"possible": True, "macs_saved": 1200, "reasons": []}, **changes,
         }]
     }  # fmt: skip
 
@@ -198,6 +200,7 @@ def test_one_layer_in_full():
     text = flat(check_one_layer(one_layer()))
     for part in ("CONVOLUTION (ONNX Gemm), INT8", "nodes node/fc", "reads x 1x64x7x7 float32",
                  "writes y scalar float32", "kernel 1x1, bias yes", "3 of 16 banks",
+                 "2:4 sparsity possible, spares up to 1.20 k MACs (predicted)",
                  "2.00 µs on the GPU, not measured", "cannot run on the DLA",
                  "found 4 to 2 dimensions; allowed: 4 dimensions", "fix: keep the 1x1",
                  "source: TensorRT documentation"):  # fmt: skip
@@ -211,7 +214,9 @@ def test_one_layer_of_a_loadable_and_one_without_a_slot():
     text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=loadable)))
     assert "loadable 7 layers, {ForeignNode[a...b]}" in text
     assert "SRAM 1 MiB, local DRAM 4 MiB, global DRAM 64 MiB" in text
-    text = flat(check_one_layer(one_layer(dla=yes, nodes=[], cbuf=None, predicted_us=None)))
+    text = flat(
+        check_one_layer(one_layer(dla=yes, nodes=[], cbuf=None, predicted_us=None, sparsity=None))
+    )
     assert "larger loadables take all slots" in text
     assert "inserted for node/fc" in text
     assert "CBUF" not in text
@@ -236,3 +241,24 @@ def test_a_rules_scope_is_told():
     assert "TensorRT 8.6 up to, not including, 10.8" in text
     assert "Xavier" in text
     assert "Orin)" not in text.split("holds for")[1].split("effect")[0]
+
+
+def test_sparsity_is_told_by_convolution():
+    row = {"layer": "conv", "possible": True, "share": 1.0, "macs_saved": 500, "reasons": []}
+    other = {"layer": "stem", "possible": False, "share": 0.25, "macs_saved": 0,
+             "reasons": [{"rule": "sparsity.channels"}]}  # fmt: skip
+    report = {
+        "convolutions": [row, other], "possible": 1, "present": 1, "macs": 2000,
+        "macs_saved": 500, "seconds_saved": 2e-6,
+        "measured_speedup": {"range": [1.2, 1.5], "source": "a table"},
+    }  # fmt: skip
+    text = sparsity_text(report)
+    assert "1 of 2 convolutions on the DLA could have 2:4 sparse weights" in flat(text)
+    assert "at most 2.00 µs saved (predicted)" in flat(text)
+    assert ["conv", "yes", "100.0", "%", "500"] in [line.split() for line in text.splitlines()]
+    assert text.splitlines()[-1].split() == ["stem", "no", "25.0", "%", "0", "sparsity.channels"]
+    nothing = {**report, "convolutions": [], "possible": 0, "present": 0}
+    assert len(sparsity_text(nothing).splitlines()) == 1
+    line = summary_check(document(sparsity=report))
+    assert "2:4 sparse weights in 1 convolution would save up to 2.00 µs (predicted" in flat(line)
+    assert "sparse" not in summary_check(document(sparsity=nothing))
