@@ -9,12 +9,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgekit import targets
-from edgekit.dla import check_document, judge, memory
+from edgekit.dla import MemoryNeed, check_document, judge, memory, memory_report
 from edgekit.network import Network, loadable_name
 from tests.dla.dla_nets import resnet50
 
@@ -168,3 +169,20 @@ def test_a_layer_without_scales_is_judged_in_fp16(net: Network) -> None:
     scales = dict.fromkeys(names, 0.1)
     found = judge(net, targets.get("jetson-agx-orin-64gb"), scales=scales)
     assert found.placed["/layer1/layer1.0/conv1/Conv"] == "DLA"
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
+    """The same layers for 800x1066: the DETR builds of the same board give them 128 and 64 MiB."""
+    sides = {224: (800, 1066), 112: (400, 533), 56: (200, 267), 28: (100, 134), 14: (50, 67),
+             7: (25, 34)}  # fmt: skip
+    tensors = {
+        name: replace(t, shape=(*t.shape[:2], *sides[t.shape[2]])) if t.shape[2:] != (1, 1) else t
+        for name, t in net.tensors.items()
+        if len(t.shape) == 4
+    }
+    large = replace(net, tensors={**net.tensors, **tensors})
+    target = targets.get("jetson-agx-orin-64gb")
+    backbone, _ = memory_report(large, judge(large, target, precision=precision), target)
+    assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
+    assert backbone.broken == ()
