@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.report import _text as text
-from edgekit.report._check_layers import POOLS
 from edgekit.report._page import WIDTH, Page
 
 __all__ = ["summary_check"]
@@ -135,7 +134,7 @@ def _memory(page: Page, document: Mapping[str, Any]) -> None:
     for one, limit in broken[:MEMORY]:
         page.add(f"{limit['rule']}  {one['name']}", indent=2, hang=2, style="bold")
         need, most = text.size(limit["need"]), text.size(limit["limit"])
-        page.add(f"needs {need} of {POOLS[limit['pool']]}, at most {most}", indent=4, hang=2)
+        page.add(f"needs {need} of {text.POOLS[limit['pool']]}, at most {most}", indent=4, hang=2)
         page.add(f"fix: {limit['fix']}", indent=4, hang=2)
         page.add(f"source: {limit['source']}", indent=4, hang=2, style="dim")
     more = len(broken) - MEMORY

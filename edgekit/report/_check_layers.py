@@ -8,9 +8,8 @@ from typing import Any
 from edgekit.report import _text as text
 from edgekit.report._page import WIDTH, Page, shortened
 
-__all__ = ["POOLS", "check_layers", "check_one_layer"]
+__all__ = ["check_layers", "check_one_layer"]
 
-POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 LEAST = 12  # columns that a name keeps on a narrow terminal
 
 
@@ -126,6 +125,6 @@ def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if loadable is None:
         return []
     rows = [("loadable", f"{text.plural(loadable['layers'], 'layer')}, {loadable['name']}")]
-    pools = (f"{POOLS[name]} {text.size(size)}" for name, size in loadable["need"].items())
+    pools = (f"{text.POOLS[name]} {text.size(size)}" for name, size in loadable["need"].items())
     rows.append(("its memory", ", ".join(pools)))
     return rows

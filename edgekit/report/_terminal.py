@@ -16,7 +16,6 @@ __all__ = ["prediction_table", "terminal_summary"]
 
 WIDTH = 80
 SEGMENTS = 4  # as many as a person wants to read at the end of a run
-POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 
 
 def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
@@ -59,7 +58,7 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
     if placement["loadables"]:
         pools = placement["pools"]
         sizes = ", ".join(
-            f"{name} {text.size(pools[key])}" for key, name in POOLS.items() if key in pools
+            f"{name} {text.size(pools[key])}" for key, name in text.POOLS.items() if key in pools
         )
         changes = text.plural(placement["transitions"], "device change")
         rows.append(("Loadables", f"{len(placement['loadables'])} on the DLA; {changes}"))

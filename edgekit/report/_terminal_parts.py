@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.report import _text as text
 from edgekit.report._document import comparison
-from edgekit.report._terminal import POOLS, prediction_table
+from edgekit.report._terminal import prediction_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +43,7 @@ def summary_plan(plan: Plan) -> RenderableType:
             by_core[loadable.core] = by_core.get(loadable.core, 0) + 1
         cores = ", ".join(f"{n} on DLA{core}" for core, n in sorted(by_core.items()))
         pools = ", ".join(
-            f"{POOLS.get(name, name)} {text.size(size)}" for name, size in plan.pools.items()
+            f"{text.POOLS.get(name, name)} {text.size(size)}" for name, size in plan.pools.items()
         )
         told.append(f"loadables: {cores}" + (f"; pools: {pools}" if pools else ""))
     if len(plan.plans) > 1:

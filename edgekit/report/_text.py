@@ -7,6 +7,7 @@ import unicodedata
 
 __all__ = [
     "ABSENT",
+    "POOLS",
     "clean",
     "count",
     "energy",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 ABSENT = "–"
+POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 # bidirectional overrides and isolates can make a name read as another one
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
