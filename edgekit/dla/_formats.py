@@ -102,6 +102,8 @@ def legal(
     *,
     channels: int,
     readers: Sequence[str] = (),
+    reader_dtype: str | None = None,
+    groups: int = 1,
 ) -> Reason | None:
     """Says why a tensor cannot cross a loadable's border in a format; None where it can.
 
@@ -113,6 +115,8 @@ def legal(
         role: "input" or "output" of the loadable.
         channels: Channels of the tensor.
         readers: Kinds of the loadable's layers that read an input; empty where none is known.
+        reader_dtype: Type in which these compute ("int8", "float16"); None where unknown.
+        groups: Most groups of the convolutions among them.
 
     Raises:
         ValueError: Unknown format or role.
@@ -132,6 +136,10 @@ def legal(
         return _reason("formats.role", f"{format} as {role}", _listed(facts["roles"]))
     if role == "input" and others:
         return _reason("formats.reader", f"read by {others[0]}", _listed(wanted))
+    if role == "input" and groups > facts.get("most_groups", groups):
+        return _reason("convolution.groups_hwc4", f"{groups} groups", f"1..{facts['most_groups']}")
+    if role == "input" and "readers_type" in facts and reader_dtype not in {None, dtype}:
+        return _reason("convolution.hwc4_type", f"{dtype} read by {reader_dtype}", dtype)
     return None
 
 

@@ -146,3 +146,19 @@ def test_unknown_words_about_formats() -> None:
         legal("CHW32", "int8", "inputs", channels=3)
     with pytest.raises(ValueError, match="generation"):
         strides((1, 2, 4, 4), "int8", "DLA_LINEAR", "3.0")
+
+
+def test_convolutions_that_read_hwc4() -> None:
+    def rule(form: str, dtype: str, reader: str, groups: int) -> str | None:
+        found = legal(
+            form, dtype, "input", channels=4, readers=("CONVOLUTION",), reader_dtype=reader,
+            groups=groups,
+        )  # fmt: skip
+        return found.rule if found else None
+
+    assert rule("DLA_HWC4", "int8", "int8", 4) is None
+    assert rule("DLA_HWC4", "int8", "int8", 5) == "convolution.groups_hwc4"
+    assert rule("DLA_LINEAR", "int8", "int8", 5) is None
+    assert rule("DLA_HWC4", "float16", "int8", 1) == "convolution.hwc4_type"
+    assert rule("DLA_HWC4", "int8", "float16", 1) == "convolution.hwc4_type"
+    assert rule("DLA_LINEAR", "float16", "int8", 1) is None
