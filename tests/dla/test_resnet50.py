@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from edgekit import targets
-from edgekit.dla import MemoryNeed, check_document, judge, memory, memory_report
+from edgekit.dla import (
+    MemoryNeed,
+    check_document,
+    core_memory,
+    judge,
+    memory,
+    memory_report,
+)
 from edgekit.network import Network, loadable_name
 from tests.dla.dla_nets import resnet50
 
@@ -186,3 +193,10 @@ def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     backbone, _ = memory_report(large, judge(large, target, precision=precision), target)
     assert backbone.need == MemoryNeed(1 * MIB, 128 * MIB, 64 * MIB)
     assert backbone.broken == ()
+
+
+def test_a_core_holds_what_the_log_adds_up(net: Network) -> None:
+    """The log: total memory of the accepted candidates 1, 6 and 72 MiB."""
+    target = targets.get("jetson-agx-orin-64gb")
+    total = core_memory(memory_report(net, judge(net, target), target))
+    assert total == MemoryNeed(1 * MIB, 6 * MIB, 72 * MIB)
