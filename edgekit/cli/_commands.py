@@ -87,7 +87,12 @@ class _Command(click.Command):
 
 def argument(name: str, summary: str) -> Callable[[Any], Any]:
     """Returns the decorator of a positional argument."""
-    return click.argument(name, cls=_Argument, summary=summary)
+
+    def decorate(function: Any) -> Any:
+        # made anew each time: in click 8.1 such a decorator serves one command only
+        return click.argument(name, cls=_Argument, summary=summary)(function)
+
+    return decorate
 
 
 def command(name: str, example: str) -> Callable[[Callable[..., None]], click.Command]:
