@@ -22,28 +22,41 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
 
     Args:
         result: From ``check_model``.
-        name: A layer's name, or an ONNX node's.
+        name: A layer's name, or an ONNX node's. For a node that loading took out of the graph
+            ``folded`` says why, and the layers are those that took it in, if any.
 
     Raises:
         UsageError: "layer.unknown": there is neither.
     """
+    from edgekit.network import places
+
     layers = result.network.layers
     found = [layer for layer in layers if layer.name == name]
     found = found or [layer for layer in layers if name in layer.nodes or name in layer.origin]
+    gone = ""
     if not found:
-        raise _unknown(result, name)
+        place = places(result.model, result.network).get(name)
+        if place is None:
+            raise _unknown(result, name)
+        gone = place.reason
+        found = [layer for layer in layers if layer.name in place.layers]
     told = {entry["name"]: entry for entry in result.document["layers"]}
     keys = ("model", "target", "precision", "tensorrt")
     return {
         "schema": SCHEMA,
         **{key: result.document[key] for key in keys},
+        "name": name,
+        "folded": gone or None,
         "layers": [{**told[layer.name], **_more(result, layer)} for layer in found],
     }
 
 
 def _unknown(result: CheckResult, name: str) -> UsageError:
     known = dict.fromkeys(
-        known for layer in result.network.layers for known in (layer.name, *layer.origin)
+        [
+            *(one for layer in result.network.layers for one in (layer.name, *layer.origin)),
+            *result.model.folded,
+        ]
     )
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     near = near or [one for one in known if name.lower() in one.lower()][:3]

@@ -45,6 +45,15 @@ def check_layers(
     return str(page)
 
 
+# why a node of the file is no layer (``edgekit.network.Folded``)
+_GONE = {
+    "constant": "is computed before running, from constants or known shapes",
+    "identity": "does nothing while running",
+    "branch": "is an If whose condition is known",
+    "function": "is a call whose body took its place",
+    "given": "has values that were given",
+    "unused": "computes what no output needs",
+}
 _NO_SLOT = "no slot left"
 
 
@@ -53,6 +62,10 @@ def check_one_layer(
 ) -> str:
     """Returns an ``edgekit.layer/1`` document as text: everything that is known of a layer."""
     page = Page(width, colour=colour)
+    if folded := document.get("folded"):
+        page.add(f"{document['name']} {_GONE.get(folded, folded)}")
+        stands = document["layers"]
+        page.add("it is a part of:" if stands else "no layer stands for it")
     for number, layer in enumerate(document["layers"]):
         if number:
             page.add()

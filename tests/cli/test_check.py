@@ -36,6 +36,10 @@ def run(capsys: pytest.CaptureFixture[str]):
     return told
 
 
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
 def test_text_and_json_say_the_same(model, run):
     text = run("check", model, "-t", ORIN)
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
@@ -107,6 +111,19 @@ def test_one_layer_by_its_own_name_or_the_nodes(model, run):
     text = run("check", model, "-t", ORIN, "--layer", inserted["name"])
     assert f"inserted for {inserted['from'][0]}" in " ".join(text.split())
     assert not more
+
+
+def test_a_folded_node_is_told_with_the_layer_that_took_it_in(run, tmp_path):
+    net = Builder(x=(1, 8, 4, 4))
+    same = net.add("Identity", "same", net.conv("conv", "x", 8, 8))
+    net.add("Relu", "dead", same)
+    path = net.save(tmp_path, net.add("Relu", "relu", same))
+    text = flat(run("check", path, "-t", ORIN, "--layer", "same"))
+    assert "same does nothing while running it is a part of: conv kind CONVOLUTION" in text
+    text = flat(run("check", path, "-t", ORIN, "--layer", "dead"))
+    assert text == "dead computes what no output needs no layer stands for it"
+    told = json.loads(run("check", path, "-t", ORIN, "--layer", "dead", "--json"))
+    assert (told["folded"], told["layers"]) == ("unused", [])
 
 
 def test_an_unknown_layer_gets_a_guess(model, run):
