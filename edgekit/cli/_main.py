@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import NoReturn
 
 import click
@@ -116,15 +118,27 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
 
 def _fail(error: EdgekitError, as_json: bool) -> int:
     try:
-        if as_json and not error.printed:
-            import json
+        with _full_disk():
+            if as_json and not error.printed:
+                import json
 
-            print(json.dumps(error.to_json()))
-        sys.stdout.flush()
+                print(json.dumps(error.to_json()))
+            sys.stdout.flush()
         print(f"edgekit: {error}", file=sys.stderr)
     except BrokenPipeError:
         return _reader_is_gone(error.exit_code)
     return error.exit_code
+
+
+@contextlib.contextmanager
+def _full_disk() -> Iterator[None]:
+    """Lets stderr tell what stdout cannot take; a reader that is gone is another matter."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 def _reader_is_gone(status: int) -> int:

@@ -1,6 +1,7 @@
 """Every failure is one message and one status, never a traceback."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -113,3 +114,16 @@ def test_a_reader_that_goes_away_is_no_failure():
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_one_message(unbuffered):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "edgekit", "targets", "--json"], stdout=full,
+            stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr == "edgekit: No space left on device\n"
