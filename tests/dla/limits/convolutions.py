@@ -88,6 +88,12 @@ DECONVOLUTION = [
     _de("stride", deconv(1, 1, strides=[1, 64]), deconv(1, 1, strides=[1, 65]), "1x65", LONG),
     _de("stride", deconv(1, 1, strides=[96, 1]), deconv(1, 1, strides=[95, 1]), "95x1", LONG),
     _de("stride", deconv(1, 1, strides=[128, 1]), deconv(1, 1, strides=[128, 2]), "128x2", LONG),
+    *(
+        _de("stride", deconv(1, 1, strides=inside), deconv(1, 1, strides=outside), "x", LONG)
+        for inside, outside in (
+            ([1, 96], [1, 97]), ([1, 128], [1, 127]), ([64, 1], [65, 1]), ([1, 96], [2, 96]),
+        )
+    ),
     _de("square_kernel", deconv(22, 22), deconv(23, 23), "23", "23x23 to 32x32"),
     _de("square_kernel", deconv(31, 32), deconv(32, 32), "32", "23x23 to 32x32"),
     _de("square_kernel", deconv(23, 24), deconv(27, 27), "27", "23x23 to 32x32"),

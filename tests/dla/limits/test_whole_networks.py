@@ -29,6 +29,7 @@ NETWORKS: list[tuple[str, str, str, bool, str, str]] = [
     (ORIN, "11.4.0", "fp16", False, RELEASE, "11.4.0"),
     (ORIN, "11.4.1", "fp16", False, "", ""),
     (NX, "10.7", "int8", False, "", ""),
+    ("jetson-orin-nx-8gb", "10.3", "int8", False, "", ""),
     (NX, "11.4.1", "fp16", False, RELEASE, "11.4.1"),
     (XAVIER, "8.5.2", "int8", False, "", ""),
     (XAVIER, "10.3", "int8", False, RELEASE, "10.3"),
