@@ -195,6 +195,8 @@ class _Judging:
         risks: list[tuple[Rule, Reason]],
     ) -> None:
         """What the operator matrix adds where the layer rules have nothing against the layer."""
+        if row.settled_by:
+            return
         by_id = self._rules.rules
         if row.trt == "native":
             if row.since and self._version < parse_version(row.since):
@@ -202,7 +204,7 @@ class _Judging:
                 limit = f"TensorRT {row.since}"
                 refusals.append((rule, _reason(rule, row.name, limit)))
             return
-        if row.trt == "folded" or row.settled_by:
+        if row.trt == "folded":
             return
         rule = by_id["operators.not_exposed"]
         risks.append((rule, _reason(rule, f"{row.name}: {row.trt}", "native", fix=row.fix)))

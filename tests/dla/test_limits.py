@@ -167,7 +167,7 @@ def test_softmax_runs_on_orin_only() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "params", "since", "before"),
-    [("ELEMENTWISE", {"function": "DIV"}, "8.6.12", "8.6.11"),
+    [("ELEMENTWISE", {"function": "DIV"}, "8.6", "8.5.10"),
      ("ELEMENTWISE", {"function": "POW"}, "8.6", "8.5.2"),
      ("UNARY", {"function": "SIN"}, "8.6.12", "8.6.2"),
      ("UNARY", {"function": "ATAN"}, "8.6.12", "8.6.2"),

@@ -82,7 +82,9 @@ ELEMENTWISE = [
     Case("operators.not_exposed", op("Max", PLAIN, PLAIN), op("Min", PLAIN, PLAIN), "Min: rfe",
          "native", risk=True),
     _since("sub", "Sub", "SUB", IN_8),
-    _since("div", "Div", "DIV", IN_8_6_12),
+    _since("div", "Div", "DIV", IN_8_6),
+    Case("elementwise.div_unsure", op("Mul", PLAIN, PLAIN), op("Div", PLAIN, PLAIN), "DIV",
+         "not DIV", breaks=IN_8_6 & ~IN_8_6_12, risk=True, outside_ok=IN_8_6_12),
     _since("pow", "Pow", "POW", IN_8_6),
     Case("elementwise.pow_unsure", op("Mul", PLAIN, PLAIN), op("Pow", PLAIN, PLAIN), "POW",
          "not POW", breaks=IN_8_6, risk=True, outside_ok=NEVER),
@@ -110,9 +112,9 @@ ELEMENTWISE = [
             ("Mul", (4, 3, 5), (4, 3, 1), "(1, 4, 3, 1)"),
         )
     ),
-    # the matrix has Div from 8.6.12 on, whatever layer becomes of it
-    Case("operators.since", op("Mul", PLAIN, constants=[2.0]), op("Div", PLAIN, constants=[2.0]),
-         "Div", "8.6.12", breaks=~IN_8_6_12),
+    # a division by a constant is a scale layer, and the rule of divisions holds all the same
+    Case("elementwise.div", op("Mul", PLAIN, constants=[2.0]), op("Div", PLAIN, constants=[2.0]),
+         "DIV", "not DIV", breaks=~IN_8_6),
 ]  # fmt: skip
 
 

@@ -89,6 +89,9 @@ HAND_MADE: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
      {"mode": "MAX_AVERAGE_BLEND", "kernel": (2, 2)}, "LpPool becomes a plugin"),
     ("slice.static", "SLICE", {}, {"inputs": [(1, 64, 16, 16)] * 2},
      "a model with such a slice is refused when it is read"),
+    ("operators.since", "UNARY", {"function": "ABS", "op": "Cos", "tensorrt": "8.6.12"},
+     {"function": "ABS", "op": "Cos", "tensorrt": "8.6.11"},
+     "every operator that came late has a rule of its layer's own, which refuses first"),
 ]  # fmt: skip
 
 
