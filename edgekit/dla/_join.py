@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,12 @@ if TYPE_CHECKING:
     from edgekit.network import Network
 
 __all__ = ["join"]
+
+#: Batch sizes whose groups are joined, those with the most groups; it bounds the work on
+#: networks that no one has: time is linear in layers for a given number of sizes.
+MOST_SIZES = 12
+
+Vector = list[int]  # by batch size, how many of its joined groups come before
 
 
 def join(
@@ -18,91 +26,131 @@ def join(
 
     Two may be one while all groups can still run one after the other: no way out of the pair may
     lead back into it, through other layers or other groups. Each group in turn goes into the
-    first that takes it.
+    first that takes it. Beyond ``MOST_SIZES`` batch sizes the groups of the rarest stay as they
+    are.
 
     Args:
         network: The layer graph.
         groups: Layer names, convex and in an order in which they can run.
         batches: Batch size by group.
     """
-    direct, around = _sources(network, groups)
-    home: list[int] = []
+    common = [size for size, _ in Counter(batches).most_common(MOST_SIZES)]
+    number = {size: at for at, size in enumerate(common)}
+    chains = _Chains(len(common))
+    sources, waiting = _sources(network, groups)
     members: list[list[str]] = []
-    size: list[int] = []
-    # by joined group, as bits: all joined groups that it needs
-    needs: list[int] = []
+    index_of: dict[tuple[int, int], int] = {}
+    # by group where it went, by other layer what comes before it
+    home: dict[int, tuple[int, int]] = {}
+    before: dict[int | str, Vector] = {}
+
+    def outside(unit: int | str) -> Vector:
+        """What comes before a unit that is never joined: all its sources."""
+        found = [0] * len(common)
+        for source in sources[unit]:
+            if source in before:
+                found = list(map(max, found, before[source]))
+            elif isinstance(source, int):
+                size, at = home[source]
+                found[size] = max(found[size], at + 1)
+        return found
+
+    for name in waiting[-1]:
+        before[name] = outside(name)
     for index, names in enumerate(groups):
-        near = {home[source] for source in direct[index]}
-        through = _bits({home[source] for source in _positions(around[index])})
-        blocked = through
-        for source in (*near, *_positions(through)):
-            blocked |= needs[source]
-        fits = (
-            other
-            for other in range(len(members))
-            if size[other] == batches[index] and not blocked >> other & 1
-        )
-        target = next(fits, len(members))
-        home.append(target)
-        if target == len(members):
-            members.append([])
-            size.append(batches[index])
-            needs.append(0)
-        members[target] += names
-        own = 1 << target
-        more = (blocked | _bits(near)) & ~own
-        if more & ~needs[target]:
-            needs[target] |= more
-            for other, known in enumerate(needs):
-                if known & own:
-                    needs[other] |= needs[target]
+        size = number.get(batches[index], -1)
+        if size < 0:
+            before[index] = outside(index)
+            members.append(list(names))
+        else:
+            at = chains.add(size, chains.blocked(size, sources[index], before, home))
+            home[index] = (size, at)
+            target = index_of.setdefault((size, at), len(members))
+            if target == len(members):
+                members.append([])
+            members[target] += names
+        for name in waiting[index]:
+            before[name] = outside(name)
     return members
 
 
-def _sources(network: Network, groups: Sequence[Sequence[str]]) -> tuple[list[set[int]], list[int]]:
-    """By group: the groups that it reads from, and as bits those whose layers reach it by others.
+class _Chains:
+    """The joined groups by batch size, and which of them need which.
 
-    The others are layers of no group.
+    A new one starts only when all earlier ones of its size must come before it. So those of a
+    size stand in one line, and what one needs is a number by batch size: the first so many.
     """
-    group_of: Mapping[str, int] = {
-        name: index for index, names in enumerate(groups) for name in names
-    }
+
+    def __init__(self, sizes: int) -> None:
+        # [size][other size][place]: how many of the other size come before; it never falls along
+        # a line, because each needs the one before it
+        self._needs: list[list[list[int]]] = [[[] for _ in range(sizes)] for _ in range(sizes)]
+
+    def blocked(
+        self,
+        size: int,
+        sources: Sequence[int | str],
+        before: Mapping[int | str, Vector],
+        home: Mapping[int, tuple[int, int]],
+    ) -> Vector:
+        """Returns those from which a way through something else leads to a group of ``size``."""
+        found = [0] * len(self._needs)
+        for source in sources:
+            if source in before:
+                found = list(map(max, found, before[source]))
+            elif isinstance(source, int):
+                kind, at = home[source]
+                if kind == size:
+                    # read directly, so it may take the group in; what it needs may not
+                    needs = self._needs[size]
+                    found = [max(n, line[at]) for n, line in zip(found, needs, strict=True)]
+                else:
+                    found[kind] = max(found[kind], at + 1)
+        return self._closed(found)
+
+    def _closed(self, found: Vector) -> Vector:
+        """Adds what those that come before need themselves."""
+        todo = {size for size, count in enumerate(found) if count}
+        while todo:
+            size = todo.pop()
+            last = found[size] - 1
+            for other, line in enumerate(self._needs[size]):
+                if line[last] > found[other]:
+                    found[other] = line[last]
+                    todo.add(other)
+        return found
+
+    def add(self, size: int, needed: Vector) -> int:
+        """Puts a group into the first joined one that is not blocked; returns its place."""
+        place = needed[size]
+        for line, count in zip(self._needs[size], needed, strict=True):
+            if place == len(line):
+                line.append(count)
+            else:
+                end = bisect_left(line, count, place)
+                line[place:end] = [count] * (end - place)
+        return place
+
+
+def _sources(
+    network: Network, groups: Sequence[Sequence[str]]
+) -> tuple[dict[int | str, list[int | str]], dict[int, list[str]]]:
+    """What each unit reads from, and the layers of no group by the last group before them.
+
+    A unit is a group, by its index, or a layer of no group, by its name.
+    """
+    group_of = {name: index for index, names in enumerate(groups) for name in names}
     producers = network.producers()
-    direct: list[set[int]] = [set() for _ in groups]
-    around = [0] * len(groups)
-    passed: dict[str, int] = {}
+    sources: dict[int | str, list[int | str]] = {index: [] for index in range(len(groups))}
+    waiting: dict[int, list[str]] = defaultdict(list)
+    last: dict[str, int] = {}
     for layer in network.layers:
-        index = group_of.get(layer.name)
-        behind = 0
-        for name in layer.inputs:
-            source = producers.get(name)
-            if source is None:
-                continue
-            other = group_of.get(source.name)
-            if other is None:
-                behind |= passed[source.name]
-            elif index is None:
-                behind |= 1 << other
-            elif other != index:
-                direct[index].add(other)
-        if index is None:
-            passed[layer.name] = behind
-        else:
-            around[index] |= behind
-    return direct, around
-
-
-def _bits(positions: set[int]) -> int:
-    found = 0
-    for position in positions:
-        found |= 1 << position
-    return found
-
-
-def _positions(bits: int) -> list[int]:
-    found = []
-    while bits:
-        lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
-        bits ^= lowest
-    return found
+        unit = group_of.get(layer.name, layer.name)
+        read = [producers[name].name for name in layer.inputs if name in producers]
+        known = dict.fromkeys(group_of.get(name, name) for name in read)
+        sources.setdefault(unit, []).extend(one for one in known if one != unit)
+        if isinstance(unit, str):
+            after = [one if isinstance(one, int) else last[one] for one in known]
+            last[unit] = max(after, default=-1)
+            waiting[last[unit]].append(unit)
+    return sources, waiting

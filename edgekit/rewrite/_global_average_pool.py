@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._graph import nodes_of, tensor_shape
+from edgekit.rewrite._graph import node_called, nodes_of, tensor_shape
 from edgekit.rewrite._types import Match
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class GlobalAveragePool:
 
     def replace(self, model: Model, match: Match) -> list[onnx.NodeProto]:
         """Returns one AveragePool whose window is the image."""
-        (node,) = nodes_of(model, names=match.nodes)
-        return [whole_image_pool(model, node)]
+        (name,) = match.nodes
+        return [whole_image_pool(model, node_called(model, name))]
 
 
 def whole_image_pool(model: Model, node: onnx.NodeProto) -> onnx.NodeProto:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._apply import rewrites
-from edgekit.rewrite._graph import nodes_of, tensor_shape
+from edgekit.rewrite._graph import node_called, tensor_shape
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +44,7 @@ def offers(
 
 
 def _shapes(model: Model, match: Match) -> tuple[tuple[int, ...], ...]:
-    nodes = nodes_of(model, names=match.nodes)
+    nodes = [node_called(model, name) for name in match.nodes]
     return tuple(tensor_shape(model, name) for node in nodes for name in node.input)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._global_average_pool import whole_image_pool
-from edgekit.rewrite._graph import attribute, constant, nodes_of, tensor_shape
+from edgekit.rewrite._graph import attribute, constant, node_called, nodes_of, tensor_shape
 from edgekit.rewrite._types import Match
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class ReduceMean:
 
     def replace(self, model: Model, match: Match) -> list[onnx.NodeProto]:
         """Returns one AveragePool whose window is the image."""
-        (node,) = nodes_of(model, names=match.nodes)
-        return [whole_image_pool(model, node)]
+        (name,) = match.nodes
+        return [whole_image_pool(model, node_called(model, name))]
 
 
 def _axes(model: Model, node: onnx.NodeProto) -> list[int]:

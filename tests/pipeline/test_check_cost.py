@@ -31,6 +31,53 @@ def fan(count):
     return [*nodes, helper.make_node("Sum", ends, ["sum"])], "sum"
 
 
+def squeezes(count):
+    """Returns squeeze-and-excite blocks, whose pool a rewrite would help."""
+    nodes, last = [], "x"
+    for index in range(count // 2):
+        nodes.append(helper.make_node("GlobalAveragePool", [last], [f"p{index}"]))
+        nodes.append(helper.make_node("Mul", [last, f"p{index}"], [f"m{index}"]))
+        last = f"m{index}"
+    return nodes, last
+
+
+def means(count):
+    """Returns the same with ReduceMean and axes of its own in each."""
+    nodes, last = [], "x"
+    for index in range(count // 2):
+        nodes.append(helper.make_node("ReduceMean", [last], [f"p{index}"], axes=[2, 3]))
+        nodes.append(helper.make_node("Mul", [last, f"p{index}"], [f"m{index}"]))
+        last = f"m{index}"
+    return nodes, last
+
+
+def batches(count):
+    """Returns convolutions of one batch size and of another in turn."""
+    nodes, last = [], "x"
+    for index in range(count // 4):
+        for at, (op, more) in enumerate(
+            [("Reshape", "two"), ("Conv", "w"), ("Reshape", "one"), ("Conv", "w")]
+        ):
+            nodes.append(helper.make_node(op, [last, more], [f"n{index}_{at}"]))
+            last = f"n{index}_{at}"
+    return nodes, last
+
+
+def refusals(count):
+    """Returns layers that break many rules, each with numbers of its own in the reason."""
+    nodes, last = [], "x"
+    for index in range(count // 4):
+        for op, values in (
+            ("LRN", {"size": 5 + 2 * index}),
+            ("MaxPool", {"kernel_shape": [9, 9], "pads": [4] * 4}),
+            ("Elu", {"alpha": 1.0 + index}),
+            ("Softplus", {}),
+        ):
+            nodes.append(helper.make_node(op, [last], [f"{op}{index}"], **values))
+            last = f"{op}{index}"
+    return nodes, last
+
+
 def lines_of_a_check(path):
     """Returns how many lines of edgekit's own code a check runs."""
     count = 0
@@ -52,7 +99,7 @@ def lines_of_a_check(path):
     return count
 
 
-@pytest.mark.parametrize("form", [chain, fan])
+@pytest.mark.parametrize("form", [chain, fan, squeezes, means, batches, refusals])
 def test_work_is_linear_in_nodes(form, tmp_path):
     lines = []
     for count in (80, 80, 640):  # the first one reads the rules
@@ -61,7 +108,11 @@ def test_work_is_linear_in_nodes(form, tmp_path):
             nodes, "net",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
             [helper.make_tensor_value_info(last, TensorProto.FLOAT, SHAPE)],
-            [helper.make_tensor("w", TensorProto.FLOAT, [8, 8, 1, 1], [0.5] * 64)],
+            [
+                helper.make_tensor("w", TensorProto.FLOAT, [8, 8, 1, 1], [0.5] * 64),
+                helper.make_tensor("one", TensorProto.INT64, [4], SHAPE),
+                helper.make_tensor("two", TensorProto.INT64, [4], [2, 8, 8, 16]),
+            ],
         )  # fmt: skip
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.save(model, tmp_path / "net.onnx")
