@@ -50,7 +50,7 @@ def compare(
 
         target = targets.get(judgement.target)
     found = placed(network, judgement, log)
-    layers = tuple(_layer(layer, judgement, found) for layer in network.layers)
+    layers = tuple(_layer(layer, judgement, found) for layer in network.whole.layers)
     loadables = _loadables(network, judgement, log, found, target)
     counts = Counter(layer.status for layer in layers)
     return Comparison(
@@ -134,7 +134,8 @@ def _loadables(
         sizes: tuple[PoolComparison, ...] = ()
         if loadable.pools is not None and theirs:
             # of the builder's own layers: a wrong set is told once, not again as a wrong size
-            need = memory(network, theirs, target, judgement.precision)
+            by_layer = judgement.precisions or judgement.precision
+            need = memory(network, theirs, target, by_layer)
             sizes = pools(need, loadable.pools)
         inside, expected = set(theirs), set(mine)
         rows.append(

@@ -39,12 +39,12 @@ class CbufUse:
         }  # fmt: skip
 
 
-def cbuf_use(network: Network, precision: str) -> tuple[CbufUse, ...]:
+def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[CbufUse, ...]:
     """Returns the banks of every two-dimensional convolution, in graph order.
 
     Args:
         network: The layer graph.
-        precision: "int8" or "fp16".
+        precision: "int8" or "fp16", of all layers or by layer name.
     """
     facts = memory_facts()["cbuf"]
     rule = load_rules().rules["convolution.cbuf_limit"]
@@ -52,7 +52,8 @@ def cbuf_use(network: Network, precision: str) -> tuple[CbufUse, ...]:
     for layer in network.layers:
         if layer.kind != "CONVOLUTION" or not layer.inputs:
             continue
-        banks = banks_of(layer.params, network.tensors[layer.inputs[0]].shape, precision)
+        own = precision if isinstance(precision, str) else precision[layer.name]
+        banks = banks_of(layer.params, network.tensors[layer.inputs[0]].shape, own)
         if banks is not None:
             near = banks >= facts["near"]
             source = "; ".join(rule.sources)

@@ -21,12 +21,12 @@ def check_document(
 ) -> dict[str, Any]:
     """Returns a judgement as the contract's JSON object.
 
-    Bytes are those of the precision that was judged (4 for fp32, 2 for fp16, 1 for int8), except
-    for index and truth-value tensors, which keep their type.
+    Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
+    int8), except for index and truth-value tensors, which keep their type.
     """
     outputs = set(network.outputs)
-    element = _ELEMENT[judgement.precision]
-    layers = [_layer(layer, network, judgement, outputs, element) for layer in network.layers]
+    whole = network.whole
+    layers = [_layer(layer, whole, judgement, outputs) for layer in whole.layers]
     macs = sum(layer.macs for layer in network.layers)
     on_dla = [la for la in network.layers if judgement.placed[la.name] == "DLA"]
     return {
@@ -39,17 +39,18 @@ def check_document(
         "candidates": len(judgement.candidates),
         "loadables": sum(group.kept for group in judgement.candidates),
         "summary": {
-            "layers": len(network.layers),
+            "layers": len(layers),
             "dla_layers": len(on_dla),
-            "gpu_layers": len(network.layers) - len(on_dla),
+            "gpu_layers": len(layers) - len(on_dla),
             "dla_macs_fraction": sum(la.macs for la in on_dla) / macs if macs else 0.0,
         },
     }
 
 
 def _layer(
-    layer: Layer, network: Network, judgement: Judgement, outputs: set[str], element: int
+    layer: Layer, network: Network, judgement: Judgement, outputs: set[str]
 ) -> dict[str, Any]:
+    element = _ELEMENT[judgement.precision_of(layer.name)]
     return {
         "name": layer.name,
         "kind": layer.kind,

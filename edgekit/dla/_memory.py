@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from edgekit.dla._formats import nbytes
@@ -15,10 +15,18 @@ if TYPE_CHECKING:
     from edgekit.network import Layer, Network
     from edgekit.targets import Target
 
-__all__ = ["internal_bytes", "memory", "ordered", "pool_limits", "pools_for", "weight_bytes"]
+__all__ = ["Sizes", "internal_bytes", "memory", "pool_limits", "sizes_of", "weight_bytes"]
 
-# precision: (tensor format, NumPy type)
-_STORAGE = {"int8": ("CHW32", "int8"), "fp16": ("CHW16", "float16")}
+# precision: (NumPy type, tensor format)
+_STORAGE = {"int8": ("int8", "CHW32"), "fp16": ("float16", "CHW16")}
+
+
+class Sizes(NamedTuple):
+    """What a loadable takes in bytes: its pools, and the tensors and weights that they hold."""
+
+    need: MemoryNeed
+    tensors: int
+    weights: int
 
 
 class _Uses:
@@ -35,7 +43,10 @@ _USES: WeakKeyDictionary[Network, _Uses] = WeakKeyDictionary()
 
 
 def memory(
-    network: Network, layers: Sequence[str], target: Target, precision: str = "int8"
+    network: Network,
+    layers: Sequence[str],
+    target: Target,
+    precision: str | Mapping[str, str] = "int8",
 ) -> MemoryNeed:
     """Returns the smallest legal pools that hold a loadable, predicted.
 
@@ -45,33 +56,38 @@ def memory(
 
     Args:
         network: The layer graph.
-        layers: The loadable's layers.
+        layers: The names of the loadable's layers.
         target: The board.
-        precision: "int8" or "fp16" ("fp32" counts as "fp16": no DLA computes in FP32).
+        precision: "int8" or "fp16", of all layers or by layer name ("fp32", or no word on a
+            layer, counts as "fp16": no DLA computes in FP32).
     """
-    chosen = ordered(network, layers)
-    precision = "int8" if precision == "int8" else "fp16"
+    return sizes_of(network, layers, target, precision).need
+
+
+def sizes_of(
+    network: Network, layers: Sequence[str], target: Target, precision: str | Mapping[str, str]
+) -> Sizes:
+    """Returns pools, tensors and weights of a loadable; arguments as for :func:`memory`."""
+    chosen = _ordered(network, layers)
     generation = target.dla.generation or "2.0"
-    local = internal_bytes(network, chosen, precision, generation)
-    weights = weight_bytes(network, chosen, precision, generation)
-    return pools_for(local, weights, target, precision)
-
-
-def pools_for(local: int, weights: int, target: Target, precision: str) -> MemoryNeed:
-    """Returns the smallest legal pools for bytes of live tensors and of weights."""
     facts = memory_facts()
-    smallest = facts["smallest"]
-    width = "int8" if precision == "int8" else "fp16"
+    smallest, extra = facts["smallest"], facts["local_extra"]
+    live = _live(network, chosen, precision, generation)
+    local = max(math.ceil(_scaled(by_width)) for by_width in live)
+    tensors = max(sum(by_width) for by_width in live)
     if local:
-        local = math.ceil(local * facts["local_factor"][width]) + facts["local_extra"][width]
+        # what a precision takes beside the tensors it takes once, however few layers have it
+        local += max(extra[_width(layer.name, precision)] for layer in chosen)
+    weights = weight_bytes(network, chosen, precision, generation)
     sram = facts["managed_sram"]["default"]
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
-    return MemoryNeed(
+    need = MemoryNeed(
         managed_sram=_pool(sram, smallest),
         local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
         global_dram=_pool(max(weights, facts["global_dram"]["floor"]), smallest),
     )
+    return Sizes(need, tensors, weights)
 
 
 def pool_limits(target: Target) -> MemoryNeed:
@@ -89,46 +105,86 @@ def pool_limits(target: Target) -> MemoryNeed:
 
 
 def internal_bytes(
-    network: Network, layers: Sequence[Layer], precision: str, generation: str
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
 ) -> int:
     """The most bytes of tensors alive at once between ``layers`` (in graph order).
 
     A tensor lives from the layer that writes it to the last one that reads it; what enters or
-    leaves the loadable is the caller's memory and does not count. Linear in ``layers``.
+    leaves the loadable is the caller's memory and does not count. Between layers of two
+    precisions it counts in the format that takes more. Linear in ``layers``.
+
+    Args:
+        network: The layer graph.
+        layers: The loadable's layers.
+        precision: As for :func:`memory`.
+        generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
     """
-    form, dtype = _STORAGE[precision]
+    return max(sum(by_width) for by_width in _live(network, layers, precision, generation))
+
+
+def _live(
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> list[tuple[int, ...]]:
+    """Returns the bytes alive while each layer runs, by the widths of ``_STORAGE``."""
     uses = _uses(network)
     inside = {layer.name for layer in layers}
     last = {name: index for index, layer in enumerate(layers) for name in layer.inputs}
-    alive = peak = 0
-    size: dict[str, int] = {}
+    alive = dict.fromkeys(_STORAGE, 0)
+    held: dict[str, tuple[str, int]] = {}
+    found = [tuple(alive.values())]
     for index, layer in enumerate(layers):
         for name in layer.outputs:
             readers = uses.readers.get(name, ())
             leaves = name in uses.outputs or any(r.name not in inside for r in readers)
             if name in last and not leaves:
-                size[name] = nbytes(network.tensors[name].shape, dtype, form, generation)
-                alive += size[name]
-        peak = max(peak, alive)
+                shape = network.tensors[name].shape
+                widths = dict.fromkeys(_width(la.name, precision) for la in (layer, *readers))
+                sizes = {w: nbytes(shape, *_STORAGE[w], generation) for w in widths}
+                held[name] = max(sizes.items(), key=lambda item: item[1])
+                alive[held[name][0]] += held[name][1]
+        found.append(tuple(alive.values()))
         for name in set(layer.inputs):
-            if last[name] == index:
-                alive -= size.pop(name, 0)
-    return peak
+            if last[name] == index and name in held:
+                width, size = held.pop(name)
+                alive[width] -= size
+    return found
 
 
-def weight_bytes(network: Network, layers: Sequence[Layer], precision: str, generation: str) -> int:
+def _scaled(by_width: Sequence[int]) -> float:
+    factor = memory_facts()["local_factor"]
+    return float(sum(factor[w] * size for w, size in zip(_STORAGE, by_width, strict=True)))
+
+
+def _width(layer: str, precision: str | Mapping[str, str]) -> str:
+    own = precision if isinstance(precision, str) else precision.get(layer)
+    return "int8" if own == "int8" else "fp16"
+
+
+def weight_bytes(
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> int:
     """Bytes of weights in global DRAM, with the padding of the channels.
 
     Convolution weights take two bytes each in either precision (the build log's pools cannot be
     explained by one); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
+    Arguments as for :func:`internal_bytes`.
     """
     facts = memory_facts()
-    multiple = facts["channel_multiple"][precision]
     each = facts["convolution_weight_bytes"]["value"]
     other = facts["other_weight_bytes"][generation]
     total = 0
     for layer in layers:
         params = layer.params
+        multiple = facts["channel_multiple"][_width(layer.name, precision)]
         if layer.kind in {"CONVOLUTION", "DECONVOLUTION"} and layer.inputs:
             groups = params.get("groups", 1)
             maps = _round_up(params.get("out_maps", 1), facts["map_multiple"]["value"])
@@ -149,7 +205,7 @@ def _uses(network: Network) -> _Uses:
     return found
 
 
-def ordered(network: Network, layers: Sequence[str]) -> list[Layer]:
+def _ordered(network: Network, layers: Sequence[str]) -> list[Layer]:
     """Returns the layers of these names in graph order; costs what they are, not the network."""
     place = _uses(network).place
     return [network.layers[index] for index in sorted({place[name] for name in layers})]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla._memory import internal_bytes, ordered, pool_limits, pools_for, weight_bytes
+from edgekit.dla._memory import pool_limits, sizes_of
 from edgekit.dla._rules import load_rules, memory_facts, titles_of
 from edgekit.dla._types import MemoryNeed
 
@@ -92,14 +92,11 @@ def memory_report(
         limits: The pools that the build is given; :func:`pool_limits` when None.
     """
     allowed = pool_limits(target) if limits is None else limits
-    precision = "int8" if judgement.precision == "int8" else "fp16"
-    generation = target.dla.generation or "2.0"
     found = []
     for group in judgement.candidates:
-        layers = ordered(network, group.layers)
-        tensors = internal_bytes(network, layers, precision, generation)
-        weights = weight_bytes(network, layers, precision, generation)
-        need = pools_for(tensors, weights, target, precision)
+        need, tensors, weights = sizes_of(
+            network, group.layers, target, judgement.precisions or judgement.precision
+        )
         raw = {"local_dram": tensors, "global_dram": weights}
         found.append(
             LoadableMemory(

@@ -118,14 +118,14 @@ def sparsity(
 
     Args:
         network: The layer graph that was judged.
-        judgement: Its verdict: its precision, and the layers placed on the DLA, count.
+        judgement: Its verdict: the layers placed on the DLA, and what each runs in, count.
         target: The board.
         model: The model, to read its weights and see whether they have the pattern; without it
             no weight is read.
     """
     facts = sparsity_facts()
     rows = tuple(
-        _convolution(layer, network, judgement.precision, target, model)
+        _convolution(layer, network, judgement.precision_of(layer.name), target, model)
         for layer in network.layers
         if layer.kind == _KIND and layer.inputs and judgement.placed.get(layer.name) == "DLA"
     )

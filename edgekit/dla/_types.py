@@ -11,7 +11,10 @@ __all__ = ["Judgement", "LoadableCandidate", "MemoryNeed", "Reason", "Verdict"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix."""
+    """Why a layer cannot run on a DLA: the rule, what was found, the limit, source and fix.
+
+    ``mends`` is False where the fix only says to leave the layer on the GPU.
+    """
 
     rule: str
     message: str
@@ -19,6 +22,7 @@ class Reason:
     limit: str
     source: str
     fix: str
+    mends: bool = True
 
     def to_json(self) -> dict[str, str]:
         """Returns the contract's reason object."""
@@ -101,3 +105,7 @@ class Judgement:
     placed: Mapping[str, str]
     slots: int = 16
     precisions: Mapping[str, str] = field(default_factory=dict)
+
+    def precision_of(self, layer: str) -> str:
+        """Returns what a layer was judged in; what was asked for where nothing is known of it."""
+        return self.precisions.get(layer, self.precision)

@@ -177,7 +177,7 @@ def _near_limit(network: Network, judgement: Judgement) -> list[str]:
         return []
     near = [
         one
-        for one in cbuf_use(network, judgement.precision)
+        for one in cbuf_use(network, judgement.precisions or judgement.precision)
         if one.near
         and judgement.verdicts[one.layer].ok
         and not judgement.verdicts[one.layer].reasons

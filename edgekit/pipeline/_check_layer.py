@@ -30,7 +30,7 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
     """
     from edgekit.network import places
 
-    layers = result.network.layers
+    layers = result.network.whole.layers
     found = [layer for layer in layers if layer.name == name]
     found = found or [layer for layer in layers if name in layer.nodes or name in layer.origin]
     gone = ""
@@ -54,7 +54,7 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
 def _unknown(result: CheckResult, name: str) -> UsageError:
     known = dict.fromkeys(
         [
-            *(one for layer in result.network.layers for one in (layer.name, *layer.origin)),
+            *(one for layer in result.network.whole.layers for one in (layer.name, *layer.origin)),
             *result.model.folded,
         ]
     )
@@ -85,11 +85,11 @@ def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
 
 
 def _precision(result: CheckResult, layer: Layer) -> str:
-    return result.judgement.precisions.get(layer.name, result.judgement.precision)
+    return result.judgement.precision_of(layer.name)
 
 
 def _tensor(result: CheckResult, name: str) -> dict[str, Any]:
-    tensor = result.network.tensors[name]
+    tensor = result.network.whole.tensors[name]
     return {"name": name, "shape": list(tensor.shape), "dtype": tensor.dtype}
 
 

@@ -70,7 +70,11 @@ def place(
     report = progress or (lambda done, total: None)
     check_options(options, target)
     mode = target.mode(power_mode)
-    model = CostModel(target, mode, precision, options.fp16_layers, cost_data("devices"))
+    fp16 = options.fp16_layers
+    if precision == "int8":
+        # layers without a scale, as the verdicts and `check` have it
+        fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
+    model = CostModel(target, mode, precision, fp16, cost_data("devices"))
     request = make_request(network, judgement, model, options)
     kernels, problem = build_problem(request)
     compared = baselines(request, partial(objective_value, options.objective))

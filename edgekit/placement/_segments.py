@@ -61,11 +61,11 @@ def split_by_memory(
         GateError: One kernel alone is too large (code "plan.infeasible").
     """
     limits = pool_limits(model.target)
+    precisions = _precisions(network, model)
 
     def fits(chosen: Sequence[int]) -> bool:
         names = [network.layers[i].name for v in chosen for i in kernels[v].layers]
-        need = memory(network, names, model.target, model.precision)
-        return _within(need, limits)
+        return _within(memory(network, names, model.target, precisions), limits)
 
     found: list[Step] = []
     for step in steps:
@@ -107,12 +107,18 @@ def loadables_of(
         if layer.device != "GPU":
             segments.setdefault(layer.segment, []).append(layer)
     found = []
+    precisions = _precisions(network, model)
     for _, members in sorted(segments.items()):
         names = tuple(layer.name for layer in members)
-        need = memory(network, names, model.target, model.precision)
+        need = memory(network, names, model.target, precisions)
         formats = _formats(network, members)
         found.append(Loadable(int(members[0].device[3:]), names, need, formats))
     return tuple(found)
+
+
+def _precisions(network: Network, model: CostModel) -> dict[str, str]:
+    """Returns what each layer would run in on a DLA."""
+    return {layer.name: model.layer_precision(layer, "DLA") for layer in network.layers}
 
 
 def _formats(network: Network, members: Sequence[PlacedLayer]) -> dict[str, str]:
