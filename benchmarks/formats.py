@@ -21,7 +21,7 @@ from edgekit.dla import FORMATS, legal, pack, stored_shape, unpack
 
 _SHAPE = (1, 64, 544, 960)
 _LEAST = {"int8": 0.10, "float16": 0.20}
-_ROUNDS = 15
+_ROUNDS = 40
 
 
 def main() -> int:

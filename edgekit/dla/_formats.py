@@ -12,7 +12,16 @@ from typing import Any
 from edgekit.dla._rules import format_facts, load_rules
 from edgekit.dla._types import Reason
 
-__all__ = ["FORMATS", "element_strides", "four", "legal", "nbytes", "stored_shape", "strides"]
+__all__ = [
+    "FORMATS",
+    "element_strides",
+    "four",
+    "legal",
+    "nbytes",
+    "refused_type",
+    "stored_shape",
+    "strides",
+]
 
 FORMATS = ("LINEAR", "DLA_LINEAR", "DLA_HWC4", "CHW16", "CHW32")
 ROLES = ("input", "output")
@@ -128,8 +137,8 @@ def legal(
     others = [kind for kind in readers if wanted and kind not in wanted]
     if not facts["roles"]:
         return _reason("formats.native", format)
-    if dtype not in facts["types"]:
-        return _reason("formats.type", f"{format} with {dtype}", _listed(facts["types"]))
+    if wrong_type := refused_type(format, dtype):
+        return wrong_type
     if "held" in facts and str(channels) not in facts["held"]:
         return _reason("formats.channels", f"{channels} channels", _listed(facts["held"]))
     if role not in facts["roles"]:
@@ -141,6 +150,14 @@ def legal(
     if role == "input" and "readers_type" in facts and reader_dtype not in {None, dtype}:
         return _reason("convolution.hwc4_type", f"{dtype} read by {reader_dtype}", dtype)
     return None
+
+
+def refused_type(format: str, dtype: str) -> Reason | None:
+    """Says why a format cannot hold a NumPy type; None where it can (LINEAR holds all)."""
+    types = _facts(format).get("types", (dtype,))
+    if dtype in types:
+        return None
+    return _reason("formats.type", f"{format} with {dtype}", _listed(types))
 
 
 def four(shape: Sequence[int]) -> tuple[int, int, int, int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.dla._formats import four, stored_shape
+from edgekit.dla._formats import four, refused_type, stored_shape
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def pack(
 
     Args:
         array: Tensor of any rank; (N, C, H, W) after leading dimensions are taken as one batch.
+            Its type is one that the format holds; of another byte order, it is turned.
         format: One of ``FORMATS``.
         generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
         out: C-contiguous buffer of as many bytes as :func:`nbytes` says, to write into.
@@ -49,8 +50,13 @@ def pack(
 
     Raises:
         ValueError: Unknown format or generation, or a shape that the format cannot hold.
-        DataError: ``out`` has the wrong size, is read-only or has gaps (code ``format.buffer``).
+        DataError: ``out`` has the wrong size, is read-only or has gaps (code ``format.buffer``),
+            or the format does not hold the array's type (code ``format.type``).
     """
+    array = np.asarray(array)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    _hold(format, array.dtype.name)
     shape = stored_shape(array.shape, array.dtype.name, format, generation)
     if out is None:
         stored = np.empty(shape, array.dtype)
@@ -84,8 +90,10 @@ def unpack(
 
     Raises:
         ValueError: Unknown format, type or generation, or a shape that the format cannot hold.
-        DataError: ``buffer`` or ``out`` has the wrong size or gaps (code ``format.buffer``).
+        DataError: ``buffer`` or ``out`` has the wrong size or gaps (code ``format.buffer``), or
+            the format does not hold the type (code ``format.type``).
     """
+    _hold(format, dtype)
     kind = np.dtype(dtype)
     stored = _as_stored(buffer, stored_shape(shape, dtype, format, generation), kind)
     if out is None:
@@ -97,6 +105,12 @@ def unpack(
     word = _SAME_SIZE[kind.itemsize]
     _read(stored.view(word), array.view(word).reshape(four(shape)), format)
     return array
+
+
+def _hold(format: str, dtype: str) -> None:
+    reason = refused_type(format, dtype)
+    if reason is not None:
+        raise DataError(reason.message, code="format.type", hint=reason.fix)
 
 
 def _write(source: NDArray[np.generic], stored: NDArray[np.generic], format: str) -> None:

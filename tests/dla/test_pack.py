@@ -113,3 +113,19 @@ def test_buffers_that_do_not_fit() -> None:
         pack(tensor, "CHW32", out=frozen)
     with pytest.raises(DataError, match="read-only"):
         unpack(tensor, (48,), "int8", "LINEAR", out=frozen[:48])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "form"), [("float32", "CHW16"), ("int8", "CHW16"), ("float16", "CHW32")]
+)
+def test_a_type_that_the_format_does_not_hold_is_refused(dtype: str, form: str) -> None:
+    with pytest.raises(DataError, match=dtype) as refused:
+        pack(np.zeros((1, 4, 2, 2), dtype), form)
+    assert "CHW16" in refused.value.hint
+    with pytest.raises(DataError, match=dtype):
+        unpack(np.zeros(1024, np.uint8), (1, 4, 2, 2), dtype, form)
+
+
+def test_another_byte_order_is_turned() -> None:
+    tensor = np.arange(24, dtype=np.float16).reshape(1, 3, 2, 4)
+    assert same_bits(pack(tensor.astype(">f2"), "CHW16"), pack(tensor, "CHW16"))
