@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgekit.dla._rules import load_rules, memory_facts
     from edgekit.dla._sparsity import SparseConvolution, SparsityReport, sparsity
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
+    from edgekit.dla._warnings import release_warnings
 
 __all__ = [
     "FORMATS",
@@ -62,6 +63,7 @@ __all__ = [
     "pack",
     "pool_disputes",
     "pool_limits",
+    "release_warnings",
     "sparsity",
     "stored_shape",
     "strides",
@@ -85,6 +87,7 @@ __getattr__ = lazy(
         "_rule": "Operator Rule",
         "_rules": "load_rules memory_facts",
         "_sparsity": "SparseConvolution SparsityReport sparsity",
+        "_warnings": "release_warnings",
         "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",
     },
 )

@@ -42,6 +42,8 @@ class Rule:
         mends: The fix brings the layer to the DLA; False where it only says to leave it.
         when: The rule applies only where this holds.
         check: The compiled restriction; None for a note.
+        counts: A note is told as a warning where this fails for some layer.
+        warning: That warning, with ``{tensorrt}`` and ``{layers}`` ("1 layer is").
     """
 
     id: str
@@ -66,6 +68,8 @@ class Rule:
     mends: bool
     when: Check | None
     check: Check | None
+    counts: Check | None = None
+    warning: str = ""
 
     def holds_for(self, kind: str, generation: str, version: Version) -> bool:
         """Whether the rule is in force for a layer kind, DLA generation and TensorRT release.

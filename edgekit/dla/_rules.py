@@ -149,6 +149,8 @@ def _rule(
         mends=bool(row.get("mends", True)),
         when=compile_check(when) if when else None,
         check=compile_check(check, limit) if check else None,
+        counts=compile_check(row["counts"]) if "counts" in row else None,
+        warning=row.get("warning", ""),
     )
 
 

@@ -75,7 +75,7 @@ def check_model(
     """
     from edgekit import network as networks
     from edgekit import targets
-    from edgekit.dla import check_document, judge, sparsity
+    from edgekit.dla import check_document, judge, release_warnings, sparsity
     from edgekit.placement import clock_of, transitions
 
     board = targets.get(target) if isinstance(target, str) else target
@@ -105,6 +105,7 @@ def check_model(
     document["memory"] = _memory(network, judgement, board)
     document["sparsity"] = sparsity(network, judgement, board).to_json()
     document["warnings"] = [
+        *release_warnings(network, judgement, board),
         *_near_limit(network, judgement),
         *_warnings(board, power_mode, forecast),
     ]
