@@ -129,6 +129,8 @@ def _problem(document: Document, error: dict[str, Any]) -> Problem:
         key = str(path[-1])
         known = _known_keys(path[:-1])
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        if not near and len(path) == 1:
+            near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
         hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
         return Problem(f"unknown key '{shown}'", where, hint)
     if kind == "missing":
@@ -151,8 +153,8 @@ def _path_in(document: Document, loc: tuple[str | int, ...]) -> tuple[str | int,
     path: tuple[str | int, ...] = ()
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
-        if (*path, part) in document.positions or (
-            last and path in document.positions and _is_field(path, part)
+        if document.knows((*path, part)) or (
+            last and document.knows(path) and _is_field(path, part)
         ):
             path = (*path, part)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,11 +26,15 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
     Raises:
         ConfigError: What the file or the options say is wrong.
-        UsageError: A model without a target.
+        UsageError: A model without a target, or ``source`` is none of these.
     """
-    given = _without_none(options)
+    given = _plain(options)
     if isinstance(source, Config):
         config = source
+    elif not isinstance(source, str | os.PathLike):
+        raise UsageError(
+            f"{source!r} is no path", hint="give a YAML file, an ONNX file or builtin:NAME"
+        )
     elif Path(source).suffix.lower() in (".yaml", ".yml"):
         config = load_config(source)
     else:
@@ -52,7 +57,9 @@ def _changed(document: Document, folder: Path, given: dict[str, Any]) -> Config:
     merged = _merge(document.value, given)
     paths = document.given | frozenset(_leaves(given))
     changed = dataclasses.replace(document, value=merged, given=paths)
-    return check_config(changed, folder, yaml.safe_dump(merged, sort_keys=False))
+    # checked first: only what the schema knows can be written as YAML
+    checked = check_config(changed, folder, "")
+    return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))
 
 
 def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -79,12 +86,15 @@ def _name_of(path: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
 
 
-def _without_none(options: dict[str, Any]) -> dict[str, Any]:
+def _plain(options: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns options as YAML would give them, without those that are None."""
     kept = {}
     for key, value in options.items():
-        inner = _without_none(value) if isinstance(value, dict) else value
+        inner = _plain(value) if isinstance(value, Mapping) else value
+        if isinstance(inner, os.PathLike):
+            inner = os.fspath(inner)
         if inner is not None and inner != {}:
-            kept[key] = inner
+            kept[str(key)] = list(inner) if isinstance(inner, tuple) else inner
     return kept
 
 

@@ -49,6 +49,10 @@ class Document:
         line, column = self.positions.get(path, (1, 1))
         return f"{self.name}:{line}:{column}"
 
+    def knows(self, path: tuple[str | int, ...]) -> bool:
+        """Whether the file or an option has something at ``path`` or below it."""
+        return path in self.positions or any(g[: len(path)] == path for g in self.given)
+
 
 class _Loader(yaml.SafeLoader):
     """Only builds the node tree; scalars keep their text."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import UsageError
+from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.pipeline._check import check_model
 
 if TYPE_CHECKING:
@@ -15,9 +15,36 @@ if TYPE_CHECKING:
 
 __all__ = ["check_named"]
 
-# options that a check of an ONNX file takes; with any other one a configuration is made
-_PLAIN = {"target", "precision", "tensorrt", "power_mode"}
-_INNER = {"model": {"shapes", "outputs"}, "calibration": {"cache"}}
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | Path)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _are_shapes(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str)
+        and isinstance(sizes, list | tuple)
+        and all(type(size) is int for size in sizes)
+        for name, sizes in value.items()
+    )
+
+
+# options that a check of an ONNX file takes, and their forms; with any other one a configuration
+# is made, which says what is wrong with it
+_PLAIN = dict.fromkeys(("target", "precision", "tensorrt", "power_mode"), _is_text)
+_PLAIN["target"] = _is_path
+_INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "model": {"shapes": _are_shapes, "outputs": _are_texts},
+    "calibration": {"cache": _is_path},
+}
 
 
 def check_named(
@@ -32,10 +59,14 @@ def check_named(
 
     Raises:
         ConfigError: What the file or the options say is wrong.
-        UsageError: A model without a board, or both ``jetpack`` and ``tensorrt``.
+        UsageError: An unknown board, mode or release, a model without a board, or both
+            ``jetpack`` and ``tensorrt``.
     """
     if jetpack is not None and options.get("tensorrt") is not None:
         raise UsageError("give a JetPack or a TensorRT release, not both", code="check.release")
+    if jetpack is not None and not _is_text(jetpack):
+        hint = f"write it in quotes: '{jetpack}'"
+        raise ConfigError([Problem(f"found {jetpack!r} for a release", "option jetpack", hint)])
     if _is_file(config) and _is_plain(options):
         return _file(str(config), jetpack, options)
     from edgekit.config import open_config
@@ -61,13 +92,17 @@ def _is_file(config: object) -> bool:
 
 def _is_plain(options: Mapping[str, Any]) -> bool:
     for key, value in options.items():
-        if value is None or key in _PLAIN:
-            continue
-        if key not in _INNER or not isinstance(value, Mapping):
-            return False
-        if any(inner not in _INNER[key] for inner, given in value.items() if given is not None):
+        if key in _INNER and isinstance(value, Mapping):
+            if not all(given is None or _fits(inner, given, _INNER[key])
+                       for inner, given in value.items()):  # fmt: skip
+                return False
+        elif value is not None and not _fits(key, value, _PLAIN):
             return False
     return True
+
+
+def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -> bool:
+    return key in forms and forms[key](value)
 
 
 def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckResult:
@@ -77,7 +112,7 @@ def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckRe
         raise UsageError(
             "a model needs --target", where=path, hint="edgekit targets lists the boards"
         )
-    board = get(options["target"])
+    board = get(str(options["target"]))
     release = options.get("tensorrt")
     if jetpack is not None:
         release = tensorrt_of_jetpack(board, jetpack)
