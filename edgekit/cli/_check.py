@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from edgekit.pipeline import CheckResult
 
 __all__ = ["command"]
+
+
+def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):  # which is in every range
+        raise click.BadParameter("nan is no percentage")
+    return value
 
 
 @o.command(
@@ -34,8 +41,15 @@ __all__ = ["command"]
 @click.option("--layer", metavar="NAME", help="All about one layer or ONNX node.")
 @click.option("--sparsity", is_flag=True, help="2:4 sparsity by convolution; reads the weights.")
 @click.option("--compare-log", type=o.FILE, help="Compare with a TensorRT or trtexec build log.")
-@click.option("--fail-under", type=float, help="Exit 1 below this percentage of MACs on the DLA.")
-@click.option("--max-loadables", type=int, help="Exit 1 with more loadables than this.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    callback=_number,
+    help="Exit 1 below this percentage of MACs on the DLA.",
+)
+@click.option(
+    "--max-loadables", type=click.IntRange(min=0), help="Exit 1 with more loadables than this."
+)
 @o.talk
 def command(
     model: str,

@@ -70,6 +70,7 @@ def _terminate(number: int, frame: object) -> NoReturn:
 def _status(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
+        _need_streams()
         status = app(arguments)
         sys.stdout.flush()
         return _fail(_Interrupted(), as_json) if _signals else status
@@ -83,6 +84,23 @@ def _status(arguments: list[str]) -> int:
         if "--debug" in arguments:
             traceback.print_exc()
         return _fail(_as_edgekit_error(error), as_json)
+
+
+def _need_streams() -> None:
+    """Replaces streams that the caller has closed: the next file opened would take their place.
+
+    Raises:
+        EnvironmentLack: There is no stdout, so nobody can read the answer.
+    """
+    closed = sys.stdout is None
+    if closed:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if closed:
+        raise EnvironmentLack(
+            "stdout is closed", code="os.stdout", hint="to /dev/null it can go unread"
+        )
 
 
 class _Interrupted(EdgekitError):

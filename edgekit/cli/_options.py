@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,6 +24,7 @@ __all__ = [
     "boards",
     "command",
     "config",
+    "console",
     "cut",
     "debug",
     "force",
@@ -40,7 +41,6 @@ __all__ = [
     "quiet",
     "say",
     "shapes_of",
-    "stdout_console",
     "talk",
     "target",
     "tensorrt",
@@ -162,15 +162,23 @@ def paper() -> tuple[int | None, bool]:
         return None, False
     import shutil
 
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return shutil.get_terminal_size().columns, not plain
+    return shutil.get_terminal_size().columns, not _is_plain()
 
 
-def stdout_console() -> Console:
-    """Returns a console on stdout: plain where it is no terminal."""
+def _is_plain() -> bool:
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Returns a console on stdout or stderr: plain text where it is no terminal or NO_COLOR is set.
+
+    Lines on stderr are not broken.
+    """
     from rich.console import Console
 
-    return Console(soft_wrap=False)
+    # rich itself drops the colours only and keeps bold and dim
+    system: Literal["auto"] | None = None if _is_plain() else "auto"
+    return Console(stderr=stderr, soft_wrap=stderr, color_system=system)
 
 
 def open_pipeline(
@@ -205,6 +213,4 @@ def progress(quiet: bool, verbose: bool = False) -> Progress:
 
     if quiet:
         return Silent()
-    from rich.console import Console
-
-    return Terminal(Console(stderr=True, soft_wrap=True), verbose=verbose)
+    return Terminal(console(stderr=True), verbose=verbose)

@@ -58,7 +58,7 @@ def command(
     else:
         from edgekit.report import summary_plan
 
-        o.stdout_console().print(summary_plan(result))
+        o.console().print(summary_plan(result))
 
 
 def _cores(text: str | None) -> list[int] | None:

@@ -24,4 +24,4 @@ def command(config: str, outputs: list[str] | None, json: bool, **settings: Any)
     if json:
         o.print_json(result.document)
     else:
-        terminal_summary(result.report, o.stdout_console())
+        terminal_summary(result.report, o.console())

@@ -34,4 +34,4 @@ def command(json: bool) -> None:
     for b in boards:
         dla = f"{b.dla.cores} x {b.dla.generation}" if b.dla.cores else "none"
         table.add_row(b.name, dla, b.tensorrt, ", ".join(b.power_modes))
-    o.stdout_console().print(table)
+    o.console().print(table)

@@ -67,7 +67,7 @@ class Terminal:
         """Shows the step's number and name, with a spinner on a terminal."""
         self._label = f"[{number:>2}/{total}] {name}"
         self._began = self._clock()
-        if self._console.is_terminal:
+        if self._console.is_terminal and self._console.color_system:  # a spinner moves the cursor
             self._status = self._console.status(self._text(""))
             self._status.start()
 

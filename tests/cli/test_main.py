@@ -1,5 +1,6 @@
 """Every failure is one message and one status, never a traceback."""
 
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from edgekit.cli import _main
 from edgekit.cli._commands import SUMMARIES
 from edgekit.errors import BoardError, GateError
+from tests.pipeline.nets import small_net
 
 
 def edgekit(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -127,3 +129,43 @@ def test_a_full_disk_is_one_message(unbuffered):
         )  # fmt: skip
     assert done.returncode == 3
     assert done.stderr == "edgekit: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "told"),
+    [(">&-", 3, "edgekit: stdout is closed\n"), ("2>&-", 0, ""), (">&- 2>&-", 3, "")],
+)
+def test_a_closed_stream_is_no_traceback(closed, status, told):
+    done = subprocess.run(
+        f"{sys.executable} -m edgekit --version {closed}",
+        shell=True, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == status
+    assert done.stderr.partition("  hint")[0] == told
+    assert bool(done.stdout) == (status == 0)
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("command", ["targets", "explain", "plan"])
+def test_no_color_means_no_escape_sequence(command, monkeypatch, tmp_path):
+    small_net(tmp_path / "net.onnx")
+    arguments = {
+        "targets": [],
+        "explain": ["general.batch"],
+        "plan": [str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb"],
+    }
+    shown = {}
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for plain in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", plain)
+        monkeypatch.setattr(sys, "stdout", Screen())
+        monkeypatch.setattr(sys, "stderr", Screen())
+        with pytest.raises(SystemExit):
+            _main.main([command, *arguments[command]])
+        shown[plain] = sys.stdout.getvalue() + sys.stderr.getvalue()
+    assert "\x1b" in shown[""]
+    assert "\x1b" not in shown["1"]
