@@ -35,7 +35,7 @@ class Names:
     """
 
     def __init__(self, network: Network, names: Iterable[str] = ()) -> None:
-        self.layers = {layer.name: layer for layer in network.layers}
+        self.layers = {layer.name: layer for layer in network.whole.layers}
         self._producers = network.producers()
         self._nodes: dict[str, list[str]] = {}
         self._weights: dict[str, str] = {}

@@ -137,11 +137,12 @@ def _members(
     by_ends: dict[tuple[str, str], tuple[str, ...]],
 ) -> tuple[tuple[str, ...], bool]:
     """Our layers of a loadable in graph order, and whether they are certain."""
-    listed = {layer for name in loadable.layers for layer in names.find(name)}
+    # a constant is no part of a subgraph
+    listed = {layer for name in loadable.layers for layer in names.find(name) if layer in place}
     if loadable.exact:
         return tuple(sorted(listed, key=place.__getitem__)), True
-    first = names.find(loadable.first)
-    last = names.find(loadable.last)
+    first = [name for name in names.find(loadable.first) if name in place]
+    last = [name for name in names.find(loadable.last) if name in place]
     if not last:
         return (), False
     low, high = min(place[name] for name in first or last), max(place[name] for name in last)

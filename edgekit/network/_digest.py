@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from edgekit.network._deferred import Constant, Deferred, entries
+
 if TYPE_CHECKING:
     import numpy as np
     import onnx
@@ -30,7 +32,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 def weight_digests(model: Model) -> dict[str, str]:
     """SHA-256 (hex) of every weight's type, shape and bytes, by name; computed once per array."""
-    return {name: _array_digest(value) for name, value in model.weights.items()}
+    return {name: _digest(value) for name, value in entries(model.weights).items()}
 
 
 def digest(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> str:
@@ -38,9 +40,18 @@ def digest(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> str:
     import hashlib
 
     total = hashlib.sha256(proto.SerializeToString(deterministic=True))
-    for name in sorted(weights):
-        total.update(f"\n{name}\n{_array_digest(weights[name])}".encode())
+    values = entries(weights)
+    for name in sorted(values):
+        total.update(f"\n{name}\n{_digest(values[name])}".encode())
     return total.hexdigest()
+
+
+def _digest(value: Constant) -> str:
+    if not isinstance(value, Deferred):
+        return _array_digest(value)
+    if value.digest is None:
+        value.digest = _array_digest(value.value())
+    return value.digest
 
 
 def _array_digest(array: np.ndarray) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.network._deferred import Constant, Deferred, real, weight_arrays
 from edgekit.network._digest import frozen
 from edgekit.network._evaluate import Evaluation
 from edgekit.network._graph import reachable, reads, rename_reads, subgraphs
@@ -47,7 +48,7 @@ _OLDEST_IR = 4
 
 def emit(
     state: Evaluation, inputs: Sequence[str], outputs: Sequence[str], name: str
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
     """Returns the stripped model and its weights by name, both in a fixed order."""
     from onnx import helper
 
@@ -56,17 +57,18 @@ def emit(
     _drop_unused_outputs(nodes, outputs, state.version)
     used = {tensor for node in nodes for tensor in reads(node)} | set(outputs)
     roles = _roles(nodes)
-    weights: dict[str, np.ndarray] = {}
+    weights: dict[str, Constant] = {}
     initializers = []
     for tensor in dict.fromkeys([t for node in nodes for t in reads(node)] + list(outputs)):
         if tensor not in state.constants:
             continue
-        value = frozen(state.constants[tensor])
+        value = state.constants[tensor]
+        value = value if isinstance(value, Deferred) else frozen(value)
         if _is_weight(value, roles.get(tensor, set())):
             weights[tensor] = value
             initializers.append(stub(tensor, value))
         else:
-            initializers.append(_inline(tensor, value))
+            initializers.append(_inline(tensor, real(value)))
     graph = helper.make_graph(
         nodes,
         name or "network",
@@ -86,10 +88,10 @@ def emit(
     oldest = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=max(_OLDEST_IR, oldest))
     model.producer_name = "edgekit"
-    return model, weights
+    return model, weight_arrays(weights)
 
 
-def stub(name: str, value: np.ndarray) -> onnx.TensorProto:
+def stub(name: str, value: Constant) -> onnx.TensorProto:
     """An initializer without data, in the form that ONNX Runtime takes values for."""
     from onnx import TensorProto, helper
 
@@ -165,7 +167,7 @@ def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     return roles
 
 
-def _is_weight(value: np.ndarray, roles: set[tuple[str, int]]) -> bool:
+def _is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     from onnx import TensorProto, helper
 
     elem = helper.np_dtype_to_tensor_dtype(value.dtype)

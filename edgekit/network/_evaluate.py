@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.network._defer import Patience
+from edgekit.network._deferred import Constant, Deferred, real
 from edgekit.network._fold import constant, fold, foldable, repeated
 from edgekit.network._graph import free_name, reads, rename_reads, subgraphs
 from edgekit.network._types import Folded
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
 __all__ = ["Evaluation"]
@@ -40,7 +41,7 @@ class Evaluation:
     def __init__(
         self,
         version: int,
-        constants: dict[str, np.ndarray],
+        constants: dict[str, Constant],
         inputs: Mapping[str, tuple[int, tuple[int, ...]]],
         declared: Mapping[str, onnx.TypeProto],
     ) -> None:
@@ -54,6 +55,7 @@ class Evaluation:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         self._names: set[str] = set()
+        self._patience = Patience()
         self._declared = declared
         self._protos: dict[str, onnx.TypeProto] = {}
         self._hints: dict[str, onnx.TensorProto] = {}
@@ -104,7 +106,7 @@ class Evaluation:
         if len(node.input) < 3 or not node.input[2]:
             return False
         flag = self.constants.get(node.input[2])
-        return flag is None or bool(flag)
+        return flag is None or bool(real(flag))
 
     def _fold_mask(self, node: onnx.NodeProto) -> None:
         import numpy as np
@@ -120,7 +122,7 @@ class Evaluation:
 
         if node.op_type != "If" or node.input[0] not in self.constants:
             return None
-        wanted = "then_branch" if bool(self.constants[node.input[0]].any()) else "else_branch"
+        wanted = "then_branch" if bool(real(self.constants[node.input[0]]).any()) else "else_branch"
         body = next(item.g for item in node.attribute if item.name == wanted)
         own = [value.name for value in body.initializer]
         own += [name for inner in body.node for name in inner.output if name]
@@ -169,8 +171,7 @@ class Evaluation:
             self._fold_away(node, "constant")
             self.constants[first] = np.asarray(value, dtype=np.int64)
         elif foldable(node, self.constants, self.shapes):
-            types = {name: self._proto(name) for name in [*node.input, *node.output] if name}
-            values = fold(node, self.constants, types, self.version)
+            values = self._constants_of(node)
             if values is None:
                 self.nodes.append(node)
             else:
@@ -178,6 +179,15 @@ class Evaluation:
                 self.constants.update(values)
         else:
             self.nodes.append(node)
+
+    def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
+        """The outputs of a node of constants, the large ones yet to be computed."""
+        types = {name: self._proto(name) for name in [*node.input, *node.output] if name}
+        later = self._patience.step(node, self.constants, types, self.version)
+        if later is not None:
+            return later
+        known = {name: real(self.constants[name]) for name in node.input if name}
+        return fold(node, known, types, self.version)
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         import onnx
@@ -190,7 +200,9 @@ class Evaluation:
         try:
             if any(True for _ in subgraphs(node)):
                 return self._infer_model(node, types)
-            hints = {name: hint for name in node.input if (hint := self._hint(name)) is not None}
+            hints = {
+                name: hint for name in node.input if (hint := self._hint(name, node)) is not None
+            }
             found: dict[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, hints, opset_imports=self._opsets
             )
@@ -292,15 +304,22 @@ class Evaluation:
             self._learn(name, helper.make_tensor_type_proto(elem, value.shape))
         return self._protos[name]
 
-    def _hint(self, name: str) -> onnx.TensorProto | None:
+    def _hint(self, name: str, node: onnx.NodeProto) -> onnx.TensorProto | None:
         from onnx import numpy_helper
 
         value = self.constants.get(name)
         if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
             return None
+        if isinstance(value, Deferred) and value.dtype.kind not in "iu" and not _reads_floats(node):
+            return None
         if name not in self._hints:
-            self._hints[name] = numpy_helper.from_array(value, name)
+            self._hints[name] = numpy_helper.from_array(real(value), name)
         return self._hints[name]
+
+
+def _reads_floats(node: onnx.NodeProto) -> bool:
+    """Whether an output's shape can follow from real numbers."""
+    return node.op_type in {"OneHot", "Range", "Resize", "Upsample"}
 
 
 def _identity(source: str, target: str) -> onnx.NodeProto:

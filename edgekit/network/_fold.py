@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.network._deferred import Constant, real
 from edgekit.network._graph import subgraphs
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["constant", "fold", "foldable", "repeated"]
+__all__ = ["VIEWS", "constant", "evaluator", "fold", "foldable", "outputs_of", "repeated", "run"]
 
 # their output is their input in another shape
-_VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 _REPEATS = {"ConstantOfShape", "Expand"}
 # explicit quantization must stay visible; random values are not constants
 _NEVER = {
@@ -37,7 +38,7 @@ _LARGEST_REPEAT = 1 << 32
 
 def foldable(
     node: onnx.NodeProto,
-    constants: Mapping[str, np.ndarray],
+    constants: Mapping[str, Constant],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> bool:
     """Whether a node can become a constant without making the model much larger.
@@ -50,7 +51,7 @@ def foldable(
         return False
     if node.op_type in _NEVER or any(True for _ in subgraphs(node)):
         return False
-    if node.op_type in _VIEWS:
+    if node.op_type in VIEWS:
         return True
     if node.op_type in _REPEATS:
         _fits(node, shapes[node.output[0]])
@@ -60,7 +61,7 @@ def foldable(
     return after <= before + _LARGEST_GROWTH
 
 
-def repeated(node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> np.ndarray | None:
+def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
     """The output of a plain ConstantOfShape; None for any other node, and for a doubtful one.
 
     Light models have hundreds of them in place of weights: they need no inference.
@@ -72,8 +73,11 @@ def repeated(node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> np.nd
         return None
     if any(item.name != "value" or not item.HasField("t") for item in node.attribute):
         return None
-    sizes = constants.get(node.input[0])
-    if sizes is None or sizes.dtype.name != "int64" or sizes.ndim != 1 or (sizes < 0).any():
+    given = constants.get(node.input[0])
+    if given is None or given.dtype.name != "int64" or given.ndim != 1:
+        return None
+    sizes = real(given)
+    if (sizes < 0).any():
         return None
     try:
         fill = _fill(node)
@@ -131,51 +135,76 @@ def fold(
 
     first = node.output[0]
     shape = _shape(types[first])
-    if node.op_type in _VIEWS:
+    if node.op_type in VIEWS:
         return {first: constants[node.input[0]].reshape(shape)}
     if node.op_type == "Expand":
         return {first: np.broadcast_to(constants[node.input[0]], shape)}
     if node.op_type == "ConstantOfShape":
         return {first: _repeat(_fill(node), shape)}
-    return _run(node, constants, types, version)
+    arrays = run(node, constants, types, version)
+    expected = outputs_of(node, types)
+    if arrays is None or any((a.shape, a.dtype) != expected[name] for name, a in arrays.items()):
+        return None
+    return arrays
 
 
-def _run(
+def run(
     node: onnx.NodeProto,
-    constants: Mapping[str, np.ndarray],
+    values: Mapping[str, np.ndarray],
     types: Mapping[str, onnx.TypeProto],
     version: int,
 ) -> dict[str, np.ndarray] | None:
+    """The outputs of a node by name as onnx's reference computes them; None when it cannot."""
     import numpy as np
-    from onnx import helper
-    from onnx.reference import ReferenceEvaluator
 
-    names = list(dict.fromkeys(name for name in node.input if name))
+    reference = evaluator(node, types, version)
+    if reference is None:
+        return None
     wanted = [name for name in node.output if name]
-    graph = helper.make_graph(
-        [node],
-        "fold",
-        [helper.make_value_info(name, types[name]) for name in names],
-        [helper.make_value_info(name, types[name]) for name in wanted],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     try:
         with np.errstate(all="ignore"):
-            values = ReferenceEvaluator(model).run(None, {name: constants[name] for name in names})
+            made = reference.run(None, dict(values))
     except Exception:
         # the reference lacks some old operator versions; the node then stays as it is
         return None
-    arrays = {name: np.asarray(value) for name, value in zip(wanted, values, strict=True)}
-    expected = {
+    return {name: np.asarray(value) for name, value in zip(wanted, made, strict=True)}
+
+
+def evaluator(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], version: int
+) -> Any | None:
+    """onnx's reference for one node; None when it does not know the operator."""
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    graph = helper.make_graph(
+        [node],
+        "fold",
+        [helper.make_value_info(n, types[n]) for n in dict.fromkeys(node.input) if n],
+        [helper.make_value_info(name, types[name]) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    try:
+        return ReferenceEvaluator(model)
+    except Exception:
+        # some old operator versions are unknown to it
+        return None
+
+
+def outputs_of(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and NumPy type of a node's outputs by name."""
+    from onnx import helper
+
+    return {
         name: (
             _shape(types[name]),
             helper.tensor_dtype_to_np_dtype(types[name].tensor_type.elem_type),
         )
-        for name in wanted
+        for name in node.output
+        if name
     }
-    if any((array.shape, array.dtype) != expected[name] for name, array in arrays.items()):
-        return None
-    return arrays
 
 
 def constant(node: onnx.NodeProto) -> np.ndarray:

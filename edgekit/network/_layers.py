@@ -81,6 +81,9 @@ def layers(model: Model) -> Network:
         inputs=inputs,
         outputs=outputs,
         views={name: source for name, source in at.views.items() if name in used},
+        constants=at.kept(),
+        fixed=at.fixed(),
+        operators=frozenset(node.op_type for node in graph.node),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.network import _check, _files, _graph
+from edgekit.network._deferred import Constant, Deferred, entries
 from edgekit.network._digest import frozen
 from edgekit.network._emit import STRIPPED, emit
 from edgekit.network._evaluate import Evaluation
@@ -111,7 +112,10 @@ def canonical(
     graph = copy.graph
     _graph.name_nodes(graph.node)
     _check.names(graph)
-    given = {name: frozen(array) for name, array in (weights or {}).items()}
+    given = {
+        name: value if isinstance(value, Deferred) else frozen(value)
+        for name, value in entries(weights or {}).items()
+    }
     constants = _constants(graph, given, base_folder)
     inputs = [value for value in graph.input if value.name not in constants]
     known = {value.name for value in inputs} | set(constants)
@@ -174,11 +178,11 @@ def _current(name: str, alias: Mapping[str, str]) -> str:
 
 
 def _constants(
-    graph: onnx.GraphProto, given: Mapping[str, np.ndarray], folder: Path | None
-) -> dict[str, np.ndarray]:
+    graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
+) -> dict[str, Constant]:
     from onnx import TensorProto, numpy_helper
 
-    constants: dict[str, np.ndarray] = {}
+    constants: dict[str, Constant] = {}
     external = []
     for tensor in graph.initializer:
         if tensor.name in given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Placer"]
 
+# what reads a constant as a tensor like any other; all other layers take their constants in
+_KEEPERS = frozenset(
+    {"CONCATENATION", "ELEMENTWISE", "GATHER", "MATRIX_MULTIPLY", "SCATTER", "SELECT"}
+)
+
 
 class Placer:
     """Collects the layers of a model, one node after the other.
@@ -29,6 +35,7 @@ class Placer:
         tensors: Every activation tensor, inner ones too.
         views: ONNX tensor by inner tensor that holds the same values in another shape.
         importer: What TensorRT's importer counts and names.
+        constants: The constants that stay layers of their own, by tensor, with their readers.
     """
 
     def __init__(self, model: Model) -> None:
@@ -39,6 +46,7 @@ class Placer:
         self.layers: list[Layer] = []
         self.tensors: dict[str, Tensor] = {}
         self.views: dict[str, str] = {}
+        self.constants: dict[str, list[onnx.NodeProto]] = {}
         self.outputs = {value.name for value in graph.output}
         self._weights = model.weights
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
@@ -152,12 +160,15 @@ class Placer:
             constants: Constant inputs that it uses; those among ``inputs`` when None.
             absorbed: Layers of the importer that are a part of this one.
         """
+        read = [i for i in (node.input if inputs is None else inputs) if i]
+        used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
+        if kind in _KEEPERS:
+            kept = self._keep(node, used)
+            absorbed = [part for part in absorbed if part.name not in kept]
         if imported and kind == "SHUFFLE":
             self.importer.reshape()
         elif imported:
             self.importer.layers()
-        read = [i for i in (node.input if inputs is None else inputs) if i]
-        used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
         before, weights = self._behind(used)
         layer = Layer(
             name=self.unique(name) if name else self._own_name(node.name),
@@ -170,11 +181,46 @@ class Placer:
             params=dict(params or {}),
             weights=weights,
             macs=macs,
-            weight_elements=sum(self._weights[w].size for w in weights),
+            weight_elements=sum(math.prod(self.shape(w)) for w in weights),
             absorbed=tuple(absorbed),
         )
         self.layers.append(layer)
         return layer
+
+    def _keep(self, node: onnx.NodeProto, used: Sequence[str]) -> set[str]:
+        """Notes constants that become layers; those made by other nodes are the nodes' own."""
+        kept = {name for name in used if name in self._initializers}
+        for name in used:
+            if name in kept:
+                self.importer.constant(name)
+                self.constants.setdefault(name, []).append(node)
+        return kept
+
+    def kept(self) -> tuple[Layer, ...]:
+        """The CONSTANT layers, in the order of their first readers."""
+        return tuple(self._constant(name, readers) for name, readers in self.constants.items())
+
+    def _constant(self, name: str, readers: Sequence[onnx.NodeProto]) -> Layer:
+        return Layer(
+            name=self.unique(name),
+            kind="CONSTANT",
+            op=readers[0].op_type,
+            nodes=(),
+            origin=tuple(dict.fromkeys(node.name for node in readers)),
+            inputs=(),
+            outputs=(name,),
+            params={"shape": self.shape(name)},
+        )
+
+    def fixed(self) -> dict[str, Tensor]:
+        """The tensors of the CONSTANT layers, by name."""
+        from onnx import helper
+
+        types = {name: self._initializers[name].data_type for name in self.constants}
+        return {
+            name: Tensor(name, self.shape(name), helper.tensor_dtype_to_np_dtype(kind).name)
+            for name, kind in types.items()
+        }
 
     def inner(self, stem: str, shape: Sequence[int], like: str, *, view: bool = False) -> str:
         """A new tensor between two layers of one node, of the type of ``like``.

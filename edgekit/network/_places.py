@@ -38,7 +38,8 @@ def places(model: Model, network: Network) -> dict[str, Place]:
         model: A loaded model.
         network: ``layers(model)``.
     """
-    order = {layer.name: index for index, layer in enumerate(network.layers)}
+    order = {layer.name: index for index, layer in enumerate(network.whole.layers)}
+    kept = {name: layer.name for layer in network.constants for name in layer.outputs}
     direct: dict[str, list[str]] = {node.name: [] for node in model.proto.graph.node}
     for layer in network.layers:
         for name in layer.nodes:
@@ -56,7 +57,10 @@ def places(model: Model, network: Network) -> dict[str, Place]:
     for name, gone in reversed(list(model.folded.items())):
         if name not in found:
             users = _users(gone, maker, readers)
-            within = {one for user in users if user in found for one in found[user].layers}
+            own = [kept[tensor] for tensor in gone.outputs if tensor in kept]
+            # a constant that stays a layer is where its node is; otherwise its readers are
+            readers_of = [one for user in users if user in found for one in found[user].layers]
+            within = set(own or readers_of)
             found[name] = Place(tuple(sorted(within, key=order.__getitem__)), gone.reason)
     return found
 

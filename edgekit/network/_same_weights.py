@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgekit.errors import DataError
+from edgekit.network._deferred import entries
 from edgekit.network._types import Model
 
 __all__ = ["check_weights"]
@@ -31,7 +32,7 @@ def check_weights(path: str | Path, model: Model) -> None:
     computed = {name for node in proto.graph.node for name in node.output}
     found = {tensor.name: tensor for tensor in proto.graph.initializer}
     faults = []
-    for name, value in model.weights.items():
+    for name, value in entries(model.weights).items():
         tensor = found.get(name)
         if tensor is None:
             if name not in computed:

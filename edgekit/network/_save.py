@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from edgekit.errors import ModelError
+from edgekit.network._deferred import entries
 from edgekit.network._digest import chunks
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def save(model: Model, path: str | Path) -> None:
     target = Path(path)
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    total = sum(array.nbytes for array in model.weights.values())
+    total = sum(array.nbytes for array in entries(model.weights).values())
     try:
         if total > _LARGEST_INLINE:
             data = target.with_name(f"{target.name}.{model.digest[:12]}.data")

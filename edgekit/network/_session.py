@@ -56,7 +56,8 @@ def session(
     options.intra_op_num_threads = threads
     if not optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    values = [_value(array) for array in model.weights.values()]
+    arrays = list(model.weights.values())
+    values = [_value(array) for array in arrays]
     options.add_external_initializers(list(model.weights), values)
     try:
         made = ort.InferenceSession(
@@ -72,7 +73,7 @@ def session(
             hint="the reference backend runs what ONNX Runtime runs; see which node it names",
         ) from error
     # the session reads the arrays in place, so they must live as long as it does
-    made.edgekit_weights = (values, model.weights)
+    made.edgekit_weights = (values, arrays)
     return made
 
 

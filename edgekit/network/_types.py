@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,11 @@ class Network:
         outputs: Tensors returned.
         views: For an inner tensor that holds an ONNX tensor's values in another shape, that
             tensor's name: where a segment ends at ``fc:out4d``, the ONNX model is cut at it.
+        constants: CONSTANT layers that no fusion takes in (an operand of a Concat or a Max), in
+            the order of their first readers. They run nowhere, so they are none of ``layers``:
+            nothing places, rewrites or builds them. Their values count as weights of the readers.
+        fixed: The tensors that ``constants`` write, by name; their readers do not list them.
+        operators: ONNX operators of the model's nodes, also of those without a layer.
     """
 
     name: str
@@ -168,6 +173,24 @@ class Network:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     views: Mapping[str, str] = field(default_factory=dict)
+    constants: tuple[Layer, ...] = ()
+    fixed: Mapping[str, Tensor] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
+
+    @cached_property
+    def whole(self) -> Network:
+        """The network as the builder lists it: each kept constant stands before its reader."""
+        if not self.constants:
+            return self
+        before: dict[str, list[Layer]] = {}
+        for constant in self.constants:
+            before.setdefault(constant.origin[0], []).append(constant)
+        layers: list[Layer] = []
+        for layer in self.layers:
+            for node in layer.nodes:
+                layers += before.pop(node, ())
+            layers.append(layer)
+        return replace(self, layers=tuple(layers), tensors={**self.tensors, **self.fixed})
 
     def layer(self, name: str) -> Layer:
         """Returns the layer called ``name``; KeyError when there is none."""

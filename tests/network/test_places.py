@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.network import Model, Network, Place, canonical, layers, load, places
+from edgekit.network import Model, Network, Place, Tensor, canonical, layers, load, places
 from tests.network.onnx_making import DATA, light, make, node, values
 
 LIGHT = sorted(path.stem.removeprefix("light_") for path in (DATA / "light").glob("*.onnx"))
@@ -26,7 +26,7 @@ def check(proto: onnx.ModelProto, model: Model, network: Network) -> dict[str, P
     found = places(model, network)
     kept = {n.name for n in model.proto.graph.node}
     assert names_in(proto) <= set(found)
-    order = [layer.name for layer in network.layers]
+    order = [layer.name for layer in network.whole.layers]
     for name, place in found.items():
         assert list(place.layers) == [layer for layer in order if layer in place.layers]
         if name in kept:
@@ -249,10 +249,48 @@ def test_constants_read_as_tensors_are_the_importers_layers(op: str) -> None:
         "Max": ("k x", values([4, 1, 1])),
     }[op]
     proto = make([node(op, inputs, "y")], {"x": [1, 4, 3, 3]}, ["y"], {"k": constant})
-    (layer,) = layers(canonical(proto, None)).layers
+    network = layers(canonical(proto, None))
+    (layer,) = network.layers
     parts = [(part.kind, part.name, part.fused) for part in layer.absorbed]
-    assert parts == [("CONSTANT", "k", False), ("SHUFFLE", "ONNXTRT_Broadcast", False)]
+    assert parts[-1] == ("SHUFFLE", "ONNXTRT_Broadcast", False)
+    # slopes are a parametric ReLU's own; operands of others stay layers
+    assert (("CONSTANT", "k", False) in parts) is (op == "PRelu")
+    assert [constant.name for constant in network.constants] == ([] if op == "PRelu" else ["k"])
     assert layer.builder_name == layer.name
+
+
+def test_a_kept_constant_stands_before_its_first_reader() -> None:
+    proto = make(
+        [
+            node("Relu", "x", "r", name="relu"),
+            node(
+                "Constant",
+                "",
+                "k",
+                name="made",
+                value=numpy_helper.from_array(values([1, 4, 3, 3])),
+            ),
+            node("Concat", "r k", "c", name="cat", axis=1),
+            node("Max", "x k", "m", name="largest"),
+            node("Gather", "c i", "g", name="pick", axis=1),
+        ],
+        {"x": [1, 4, 3, 3]},
+        ["m", "g"],
+        {"i": np.array([0, 2], np.int64)},
+    )
+    model = canonical(proto, None)
+    network = layers(model)
+    assert [layer.name for layer in network.layers] == ["relu", "cat", "largest", "pick"]
+    names = [layer.name for layer in network.whole.layers]
+    assert sorted(names) == sorted(["relu", "k", "cat", "largest", "i", "pick"])
+    assert names.index("k") == names.index("cat") - 1
+    assert names.index("i") == names.index("pick") - 1
+    assert [(la.nodes, la.origin) for la in network.constants] == [
+        ((), ("cat", "largest")), ((), ("pick",)),
+    ]  # fmt: skip
+    assert network.fixed["i"] == Tensor("i", (2,), "int64")
+    assert not set(network.fixed) & set(network.tensors)
+    assert places(model, network)["made"] == Place(("k",), "constant")
 
 
 def test_activations_of_lower_rank_pass_a_shuffle() -> None:
