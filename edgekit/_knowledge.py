@@ -6,7 +6,10 @@ What is kept is named after the file and believed only for the very file that it
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from edgekit.errors import DataError, EnvironmentLack
 
 __all__ = ["read_knowledge"]
 
-_FOLDER = "knowledge"
+_FOLDER = "facts"
 
 
 def read_knowledge(path: Path) -> Any:
@@ -29,28 +32,47 @@ def read_knowledge(path: Path) -> Any:
         DataError: It is not YAML (code "data.yaml"); ``where`` is file:line:column.
         OSError: It cannot be read.
     """
+    content = path.read_bytes()
     if data_folder("dla").parent not in path.parents:
-        return _parse(path)
-    status = path.stat()
-    key = [__version__, str(path), status.st_size, status.st_mtime_ns]
+        return _parse(content, path)
+    key = _digest(__version__.encode() + content)
     kept = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}.json"
-    try:
-        record = json.loads(kept.read_bytes())
-        if record["key"] == key:
-            return record["value"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass
-    value = _parse(path)
-    _keep(kept, {"key": key, "value": value})
+    record = _kept(kept, key)
+    if record is not None:
+        return json.loads(record)
+    value = _parse(content, path)
+    _keep(kept, key, value)
     return value
 
 
-def _parse(path: Path) -> Any:
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=20).hexdigest().encode()
+
+
+def _kept(path: Path, key: bytes) -> bytes | None:
+    """Returns the JSON kept for ``key``: key, digest and JSON stand on a line each."""
+    try:
+        found, digest, text = path.read_bytes().split(b"\n", 2)
+        if found == key and digest == _digest(text) and _is_private(path.parent):
+            return text
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else could have written there, so that the digest means something."""
+    status = folder.stat()
+    mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return mine and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _parse(content: bytes, path: Path) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(path.read_bytes(), Loader=loader)
+        return yaml.load(content, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
@@ -58,14 +80,16 @@ def _parse(path: Path) -> Any:
         raise DataError(message, code="data.yaml", where=place) from error
 
 
-def _keep(path: Path, record: dict[str, Any]) -> None:
+def _keep(path: Path, key: bytes, value: Any) -> None:
     from edgekit._files import write_atomically
 
     try:
-        text = json.dumps(record)
+        text = json.dumps(value).encode()
         # dates and keys that are no texts are YAML's alone: such a file is read anew each time
-        if json.loads(text) == record:
+        if json.loads(text) == value:
+            path.parent.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             with write_atomically(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-    except (TypeError, ValueError, EnvironmentLack):
+                temporary.write_bytes(b"\n".join((key, _digest(text), text)))
+    except (OSError, TypeError, ValueError, EnvironmentLack):
         pass

@@ -27,29 +27,65 @@ def test_the_second_reading_needs_no_yaml(folders, monkeypatch):
     file = folders / "dla" / "a.yaml"
     file.write_text("limits: [1, 2.5, true, null, text]\n")
     first = _knowledge.read_knowledge(file)
-    monkeypatch.setattr(_knowledge, "_parse", lambda path: pytest.fail("parsed again"))
+    monkeypatch.setattr(_knowledge, "_parse", lambda *_: pytest.fail("parsed again"))
     assert _knowledge.read_knowledge(file) == first == {"limits": [1, 2.5, True, None, "text"]}
 
 
-def test_an_edited_file_of_the_same_size_is_read_again(folders):
+def test_an_edited_file_of_the_same_size_and_time_is_read_again(folders):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
     _knowledge.read_knowledge(file)
     before = file.stat().st_mtime_ns
     file.write_text("limit: 2\n")
-    os.utime(file, ns=(before + 1, before + 1))
+    os.utime(file, ns=(before, before))
     assert _knowledge.read_knowledge(file) == {"limit": 2}
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 1}', b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"\n", b"\n\n{}", b"\xff\xfe\n\n", b"[" * 100_000]
+)
 def test_a_damaged_cache_is_no_failure(folders, damage):
     file = folders / "dla" / "a.yaml"
     file.write_text("limit: 1\n")
     _knowledge.read_knowledge(file)
     (record,) = kept(folders)
+    whole = record.read_bytes()
     record.write_bytes(damage)
     assert _knowledge.read_knowledge(file) == {"limit": 1}
-    assert json.loads(record.read_bytes())["value"] == {"limit": 1}
+    assert record.read_bytes() == whole
+
+
+def change(record):
+    key, digest, text = record.read_bytes().split(b"\n", 2)
+    return key, digest, json.dumps({name: {} for name in json.loads(text)}).encode()
+
+
+def test_a_whole_record_of_another_content_is_not_believed(folders):
+    file = folders / "dla" / "a.yaml"
+    file.write_text("limit: 1\n")
+    _knowledge.read_knowledge(file)
+    (record,) = kept(folders)
+    record.write_bytes(b"\n".join(change(record)))
+    assert _knowledge.read_knowledge(file) == {"limit": 1}
+    assert b"{}" not in record.read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners and modes are POSIX's")
+@pytest.mark.parametrize("open_to", [0o770, 0o707, None])
+def test_a_folder_where_others_write_is_not_believed(open_to, folders, monkeypatch):
+    file = folders / "dla" / "a.yaml"
+    file.write_text("limit: 1\n")
+    _knowledge.read_knowledge(file)
+    (record,) = kept(folders)
+    assert record.parent.stat().st_mode & 0o077 == 0
+    key, _, text = change(record)
+    record.write_bytes(b"\n".join((key, _knowledge._digest(text), text)))
+    assert _knowledge.read_knowledge(file) == {"limit": {}}  # whoever can do this is oneself
+    if open_to is None:
+        monkeypatch.setattr(os, "getuid", lambda: record.stat().st_uid + 1)
+    else:
+        record.parent.chmod(open_to)
+    assert _knowledge.read_knowledge(file) == {"limit": 1}
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(folders):
@@ -88,7 +124,7 @@ def test_rules_from_the_cache_are_those_of_the_files(tmp_path, monkeypatch):
     read = load_rules.__wrapped__
     from_yaml = read()
     assert kept(tmp_path)
-    monkeypatch.setattr(_knowledge, "_parse", lambda path: pytest.fail(f"parsed {path} again"))
+    monkeypatch.setattr(_knowledge, "_parse", lambda _, path: pytest.fail(f"parsed {path} again"))
     from_json = read()
     assert [rule.to_json() for rule in from_json] == [rule.to_json() for rule in from_yaml]
     assert from_json.operators == from_yaml.operators
