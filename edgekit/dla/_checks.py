@@ -14,10 +14,11 @@ __all__ = ["OPERATORS", "Check", "Failure", "compile_check", "limit_of", "show"]
 
 
 class Failure(NamedTuple):
-    """What broke a rule: the fact's value and the limit, as texts."""
+    """What broke a rule: the fact with its value, the limit, and the value alone, as texts."""
 
     found: str
     limit: str
+    value: str = ""
 
 
 Facts = Mapping[str, Any]
@@ -75,7 +76,7 @@ def compile_check(spec: Mapping[str, Any], limit: str = "") -> Check:
         ValueError: The check has no known form.
     """
     if "never" in spec:
-        return lambda facts: Failure(str(facts.get("kind")), limit)
+        return lambda facts: Failure(str(facts.get("kind")), limit, str(facts.get("kind")))
     if "any" in spec:
         parts = [compile_check(part, limit) for part in spec["any"]]
         return lambda facts: _any(parts, facts)
@@ -114,7 +115,7 @@ def _simple(spec: Mapping[str, Any], limit: str) -> Check:
     if name == "one_of":
         wanted = [tuple(item) for item in bound]
         return lambda facts: (
-            Failure(f"{fact} {show(facts[fact])}", limit)
+            Failure(f"{fact} {show(facts[fact])}", limit, show(facts[fact]))
             if facts[fact] is not None and tuple(facts[fact]) not in wanted
             else None
         )
@@ -149,7 +150,7 @@ def _each(fact: str, holds: Callable[[Any, Any], bool], bound: Any, words: str) 
             return None
         else:
             shown = show(value)
-        return Failure(f"{fact.replace('_', ' ')} {shown}", words)
+        return Failure(f"{fact.replace('_', ' ')} {shown}", words, shown)
 
     return check
 
@@ -162,7 +163,7 @@ def _below(fact: str, other: str, limit: str) -> Check:
         # pads: begin and end of each side of the kernel
         if all(item < bound[index % len(bound)] for index, item in enumerate(value)):
             return None
-        name = other.replace("_", " ")
-        return Failure(f"{fact} {show(value)}", limit or f"less than the {name} {show(bound)}")
+        words = limit or f"less than the {other.replace('_', ' ')} {show(bound)}"
+        return Failure(f"{fact} {show(value)}", words, show(value))
 
     return check

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._cbuf import banks_of
+from edgekit.dla._wording import WORDING
 
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
@@ -157,10 +158,14 @@ def _broadcast(facts: Facts) -> str | None:
     if len(shapes) != 2 or len(set(shapes)) == 1:
         return None
     if len(shapes[0]) != len(shapes[1]):
-        return f"shapes {shapes[0]} and {shapes[1]}"
+        return _two(shapes)
     small, large = sorted(shapes, key=math.prod)
     forms = {large: "NCHW", (*large[:-2], 1, 1): "NC11", (*large[:-3], 1, 1, 1): "N111"}
-    return forms.get(small, f"shapes {shapes[0]} and {shapes[1]}")
+    return forms.get(small, _two(shapes))
+
+
+def _two(shapes: list[tuple[int, ...]]) -> str:
+    return " and ".join("x".join(map(str, shape)) or "a scalar" for shape in shapes)
 
 
 def _consumer_kinds(facts: Facts) -> tuple[str, ...]:
@@ -255,4 +260,5 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "keeps_batch": _keeps_batch,
     "reshapes": _reshapes,
     "slices_batch": _slices_batch,
+    **WORDING,
 }

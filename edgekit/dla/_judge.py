@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._candidates import candidates
 from edgekit.dla._checks import Failure
+from edgekit.dla._composed import dispute_composed
 from edgekit.dla._facts import Facts, Graph
+from edgekit.dla._memory_report import within_memory
 from edgekit.dla._precision import QUANTIZATION, by_quantization, by_scales
+from edgekit.dla._reason import reason_of
 from edgekit.dla._rule import ANY_KIND, Operator, Rule
 from edgekit.dla._rules import Rules, load_rules, memory_facts
 from edgekit.dla._types import Judgement, Reason, Verdict
@@ -64,6 +67,7 @@ def judge(
     common = {
         "precision": precision,
         "target": target.name,
+        "generation": target.dla.generation,
         "dla_cores": target.dla.cores,
         "tensorrt": release,
         "has_quantization": any(la.kind in QUANTIZATION for la in network.layers),
@@ -72,21 +76,24 @@ def judge(
         "kind_supported": True,
     }
     generation = target.dla.generation
+    whole = network.whole
     refusal = _network_refusal(rules, common, generation, version)
     precisions: dict[str, str] = {}
     if refusal is not None:
-        verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in network.layers}
+        verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in whole.layers}
     else:
         if rules.rules[_EXPLICIT].holds_for("QUANTIZE", generation, version):
-            precisions = {la.name: by_scales(la, precision, scales) for la in network.layers}
+            precisions = {la.name: by_scales(la, precision, scales) for la in whole.layers}
         else:
-            precisions = by_quantization(network)
-        judging = _Judging(network, generation, version, rules, common)
-        verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in network.layers}
+            precisions = by_quantization(whole)
+        judging = _Judging(whole, generation, version, rules, common)
+        verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in whole.layers}
+        dispute_composed(whole, rules, verdicts)
     slots = min(max_loadables, _loadables_per_core(version))
     groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, slots)
+    groups = within_memory(network, groups, target, precisions or precision)
     on_dla = {name for group in groups if group.kept for name in group.layers}
-    placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in network.layers}
+    placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}
     return Judgement(target.name, precision, release, verdicts, groups, placed, slots, precisions)
 
 
@@ -120,7 +127,7 @@ def _network_refusal(
             continue
         failure = rule.check(common)
         if failure is not None:
-            return (_reason(rule, *_named(rule, failure, common)),)
+            return (reason_of(rule, failure, common),)
     return None
 
 
@@ -171,11 +178,10 @@ class _Judging:
                 continue
             failure = rule.check(facts)
             if failure is not None:
-                fix = row.fix if rule.operator_fix and row is not None else ""
                 kept = risks if rule.effect == "risk" else refusals
-                kept.append((rule, _reason(rule, *_named(rule, failure, facts), fix=fix)))
+                kept.append((rule, reason_of(rule, failure, facts, row)))
         if not refusals and row is not None and not row.composed:
-            self._ask_matrix(row, refusals, risks)
+            self._ask_matrix(row, facts, refusals, risks)
         found = refusals or risks
         disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
         if refusals:
@@ -191,6 +197,7 @@ class _Judging:
     def _ask_matrix(
         self,
         row: Operator,
+        facts: Facts,
         refusals: list[tuple[Rule, Reason]],
         risks: list[tuple[Rule, Reason]],
     ) -> None:
@@ -201,27 +208,10 @@ class _Judging:
         if row.trt == "native":
             if row.since and self._version < parse_version(row.since):
                 rule = by_id["operators.since"]
-                limit = f"TensorRT {row.since}"
-                refusals.append((rule, _reason(rule, row.name, limit)))
+                broken = Failure(row.name, f"TensorRT {row.since}", row.name)
+                refusals.append((rule, reason_of(rule, broken, facts)))
             return
         if row.trt == "folded":
             return
         rule = by_id["operators.not_exposed"]
-        risks.append((rule, _reason(rule, f"{row.name}: {row.trt}", "native", fix=row.fix)))
-
-
-def _named(rule: Rule, failure: Failure, facts: Mapping[str, Any]) -> Failure:
-    """What was found in the rule's own words, where it has some."""
-    return failure._replace(found=rule.found.format_map(facts)) if rule.found else failure
-
-
-def _reason(rule: Rule, found: str, limit: str, *, fix: str = "") -> Reason:
-    limit = rule.limit or limit
-    return Reason(
-        rule=rule.id,
-        message=f"{rule.text}: {found}, allowed: {limit}",
-        found=found,
-        limit=limit,
-        source="; ".join(rule.sources),
-        fix=fix or rule.fix,
-    )
+        risks.append((rule, reason_of(rule, Failure(row.name, "native", row.name), facts, row)))

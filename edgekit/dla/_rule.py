@@ -8,11 +8,20 @@ from typing import Any
 from edgekit.dla._checks import Check
 from edgekit.dla._versions import Version, parse_version
 
-__all__ = ["ANY_KIND", "GENERATIONS", "PRECISIONS", "Operator", "Rule"]
+__all__ = ["ANY_KIND", "GENERATIONS", "PRECISIONS", "Operator", "Rule", "Way"]
 
 ANY_KIND = "*"
 GENERATIONS = ("1.0", "2.0")
 PRECISIONS = ("fp16", "int8")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """What a user can do where ``when`` holds; it brings the layer to the DLA if it ``mends``."""
+
+    when: Check
+    fix: str
+    mends: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +36,7 @@ class Rule:
         exempt: Layer kinds it does not hold for.
         limit: The limit as people read it; empty where it is part of the text.
         fix: What a user can do.
+        ways: What to do instead of ``fix`` in certain cases; the first whose condition holds.
         sources: Titles of the documents it comes from.
         places: Where each of them is found.
         generations: DLA generations it holds for.
@@ -36,7 +46,9 @@ class Rule:
         certainty: "certain", or "disputed" where the sources are silent or disagree.
         effect: "refuse", "risk" (allowed, but unsure) or "note" (not checked on a layer).
         network: Holds for the network as a whole, not layer by layer.
-        found: How to say what was found, with facts in braces; made from the check when empty.
+        found: How to say what was found, with facts and the wrong ``{value}`` in braces; made from
+            the check when empty.
+        brief: The text says what is allowed, so that a message need not.
         runs_in: The precision in which the DLA computes such a layer whatever the build's is.
         operator_fix: The operator matrix may know a better fix.
         mends: The fix brings the layer to the DLA; False where it only says to leave it.
@@ -53,6 +65,7 @@ class Rule:
     exempt: tuple[str, ...]
     limit: str
     fix: str
+    ways: tuple[Way, ...]
     sources: tuple[str, ...]
     places: tuple[str, ...]
     generations: tuple[str, ...]
@@ -63,6 +76,7 @@ class Rule:
     effect: str
     network: bool
     found: str
+    brief: bool
     runs_in: str
     operator_fix: bool
     mends: bool
@@ -122,6 +136,7 @@ class Operator:
         families: Rule families that judge its layers.
         composed: TensorRT's parser writes several layers, which the rules judge one by one.
         fix: What NVIDIA says to do instead, empty when it says nothing.
+        mends: The fix brings it to the DLA; False where only the DLA software could follow it.
         settled_by: The rule that decides instead of the row.
     """
 
@@ -133,6 +148,7 @@ class Operator:
     families: tuple[str, ...]
     composed: bool
     fix: str
+    mends: bool
     settled_by: str
 
     def to_json(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from edgekit._data import data_folder
 from edgekit._knowledge import read_knowledge
 from edgekit.dla._checks import compile_check, limit_of
-from edgekit.dla._rule import ANY_KIND, GENERATIONS, PRECISIONS, Operator, Rule
+from edgekit.dla._rule import ANY_KIND, GENERATIONS, PRECISIONS, Operator, Rule, Way
 
 __all__ = ["Rules", "format_facts", "load_rules", "memory_facts", "sparsity_facts", "titles_of"]
 
@@ -134,6 +134,7 @@ def _rule(
         exempt=tuple(row.get("except", ())),
         limit=limit,
         fix=row.get("fix", ""),
+        ways=tuple(_way(way) for way in row.get("ways", ())),
         sources=tuple(sources[key]["title"] for key in row["source"]),
         places=tuple(sources[key]["where"] for key in row["source"]),
         generations=tuple(row.get("generations", GENERATIONS)),
@@ -144,6 +145,7 @@ def _rule(
         effect=effect,
         network=row.get("scope") == "network",
         found=row.get("found", ""),
+        brief=bool(row.get("brief", False)),
         runs_in=row.get("runs_in", ""),
         operator_fix=bool(row.get("operator_fix", False)),
         mends=bool(row.get("mends", True)),
@@ -154,8 +156,16 @@ def _rule(
     )
 
 
+def _way(way: Mapping[str, Any]) -> Way:
+    return Way(compile_check(way["when"]), way["fix"], bool(way.get("mends", True)))
+
+
 def _operator(name: str, row: Mapping[str, Any], matrix: Mapping[str, Any]) -> Operator:
     fix = row.get("note", "")
+    # what TensorRT does not expose can be expressed with others only in the software below it
+    below = row["trt"] == "rfe" and row["dla"] == "reconstruction"
+    if below:
+        fix = matrix["below"].format(note=f"{fix[:1].lower()}{fix[1:]}")
     if "recipe" in row:
         fix = f"{fix}; " if fix else ""
         fix += f"NVIDIA's recipe: {matrix['recipes']}{row['recipe']}"
@@ -168,5 +178,6 @@ def _operator(name: str, row: Mapping[str, Any], matrix: Mapping[str, Any]) -> O
         families=tuple(row.get("families", ())),
         composed=bool(row.get("composed", False)),
         fix=fix,
+        mends=not below,
         settled_by=row.get("settled_by", ""),
     )

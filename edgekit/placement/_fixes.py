@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla import candidates, load_rules
+from edgekit.dla import candidates, load_rules, within_memory
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -67,7 +67,7 @@ def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[
         clock: What predicts times; without it fixes are ranked by loadables and layers.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
-    ways: dict[tuple[str, ...], tuple[str, ...]] = {}
+    ways: dict[tuple[str, ...], dict[str, None]] = {}
     known = load_rules().rules
     for layer in network.layers:
         verdict = judgement.verdicts[layer.name]
@@ -75,14 +75,14 @@ def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[
             continue
         reasons = {reason.rule: reason for reason in verdict.reasons}
         rules = tuple(sorted(reasons))
-        hopeless = any(known[rule].network or not known[rule].mends for rule in rules)
+        hopeless = any(known[r].network or not reasons[r].mends for r in rules)
         if hopeless or not all(reason.fix for reason in reasons.values()):
             continue
         groups.setdefault(rules, []).append(layer.name)
-        ways.setdefault(rules, tuple(dict.fromkeys(reasons[rule].fix for rule in rules)))
+        ways.setdefault(rules, {}).update(dict.fromkeys(reasons[rule].fix for rule in rules))
     now = clock.auto_us(judgement.candidates) if clock else None
     found = [
-        _suppose(network, judgement, clock, now, rules, names, ways[rules])
+        _suppose(network, judgement, clock, now, rules, names, tuple(ways[rules]))
         for rules, names in groups.items()
     ]
     return tuple(sorted(found, key=_worth))
@@ -122,7 +122,11 @@ def _suppose(
     """Returns what changes when ``names`` can run on the DLA as well."""
     more = frozenset(names)
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
-    groups = candidates(_four_dimensions(network, more), ok, judgement.slots)
+    mended = _four_dimensions(network, more)
+    groups = candidates(mended, ok, judgement.slots)
+    if clock is not None:
+        given = judgement.precisions or judgement.precision
+        groups = within_memory(mended, groups, clock.target, given)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     macs = sum(layer.macs for layer in network.layers)
     moved = sum(layer.macs for layer in network.layers if layer.name in on_dla)

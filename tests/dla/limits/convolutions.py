@@ -44,7 +44,7 @@ CONVOLUTION = [
     _case("output_maps", conv(1, 1, maps=8192), conv(1, 1, maps=8193), "8193", "1..8192"),
     _case("groups", conv(1, 1, channels=8192, maps=8192, groups=8192),
           conv(1, 1, channels=8193, maps=8193, groups=8193), "8193", "1..8192"),
-    _case("weights", conv(3, 3), op("Conv", (1, 4, 8, 8), (4, 4, 3, 3)), "2", "1"),
+    _case("weights", conv(3, 3), op("Conv", (1, 4, 8, 8), (4, 4, 3, 3)), "computed", "constant"),
     _case("dims", conv(3, 3), conv(3, 3, 3), "3", "2"),
     _case("dims", conv(3), conv(1, 1, 1), "3", "2", kind="CONVOLUTION"),
     # 15 banks are certain, 16 a risk, 17 a refusal
@@ -110,7 +110,8 @@ DECONVOLUTION = [
     _de("dilation", deconv(2, 2), deconv(2, 2, dilations=[1, 2]), "1x2", "1"),
     _de("channels", deconv(1, 1, maps=8192), deconv(1, 1, maps=8193), "8193", "1..8192"),
     _de("channels", deconv(1, 1, channels=8192), deconv(1, 1, channels=8193), "8193", "1..8192"),
-    _de("weights", deconv(2, 2), op("ConvTranspose", (1, 1, 2, 2), (1, 1, 2, 2)), "2", "1"),
+    _de("weights", deconv(2, 2), op("ConvTranspose", (1, 1, 2, 2), (1, 1, 2, 2)), "computed",
+        "constant"),
     _de("dims", deconv(2, 2), deconv(2, 2, 2, size=(2, 2, 2)), "3", "2"),
 ]  # fmt: skip
 

@@ -51,7 +51,7 @@ ACTIVATION = [
     Case("activation.clip_upper", op("Clip", PLAIN, min=0.0, max=127.0),
          op("Clip", PLAIN, min=0.0, max=128.0), "128", "1..127", opset=10),
     Case("prelu.slope", op("PRelu", PLAIN, constants=[[[[0.1]]] * 4]), op("PRelu", PLAIN, PLAIN),
-         "2", "1"),
+         "computed", "constant"),
 ]  # fmt: skip
 
 ADD = op("Add", PLAIN, PLAIN)
@@ -60,7 +60,7 @@ ADD = op("Add", PLAIN, PLAIN)
 def _since(rule: str, kind: str, found: str, when: Where) -> Case:
     """A function that came with a release; the Add beside it is as old as the DLA."""
     outside = op(kind, PLAIN, PLAIN)
-    return Case(f"elementwise.{rule}", ADD, outside, found, f"not {found}", breaks=~when)
+    return Case(f"elementwise.{rule}", ADD, outside, found, "TensorRT 8", breaks=~when)
 
 
 def _forms(inside: tuple[int, ...], outside: tuple[int, ...], left: bool = False) -> Case:
@@ -69,7 +69,7 @@ def _forms(inside: tuple[int, ...], outside: tuple[int, ...], left: bool = False
     branches = [
         op("Add", *((form, whole) if left else (whole, form))) for form in (inside, outside)
     ]
-    return Case("elementwise.broadcast", branches[0], branches[1], str(outside),
+    return Case("elementwise.broadcast", branches[0], branches[1], "x".join(map(str, outside)),
                 "NCHW, NC11, N111")  # fmt: skip
 
 
@@ -79,15 +79,17 @@ ELEMENTWISE = [
              "MOD", "SUM, PROD, MAX, MIN, SUB")
         for inside in ("Add", "Mul", "Max", "Min", "Sum")
     ),
-    Case("operators.not_exposed", op("Max", PLAIN, PLAIN), op("Min", PLAIN, PLAIN), "Min: rfe",
-         "native", risk=True),
+    Case("operators.composed", op("Max", PLAIN, PLAIN), op("Mean", PLAIN, PLAIN), "Mean",
+         "both allow", risk=True),
+    Case("operators.not_exposed", op("Max", PLAIN, PLAIN), op("Min", PLAIN, PLAIN), "Min",
+         "both allow", risk=True),
     _since("sub", "Sub", "SUB", IN_8),
     _since("div", "Div", "DIV", IN_8_6),
     Case("elementwise.div_unsure", op("Mul", PLAIN, PLAIN), op("Div", PLAIN, PLAIN), "DIV",
-         "not DIV", breaks=IN_8_6 & ~IN_8_6_12, risk=True, outside_ok=IN_8_6_12),
+         "TensorRT 8.6.12", breaks=IN_8_6 & ~IN_8_6_12, risk=True, outside_ok=IN_8_6_12),
     _since("pow", "Pow", "POW", IN_8_6),
     Case("elementwise.pow_unsure", op("Mul", PLAIN, PLAIN), op("Pow", PLAIN, PLAIN), "POW",
-         "not POW", breaks=IN_8_6, risk=True, outside_ok=NEVER),
+         "both name", breaks=IN_8_6, risk=True, outside_ok=NEVER),
     _forms((2, 4, 3, 5), (1, 4, 3, 5)),
     _forms((2, 4, 1, 1), (2, 4, 1, 5)),
     _forms((2, 4, 1, 1), (2, 4, 3, 1), left=True),
@@ -96,25 +98,25 @@ ELEMENTWISE = [
     _forms((2, 1, 1, 1), (2, 1, 3, 5), left=True),
     _forms((2, 4, 1, 1), (1, 1, 3, 5), left=True),
     Case("elementwise.broadcast", op("Max", (1, 4, 3, 5), (1, 4, 1, 1)),
-         op("Max", (1, 4, 3, 1), (1, 4, 1, 5)), "(1, 4, 3, 1)", "NCHW, NC11, N111"),
+         op("Max", (1, 4, 3, 1), (1, 4, 1, 5)), "1x4x3x1", "NCHW, NC11, N111"),
     # an operand of lower rank gets leading ones, by a shuffle of the importer
     Case("elementwise.broadcast", op("Add", (1, 4, 3, 5), (4, 1, 1)),
-         op("Add", (1, 4, 3, 5), (3, 5)), "(1, 1, 3, 5)", "NCHW, NC11, N111", kind="ELEMENTWISE"),
+         op("Add", (1, 4, 3, 5), (3, 5)), "1x1x3x5", "NCHW, NC11, N111", kind="ELEMENTWISE"),
     # a constant that no scale layer takes is an operand like any other
     *(
         Case("elementwise.broadcast", op(kind, (1, 4, 3, 5), constants=[np.ones(inside, "f4")]),
              op(kind, (1, 4, 3, 5), constants=[np.ones(outside, "f4")]), found,
              "NCHW, NC11, N111")
         for kind, inside, outside, found in (
-            ("Max", (1, 4, 1, 1), (1, 4, 1, 5), "(1, 4, 1, 5)"),
-            ("Max", (), (5,), "(1, 1, 1, 5)"),
-            ("Add", (4, 1, 1), (3, 5), "(1, 1, 3, 5)"),
-            ("Mul", (4, 3, 5), (4, 3, 1), "(1, 4, 3, 1)"),
+            ("Max", (1, 4, 1, 1), (1, 4, 1, 5), "1x4x1x5"),
+            ("Max", (), (5,), "1x1x1x5"),
+            ("Add", (4, 1, 1), (3, 5), "1x1x3x5"),
+            ("Mul", (4, 3, 5), (4, 3, 1), "1x4x3x1"),
         )
     ),
     # a division by a constant is a scale layer, and the rule of divisions holds all the same
     Case("elementwise.div", op("Mul", PLAIN, constants=[2.0]), op("Div", PLAIN, constants=[2.0]),
-         "DIV", "not DIV", breaks=~IN_8_6),
+         "DIV", "TensorRT 8.6", breaks=~IN_8_6),
 ]  # fmt: skip
 
 
@@ -143,17 +145,17 @@ def _cast(behind: str) -> Branch:
 
 
 COMPARISON = [
-    Case("comparison.precision", ADD, _comparison("Equal", "Cast"), "fp16", "int8",
+    Case("comparison.precision", ADD, _comparison("Equal", "Cast"), "FP16", "int8",
          breaks=IN_FP16, tried=ON_ORIN),
     *(
-        Case("comparison.precision", ADD, _comparison(kind, "Cast"), "fp16", "int8",
+        Case("comparison.precision", ADD, _comparison(kind, "Cast"), "FP16", "int8",
              breaks=IN_FP16, outside_ok=IN_8_6_12, tried=ON_ORIN)
         for kind in ("Greater", "Less")
     ),
-    Case("comparison.cast_after", _comparison("Equal", "Cast"), _comparison("Equal"), "nothing",
+    Case("comparison.cast_after", _comparison("Equal", "Cast"), _comparison("Equal"), "no layer",
          "every reader is a cast", inside_ok=IN_INT8, tried=ON_ORIN),
     Case("comparison.cast_after", _comparison("Equal", "Cast"), _comparison("Equal", "Cast", "Not"),
-         "UNARY", "every reader is a cast", inside_ok=IN_INT8, tried=ON_ORIN),
+         "Not", "every reader is a cast", inside_ok=IN_INT8, tried=ON_ORIN),
     *(
         Case("comparison.since", _comparison("Equal", "Cast"), _comparison(kind, "Cast"),
              kind.upper(), "GREATER, LESS", breaks=~IN_8_6_12, inside_ok=IN_INT8, tried=ON_ORIN)
@@ -168,9 +170,9 @@ COMPARISON = [
     Case("comparison.cast", _cast("Equal"), _cast("LessOrEqual"), "ELEMENTWISE",
          "behind Equal, Greater or Less", tried=ON_ORIN & IN_INT8),
     # a cast cannot read truth values from the GPU
-    Case("comparison.cast", ADD, _cast("Equal"), "comparison on the GPU",
+    Case("comparison.cast", ADD, _cast("Equal"), "comparison that stays on the GPU",
          "behind Equal, Greater or Less", breaks=IN_FP16, tried=ON_ORIN),
-    Case("comparison.cast", ADD, _cast("Less"), "comparison on the GPU",
+    Case("comparison.cast", ADD, _cast("Less"), "comparison that stays on the GPU",
          "behind Equal, Greater or Less", breaks=IN_FP16 | ~IN_8_6_12, tried=ON_ORIN),
     Case("comparison.cast_after", _comparison("Equal", "Cast", to=TensorProto.FLOAT16),
          _comparison("Equal", "Cast", to=TensorProto.INT64), "int64", "floating-point",
@@ -197,13 +199,13 @@ UNARY = [
         for kind in ("Sin", "Cos", "Atan", "Atanh")
     ),
     *(
-        _unary("unary.int8", kind, "fp16", "int8", breaks=IN_8_6_12 & IN_FP16, disputed=ALWAYS,
+        _unary("unary.int8", kind, "FP16", "INT8", breaks=IN_8_6_12 & IN_FP16, disputed=ALWAYS,
                outside_ok=IN_8_6_12)
         for kind in ("Sin", "Cos", "Atan")
     ),
-    _unary("unary.atanh_unsure", "Atanh", "ATANH", "not ATANH", breaks=IN_8_6_12, risk=True,
+    _unary("unary.atanh_unsure", "Atanh", "ATANH", "both name", breaks=IN_8_6_12, risk=True,
            outside_ok=NEVER),
-    _unary("operators.not_exposed", "Atan", "Atan: rfe", "native", breaks=IN_8_6_12 & IN_INT8,
+    _unary("operators.not_exposed", "Atan", "Atan", "both allow", breaks=IN_8_6_12 & IN_INT8,
            risk=True, outside_ok=NEVER),
 ]  # fmt: skip
 
