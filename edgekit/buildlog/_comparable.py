@@ -24,10 +24,21 @@ _EVIDENCE = {
 
 
 def warnings(
-    judgement: Judgement, log: BuildLog, target: Target, layers: Sequence[LayerComparison]
+    judgement: Judgement,
+    log: BuildLog,
+    target: Target,
+    layers: Sequence[LayerComparison],
+    foreign: tuple[int, int] | None = None,
 ) -> tuple[str, ...]:
     """Says why log and judgement may be about different things."""
     found = []
+    if foreign:
+        known, total = foreign
+        found.append(
+            "this is the log of another network: "
+            f"{known or 'none'} of the {total} layers that it names {'is' if known < 2 else 'are'} "
+            "in the model" + (f" (the log is of {log.model})" if log.model else "")
+        )
     if log.tensorrt and not _same_release(judgement.tensorrt, log.tensorrt):
         found.append(f"judged for TensorRT {judgement.tensorrt}, built with {log.tensorrt}")
     built = _precision(log.precisions)
@@ -47,13 +58,17 @@ def warnings(
     if log.evidence in _EVIDENCE:
         found.append(_EVIDENCE[log.evidence])
     # harmless unless a DLA was asked for
-    found += [note for note in log.notes if log.asked_dla or not note.startswith(PROFILES)]
+    found += [
+        note
+        for note in log.notes
+        if log.asked_dla or note == log.all_on_gpu or not note.startswith(PROFILES)
+    ]
     if log.builds > 1:
         found.append(f"the log holds {log.builds} builds: the last that lists layers is compared")
     if log.cut:
         found.append("the log has more layers than are read")
     seen = sum(1 for layer in layers if layer.builder)
-    if log.evidence != "none" and layers and seen < len(layers) / 2:
+    if log.evidence != "none" and not foreign and layers and seen < len(layers) / 2:
         found.append(
             f"only {seen} of {len(layers)} layers are in the log: is it the build of this model?"
         )

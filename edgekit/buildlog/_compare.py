@@ -60,7 +60,7 @@ def compare(
         loadables=loadables,
         absorbed=tuple(found.absorbed.values()),
         only_builder=tuple(found.unknown.values()),
-        warnings=warnings(judgement, log, target, layers),
+        warnings=warnings(judgement, log, target, layers, found.foreign),
         counts={status: counts[status] for status in _STATUSES},
     )
 
@@ -112,7 +112,7 @@ def _reasons(ours: Sequence[str], words: Sequence[str], meant: Sequence[str]) ->
 def _loadables(
     network: Network, judgement: Judgement, log: BuildLog, found: Placed, target: Target
 ) -> tuple[LoadableComparison, ...]:
-    if log.evidence != "placement":
+    if log.evidence != "placement" or found.foreign:
         return ()
     predicted = [group.layers for group in judgement.candidates if group.kept]
     of = {name: index for index, layers in enumerate(predicted) for name in layers}

@@ -12,6 +12,12 @@ _SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?
 _TOKEN = re.compile(rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|\[TRT\]:?|\[TensorRT\])[ ]?")
 _WORDS = {"VERBOSE": "V", "DEBUG": "V", "INFO": "I", "WARNING": "W", "ERROR": "E",
           "INTERNAL_ERROR": "F"}  # fmt: skip
+# "Nov 21 07:00:00 host app[123]: ", "2026-11-21T07:00:00+0000 host app: ", "2026-...Z stdout F "
+_JOURNAL = re.compile(
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?"
+    r"|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?)"
+    r"(?: [\w.-]{1,64} [\w./@-]{1,64}(?:\[\d{1,9}\])?:| std(?:out|err) [FP])? "
+)
 # how far into a line another program's prefix (journal, ROS, a container's clock) may reach
 _FOREIGN = 160
 
@@ -24,12 +30,13 @@ def strip(line: str) -> tuple[str, str, bool]:
     """
     if "\x1b" in line:
         line = _ANSI.sub("", line)
-    at = 0
     severity, own = "", False
+    journal = _JOURNAL.match(line)
+    at = journal.end() if journal else 0
     mark = line.find("[TRT]", 0, _FOREIGN)
-    if mark > 0 and _TOKEN.match(line) is None:
+    if mark > at and _TOKEN.match(line, at) is None:
         # what stands before belongs to another program, except the token just before
-        start = max(line.rfind("[", 0, mark), line.rfind(" ", 0, max(mark - 1, 0)), 0)
+        start = max(line.rfind("[", at, mark), line.rfind(" ", at, max(mark - 1, at)), at)
         at = start if _TOKEN.match(line, start) else mark
     while match := _TOKEN.match(line, at):
         found = match["severity"]

@@ -83,6 +83,11 @@ class Names:
         return None
 
     @staticmethod
+    def telling(name: str) -> bool:
+        """Whether a name belongs to one network; importer and builder give some to every one."""
+        return not (name.startswith(_IMPORTER) or _UNNAMED.match(name))
+
+    @staticmethod
     def own(name: str, kind: str) -> bool:
         """Whether the builder made the layer for itself (a copy between formats)."""
         return kind == "COPY" or _OWN.search(name) is not None

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Placed", "placed"]
 
+# of a log's names in a network: fewer, and it is the log of another one
+_FEW = 0.1
+
 
 @dataclass
 class Placed:
@@ -27,6 +30,8 @@ class Placed:
         subgraphs: Each loadable with its layers, in graph order.
         absorbed: Names of constants and shuffles that fusions remove.
         unknown: Names that are no layers of ours.
+        foreign: (names of the log that are ours, its names) where almost none is: the log of
+            another network, which places nothing of this one.
     """
 
     where: dict[str, str] = field(default_factory=dict)
@@ -34,6 +39,7 @@ class Placed:
     subgraphs: list[tuple[LogLoadable, tuple[str, ...]]] = field(default_factory=list)
     absorbed: dict[str, LogOnly] = field(default_factory=dict)
     unknown: dict[str, LogOnly] = field(default_factory=dict)
+    foreign: tuple[int, int] | None = None
 
 
 def placed(network: Network, judgement: Judgement, log: BuildLog) -> Placed:
@@ -43,6 +49,15 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> Placed:
     found = Placed()
     if log.evidence == "none":
         # a build for the GPU alone proves nothing about the DLA
+        return found
+    if said := log.all_on_gpu:
+        for layer in network.whole.layers:
+            found.where[layer.name] = "GPU"
+            found.refused[layer.name] = Fallback(layer.name, "", "unsupported", (said,), 0)
+    found.foreign = _foreign(log, names)
+    if found.foreign:
+        for name, kind in _told(log):
+            found.unknown.setdefault(name, LogOnly(name, kind, "", absorbed=False))
         return found
     on_gpu = _listed(log, names, found)
     for fallback in log.fallbacks:
@@ -57,6 +72,30 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> Placed:
         found.where.update(dict.fromkeys(layers, "DLA"))
     _untold(network, log, found)
     return found
+
+
+def _told(log: BuildLog) -> list[tuple[str, str]]:
+    """Every layer that the log names, with its type where it has one."""
+    told = [(layer.name, layer.kind) for layer in log.gpu_layers]
+    told += [(name, "") for name in log.capable]
+    told += [(fallback.layer, fallback.kind) for fallback in log.fallbacks]
+    told += [
+        (name, "") for one in log.loadables for name in (one.first, one.last, *one.layers) if name
+    ]
+    return list(dict.fromkeys(told))
+
+
+def _foreign(log: BuildLog, names: Names) -> tuple[int, int] | None:
+    """Counts the names that are ours; None where they are enough, or too few to tell."""
+    known = total = 0
+    for name, kind in _told(log):
+        if names.own(name, kind) or not names.telling(name):
+            continue
+        hit = bool(names.find(name) or names.absorbed(name, kind))
+        known += hit
+        # constants are folded by both sides, not always under the same name
+        total += hit or kind != "CONSTANT"
+    return (known, total) if total and known < _FEW * total else None
 
 
 def _listed(log: BuildLog, names: Names, found: Placed) -> set[str]:

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildLog", "Fallback", "LogLayer", "LogLoadable"]
 
+_ALL_ON_GPU = (
+    "All dla layers are falling back to GPU",
+    "no layer in the network can run on DLA",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LogLayer:
@@ -136,6 +141,14 @@ class BuildLog:
     cut: bool = False
 
     @property
+    def all_on_gpu(self) -> str:
+        """The line that says that no layer goes to the DLA; empty where there is none."""
+        if self.asked_dla is False or self.loadables:
+            return ""
+        said = (note for note in self.notes if any(words in note for words in _ALL_ON_GPU))
+        return next(said, "")
+
+    @property
     def evidence(self) -> str:
         """What the log proves: "placement", "capability", "refusals" or "none".
 
@@ -146,7 +159,7 @@ class BuildLog:
             return "placement"
         if self.capable:
             return "capability"
-        if self.gpu_layers and (self.fallbacks or self.asked_dla):
+        if self.all_on_gpu or (self.gpu_layers and (self.fallbacks or self.asked_dla)):
             return "placement"
         return "refusals" if self.fallbacks else "none"
 

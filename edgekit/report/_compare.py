@@ -58,8 +58,10 @@ def _parts(comparison: Comparison, most: int | None) -> Iterator[str]:
     yield from _names("Only in the log", [o.name for o in comparison.only_builder], most)
     if comparison.absorbed:
         count = plural(len(comparison.absorbed), "refusal")
-        yield from _wrapped(f"{count} of constants and shuffles that fusion removes:")
-        names = [f"{o.name} -> {o.into or 'unknown'}" for o in comparison.absorbed]
+        yield from _wrapped(
+            f"{count} of the importer's constants and shuffles, and what they are in:"
+        )
+        names = [f"{o.name} -> {o.into or 'not known'}" for o in comparison.absorbed]
         yield from _capped((_line(f"  {clean(name)}") for name in names), len(names), most)
 
 

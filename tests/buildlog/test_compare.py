@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgekit.buildlog import Comparison, compare, parse_log
-from edgekit.network import Network
+from edgekit.network import Network, canonical, layers
 from tests.buildlog.logs import lines, text
 from tests.buildlog.nets import classifier, judged, ladder
+from tests.network.onnx_making import make, node, values
 
 VERBOSE = "trt103_trtexec_verbose.log"
 
@@ -187,4 +188,39 @@ def test_the_log_of_another_model(net: Network) -> None:
     refused = [line for line in foreign if "Layers Running" not in line and "[GpuL" not in line]
     found = compare(net, judged(net), parse_log(refused))
     assert found.counts["agree"] == 0
-    assert any("is it the build of this model?" in warning for warning in found.warnings)
+    assert any("the log of another network: none of" in warning for warning in found.warnings)
+    assert (found.absorbed, found.loadables) == ((), ())
+    # a name that the importer gives in every network does not make it ours
+    common = "[W] [TRT] Layer 'ONNXTRT_Broadcast' (SHUFFLE): Unsupported on DLA. Switching ..."
+    found = compare(net, judged(net), parse_log([*refused, common]))
+    assert "ONNXTRT_Broadcast" in {row.name for row in found.only_builder}
+    assert found.counts["unseen"] == len(net.layers)
+
+
+def test_a_constant_that_stays_is_a_layer_of_both() -> None:
+    nodes = [node("Relu", "x", "r", name="relu"), node("Max", "r k", "y", name="largest")]
+    proto = make(nodes, {"x": [1, 4, 3, 3]}, ["y"], {"k": values([1, 4, 3, 3])})
+    net = layers(canonical(proto, None))
+    said = [
+        "[W] [TRT] Layer 'k' (CONSTANT): Unsupported on DLA. Switching this layer's device type",
+        "[V] [TRT] ---------- Layers Running on DLA ----------",
+        "[V] [TRT] [DlaLayer] {ForeignNode[relu...largest]}",
+        "[V] [TRT] ---------- Layers Running on GPU ----------",
+        "[V] [TRT] [GpuLayer] CONSTANT: k",
+    ]
+    found = compare(net, judged(net), parse_log(said))
+    assert found.counts == {"agree": 3, "disagree": 0, "slots": 0, "unseen": 0}
+    assert (_by_name(found, "k").reasons, found.absorbed) == ("same", ())
+
+
+def test_a_profile_with_a_range_leaves_everything_to_the_gpu(net: Network) -> None:
+    said = (
+        "[W] [TRT] DLA requests all profiles have same min, max, and opt value. "
+        "All dla layers are falling back to GPU"
+    )
+    found = compare(net, judged(net), parse_log([said]))
+    assert {layer.builder for layer in found.layers} == {"GPU"}
+    assert _by_name(found, "/stem/Conv").builder_rules == ("general.dynamic_shapes",)
+    assert any("falling back" in warning for warning in found.warnings)
+    # a build for the GPU alone prints it as well
+    assert parse_log(["[I] DLACore: ", said]).evidence == "none"

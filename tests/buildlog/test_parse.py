@@ -198,13 +198,28 @@ def test_of_two_builds_the_last_with_lists_counts() -> None:
     assert "z" not in {f.layer for f in log.fallbacks}
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "Nov 21 07:00:00 host app[123]: ", "Nov  1 07:00:00 jetson-orin trtexec: ",
+        "2026-08-20T18:38:14.123456789Z stdout F ", "2026-11-21T07:00:00+0000 host app[1]: ",
+        "2026-08-20 18:38:14,123 ",
+    ],
+)  # fmt: skip
+def test_what_a_journal_writes_before_each_line_hides_nothing(prefix: str) -> None:
+    for name in ("trt103_trtexec_verbose.log", "trt84_trtexec_info.log", "trt85_python.log"):
+        said = lines(name)
+        plain = parse_log(said).to_json()
+        assert parse_log(f"{prefix}{line}" for line in said).to_json() == plain
+
+
 def test_what_is_said_of_the_dla_as_a_whole() -> None:
     none = "setDefaultDeviceType was called but no layer in the network can run on DLA."
     ranged = "DLA requests all profiles have same min, max, and opt value. All dla layers are ..."
     log = parse_log([f"[W] [TRT] {ranged}", f"[W] [TRT] {ranged}"])
     assert (log.notes, log.asked_dla) == ((ranged,), None)
     log = parse_log([f"[W] [TRT] {none}"])
-    assert (log.notes, log.asked_dla, log.evidence) == ((none,), True, "none")
+    assert (log.notes, log.asked_dla, log.evidence) == ((none,), True, "placement")
     log = parse_log(
         [
             "trtexec --onnx=m.onnx --useDLACore=0 --int8",
