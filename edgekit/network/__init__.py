@@ -8,6 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.network._builtin import builtin, builtin_names
+    from edgekit.network._deferred import joined_weights
     from edgekit.network._digest import weight_digests
     from edgekit.network._extract import extract
     from edgekit.network._layers import layers
@@ -33,6 +34,7 @@ __all__ = [
     "canonical",
     "check_weights",
     "extract",
+    "joined_weights",
     "layers",
     "load",
     "loadable_name",
@@ -49,6 +51,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_builtin": "builtin builtin_names",
+        "_deferred": "joined_weights",
         "_digest": "weight_digests",
         "_extract": "extract",
         "_layers": "layers",

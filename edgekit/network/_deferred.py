@@ -9,13 +9,22 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Constant", "Deferred", "Step", "Weights", "entries", "real", "weight_arrays"]
+__all__ = [
+    "Constant",
+    "Deferred",
+    "Step",
+    "Weights",
+    "entries",
+    "joined_weights",
+    "real",
+    "weight_arrays",
+]
 
 
 class Step:
@@ -164,3 +173,20 @@ def weight_arrays(made: Mapping[str, Constant]) -> Mapping[str, np.ndarray]:
 def entries(weights: Mapping[str, np.ndarray]) -> Mapping[str, Constant]:
     """What stands in a mapping of weights, without computing any of it."""
     return weights.entries if isinstance(weights, Weights) else weights
+
+
+def joined_weights(
+    own: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], names: Collection[str]
+) -> Mapping[str, np.ndarray]:
+    """Weights and some of another model's, none of which is computed for it.
+
+    Args:
+        own: Weights by name.
+        other: Another ``Model.weights``.
+        names: Which of ``other`` to take in.
+
+    Raises:
+        KeyError: ``other`` has no weight of a name.
+    """
+    there = entries(other)
+    return weight_arrays({**entries(own), **{name: there[name] for name in names}})

@@ -61,6 +61,8 @@ class Model:
             stand in ``weights``. Small constants (shapes, axes, Clip bounds, Resize scales) stay
             inline.
         weights: Weight values by initializer name; may be memory maps, treat as read-only.
+            Large ones that the file's nodes compute from others are computed at each access and
+            not kept; the proto's initializers have every weight's shape and type.
         stored_digest: The digest where it is known already; None to compute it when asked for.
         source: What the user named: a path or "builtin:NAME?seed=N".
         folded: What became of the file's nodes that ``proto`` no longer has, by node name.

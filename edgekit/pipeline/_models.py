@@ -49,16 +49,18 @@ def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) 
     """Returns the model of ``record`` with its weights as memory maps; None when blobs are gone."""
     import onnx
 
-    from edgekit.network import Folded, Model
+    from edgekit.network import Folded, Model, joined_weights
 
     weights = {}
+    shared = []
     try:
         for name, entry in record["weights"].items():
             if entry is not None:
                 weights[name] = cache.array(entry[0], entry[1], tuple(entry[2]))
             elif base is not None:
-                weights[name] = base.weights[name]
+                shared.append(name)
         data = cache.blob(record["graph"])
+        known = joined_weights(weights, base.weights if base is not None else {}, shared)
     except LookupError:
         return None
     proto = onnx.load_model_from_string(data)
@@ -66,4 +68,4 @@ def load_model(cache: Cache, record: dict[str, Any], base: Model | None = None) 
         name: Folded(reason, tuple(inputs), tuple(outputs), after)
         for name, (reason, inputs, outputs, after) in record.get("folded", {}).items()
     }
-    return Model(proto, weights, record["digest"], record["source"], folded)
+    return Model(proto, known, record["digest"], record["source"], folded)

@@ -58,7 +58,8 @@ def _part(model: Model, inputs: list[str], outputs: list[str]) -> Model:
     nodes = _between(model.proto.graph, set(inputs), outputs)
     proto = extract(model, nodes, inputs, outputs)
     names = {tensor.name for tensor in proto.graph.initializer}
-    weights = {name: value for name, value in model.weights.items() if name in names}
+    # by name: some weights are computed when they are read
+    weights = {name: model.weights[name] for name in model.weights if name in names}
     return Model(proto, weights, model.digest, model.source)
 
 
