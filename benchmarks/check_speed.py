@@ -7,7 +7,8 @@ Prints four things that CI can hold against limits:
 * the whole process beside a Python that only loads the same file and infers its shapes, run
   alternately; the ratio of the medians, and the median of the ratios of neighbouring runs;
 * time over nodes, from 100 to 10,000: what a node costs must not grow;
-* the peak memory of checking a model whose external weights are 2 GB.
+* the peak memory of checking a model whose external weights are 2 GB, in FP32 and in FP16 behind
+  Cast nodes.
 
 Times are wall-clock seconds on this machine and depend on what else it does; the ratio hardly does.
 """
@@ -86,14 +87,14 @@ def nodes(folder: Path, runs: int) -> None:
 
 def memory(folder: Path, runs: int) -> None:
     """Measures the peak memory of checking 2 GiB of external weights (a sparse file)."""
-    path = folder / "large.onnx"
-    onnx.save(large(folder / "large.data", 2 * GIB), path)
-    seconds = timed(check(str(path)))
-    asked = [sys.executable, "-c", PEAK, *check(str(path))[3:]]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    print(
-        f"2 GiB of external weights   {seconds:7.3f} s  {int(done.stdout) / 1024:.0f} MiB at most"
-    )
+    for kind in ("FP32", "FP16"):
+        path = folder / f"large{kind}.onnx"
+        onnx.save(large(folder / "large.data", 2 * GIB, half=kind == "FP16"), path)
+        seconds = timed(check(str(path)))
+        asked = [sys.executable, "-c", PEAK, *check(str(path))[3:]]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        peak = int(done.stdout) / 1024
+        print(f"2 GiB of {kind} weights       {seconds:7.3f} s  {peak:.0f} MiB at most")
 
 
 def check(model: str) -> list[str]:
@@ -131,24 +132,27 @@ def chain(count: int) -> onnx.ModelProto:
     return model_of(made, shape, last, [weights])
 
 
-def large(data: Path, total: int) -> onnx.ModelProto:
-    """Returns a network of eight convolutions whose weights fill ``data``."""
-    channels, side, count = 2048, 4, 8
-    each = channels * channels * side * side * 4
-    assert each * count == total
+def large(data: Path, total: int, *, half: bool = False) -> onnx.ModelProto:
+    """Returns a network of convolutions whose weights fill ``data``; ``half``: FP16, each cast."""
+    channels, side, size = 2048, 4, 2 if half else 4
+    each = channels * channels * side * side * size
     with data.open("wb") as file:
         file.truncate(total)
     made, stubs, last = [], [], "x"
-    for index in range(count):
+    for index in range(total // each):
+        name = f"w{index}"
         stub = TensorProto(
-            name=f"w{index}", data_type=TensorProto.FLOAT, dims=[channels, channels, side, side],
-            data_location=TensorProto.EXTERNAL,
+            name=name, dims=[channels, channels, side, side], data_location=TensorProto.EXTERNAL,
+            data_type=TensorProto.FLOAT16 if half else TensorProto.FLOAT,
         )  # fmt: skip
         for key, value in (("location", data.name), ("offset", index * each), ("length", each)):
             stub.external_data.add(key=key, value=str(value))
         stubs.append(stub)
+        if half:
+            made.append(helper.make_node("Cast", [name], [f"c{index}"], to=TensorProto.FLOAT))
+            name = f"c{index}"
         made.append(helper.make_node(
-            "Conv", [last, stub.name], [f"n{index}"], f"n{index}", pads=[1, 1, 2, 2]
+            "Conv", [last, name], [f"n{index}"], f"n{index}", pads=[1, 1, 2, 2]
         ))  # fmt: skip
         last = f"n{index}"
     return model_of(made, [1, channels, 8, 8], last, stubs)
