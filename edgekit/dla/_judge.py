@@ -10,7 +10,7 @@ from edgekit.dla._checks import Failure
 from edgekit.dla._composed import dispute_composed
 from edgekit.dla._facts import Facts, Graph
 from edgekit.dla._memory_report import within_memory
-from edgekit.dla._precision import QUANTIZATION, by_quantization, by_scales
+from edgekit.dla._precision import QDQ_NODES, QUANTIZATION, by_quantization, by_scales
 from edgekit.dla._reason import reason_of
 from edgekit.dla._rule import ANY_KIND, Operator, Rule
 from edgekit.dla._rules import Rules, load_rules, memory_facts
@@ -71,6 +71,9 @@ def judge(
         "dla_cores": target.dla.cores,
         "tensorrt": release,
         "has_quantization": any(la.kind in QUANTIZATION for la in network.layers),
+        # those of weights alone have no layers of their own
+        "has_qdq_nodes": any(la.kind in QUANTIZATION for la in network.layers)
+        or not QDQ_NODES.isdisjoint(network.operators),
         "gives_scales": scales is not None,
         "tensorrt_drives_dla": drives_dla(target, release),
         "kind_supported": True,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["QUANTIZATION", "by_quantization", "by_scales"]
+__all__ = ["QDQ_NODES", "QUANTIZATION", "by_quantization", "by_scales"]
 
 QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
+QDQ_NODES = frozenset({"QuantizeLinear", "DequantizeLinear"})
 # what the builder runs together with the layer before it, so that no tensor lies between them
 _FUSED = frozenset({"ACTIVATION", "PARAMETRIC_RELU", "SCALE", "ELEMENTWISE"})
 

@@ -31,6 +31,7 @@ class Rules:
         meanings: What the matrix's words say, in ours.
         matrix_sources: Where the matrix is from: title and place.
         kinds: Layer kinds that some rule names.
+        newest: The newest TensorRT release that the sources speak of.
     """
 
     rules: Mapping[str, Rule]
@@ -39,6 +40,7 @@ class Rules:
     meanings: Mapping[str, str]
     matrix_sources: tuple[Mapping[str, str], ...]
     kinds: frozenset[str]
+    newest: str
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules.values())
@@ -48,7 +50,8 @@ class Rules:
 def load_rules() -> Rules:
     """Reads and compiles all rule files."""
     folder = data_folder("dla")
-    sources = read_knowledge(folder / "_sources.yaml")["sources"]
+    origins = read_knowledge(folder / "_sources.yaml")
+    sources = origins["sources"]
     rules: dict[str, Rule] = {}
     titles: dict[str, str] = {}
     for path in sorted(folder.glob("*.yaml")):
@@ -75,7 +78,9 @@ def load_rules() -> Rules:
     kinds = frozenset(k for rule in rules.values() for k in rule.kinds) - {ANY_KIND}
     operators = {name: _operator(name, row, matrix) for name, row in matrix["operators"].items()}
     origin = tuple(sources[key] for key in matrix["source"])
-    return Rules(rules, operators, titles, matrix["meanings"], origin, kinds)
+    return Rules(
+        rules, operators, titles, matrix["meanings"], origin, kinds, origins["newest_tensorrt"]
+    )
 
 
 @lru_cache(maxsize=1)

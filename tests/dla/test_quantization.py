@@ -1,12 +1,13 @@
 """Q/DQ nodes and scales by TensorRT release, and the precision that each layer runs in."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from edgekit import targets
-from edgekit.dla import Judgement, judge
+from edgekit.dla import Judgement, judge, load_rules, release_warnings
 from edgekit.network import Layer, Network, Tensor
 from tests.dla.one_layer import ORIN, convolution, network_of, rules_of
 
@@ -52,14 +53,35 @@ def test_q_and_dq_are_no_obstacle_from_11_4_1_on(precision: str) -> None:
     }  # fmt: skip
 
 
-def test_q_and_dq_are_refused_before_and_split_loadables() -> None:
-    found = judged(QUANTIZED, IMPLICIT)
-    refused = {name for name, verdict in found.verdicts.items() if not verdict.ok}
-    assert refused == {"q0", "d0", "q1", "d1"}
-    for name in refused:
-        assert rules_of(found.verdicts[name]) == {"general.explicit_quantization"}
-        assert "calibration cache" in found.verdicts[name].reasons[0].fix
-    assert len(found.candidates) == 2
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_before_q_and_dq_nodes_keep_the_whole_network_off_the_dla(precision: str) -> None:
+    found = judged(QUANTIZED, IMPLICIT, precision)
+    assert set(found.verdicts) == {layer.name for layer in QUANTIZED.layers}
+    for verdict in found.verdicts.values():
+        assert (verdict.ok, verdict.certainty) == (False, "certain")
+        assert rules_of(verdict) == {"general.explicit_quantization"}
+        assert "calibration cache" in verdict.reasons[0].fix
+    assert found.candidates == ()
+    assert set(found.placed.values()) == {"GPU"}
+
+
+def test_dequantised_weights_alone_are_explicit_quantisation() -> None:
+    plain = chain(("conv", "CONVOLUTION", ["x"], CONV))
+    weights = replace(plain, operators=frozenset({"Conv", "DequantizeLinear"}))
+    assert judged(plain, IMPLICIT).verdicts["conv"].ok
+    assert not judged(weights, "10.7").verdicts["conv"].ok
+    assert judged(weights, precision="fp16").verdicts["conv"].ok
+
+
+def test_a_release_newer_than_all_sources_is_said_to_be() -> None:
+    def told(release: str) -> tuple[str, ...]:
+        found = judged(QUANTIZED, release)
+        return release_warnings(QUANTIZED, found, targets.get(ORIN))
+
+    newest = load_rules().newest
+    assert not any("newer" in text for text in told(newest))
+    assert "newer than the newest" in told(f"{newest}.1")[0]
+    assert newest in told("12")[0]
 
 
 def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:

@@ -27,7 +27,7 @@ PARAMETERS = {
     "kernel", "stride", "pads", "dilation", "groups", "out_maps", "mode", "count_include_pad",
     "alpha", "beta", "function", "window", "region", "power", "value", "strides", "sizes", "perm",
     "precision", "dla_cores", "tensorrt_drives_dla", "kind_supported", "op", "kind",
-    "has_quantization", "gives_scales", "allowed", "output_padding", "generation",
+    "has_quantization", "has_qdq_nodes", "gives_scales", "allowed", "output_padding", "generation",
     "constant_operand",
 }  # fmt: skip
 

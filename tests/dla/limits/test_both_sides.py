@@ -12,6 +12,7 @@ import edgekit
 from tests.dla.limits import (
     convolutions,
     pointwise,
+    quantization,
     shapes,
     windows,
 )
@@ -21,6 +22,7 @@ from tests.dla.limits.sheet import Sheet
 FAMILIES: dict[str, list[Case]] = {
     "convolutions": convolutions.CASES,
     "pointwise": pointwise.CASES,
+    "quantization": quantization.CASES,
     "shapes": shapes.CASES,
     "windows": windows.CASES,
 }

@@ -15,6 +15,7 @@ from tests.dla.one_layer import ORIN, XAVIER, rules_of, verdict
 
 NX, NANO, THOR = "jetson-orin-nx-16gb", "jetson-orin-nano-8gb", "jetson-agx-thor"
 CACHE = "general.calibration_cache"
+QDQ = "general.explicit_quantization"
 RELEASE, NO_DLA = "general.tensorrt", "general.no_dla"
 
 # board, TensorRT, precision, Q/DQ in the model, the rule that refuses it, what it finds
@@ -37,6 +38,9 @@ NETWORKS: list[tuple[str, str, str, bool, str, str]] = [
     (THOR, "10.13.3", "fp16", False, NO_DLA, THOR),
     (ORIN, "11.4.1", "int8", False, "general.implicit_int8", "no Q/DQ"),
     (ORIN, "11.4.1", "int8", True, "", ""),
+    (ORIN, "10.7", "int8", True, QDQ, "QuantizeLinear"),
+    (ORIN, "10.3", "fp16", True, QDQ, "QuantizeLinear"),
+    (XAVIER, "8.5.2", "int8", True, QDQ, "QuantizeLinear"),
 ]
 
 
