@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnx import TensorProto
+
 from tests.dla.limits.cases import ALWAYS, ON_ORIN, Case, since
 from tests.dla.limits.sheet import Branch, Sheet, op
 
