@@ -11,7 +11,7 @@ __all__ = ["lazy"]
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of a package (PEP 562).
+    """Returns the ``__getattr__`` of a package (PEP 562), and gives it its ``__dir__``.
 
     Args:
         package: Its ``__name__``.
@@ -26,4 +26,5 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)
         return value
 
+    vars(sys.modules[package])["__dir__"] = lambda: sorted({*vars(sys.modules[package]), *home})
     return find

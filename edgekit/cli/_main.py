@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -82,6 +81,8 @@ def _status(arguments: list[str]) -> int:
         if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
             return _fail(_Interrupted(), as_json)
         if "--debug" in arguments:
+            import traceback
+
             traceback.print_exc()
         return _fail(_as_edgekit_error(error), as_json)
 

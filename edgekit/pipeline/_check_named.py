@@ -106,7 +106,7 @@ def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -
 
 
 def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckResult:
-    from edgekit.targets import get, tensorrt_of_jetpack
+    from edgekit.targets import get
 
     if options.get("target") is None:
         raise UsageError(
@@ -115,6 +115,8 @@ def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckRe
     board = get(str(options["target"]))
     release = options.get("tensorrt")
     if jetpack is not None:
+        from edgekit.targets import tensorrt_of_jetpack
+
         release = tensorrt_of_jetpack(board, jetpack)
     model = options.get("model") or {}
     calibration = options.get("calibration") or {}

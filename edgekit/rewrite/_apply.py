@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.rewrite._global_average_pool import GlobalAveragePool
+from edgekit.rewrite._all import rewrites
 from edgekit.rewrite._prove import RUNS, SEED, TOLERANCE, prove
-from edgekit.rewrite._reduce_mean import ReduceMean
 from edgekit.rewrite._types import Applied, Match, Rewrite
 
 if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.targets import Target
 
-__all__ = ["rewrite", "rewrites"]
-
-_ALL: tuple[Rewrite, ...] = (GlobalAveragePool(), ReduceMean())
-
-
-def rewrites() -> tuple[Rewrite, ...]:
-    """Returns every rewrite, in the order in which they are tried."""
-    return _ALL
+__all__ = ["rewrite"]
 
 
 def rewrite(
@@ -89,18 +80,20 @@ def rewrite(
 
 
 def _chosen(enable: str | Sequence[str], disable: Sequence[str]) -> list[Rewrite]:
-    names = [item.name for item in _ALL]
+    names = [item.name for item in rewrites()]
     listed = [] if isinstance(enable, str) else list(enable)
     for name in [*listed, *disable]:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, names, n=1)
             raise UsageError(
                 f"unknown rewrite '{name}'",
                 code="rewrite.unknown",
                 hint=f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}",
             )
     wanted = names if enable == "all" else listed
-    return [item for item in _ALL if item.name in wanted and item.name not in disable]
+    return [item for item in rewrites() if item.name in wanted and item.name not in disable]
 
 
 def _replace(model: Model, item: Rewrite, match: Match) -> Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._apply import rewrites
+from edgekit.rewrite._all import rewrites
 from edgekit.rewrite._graph import node_called, tensor_shape
 
 if TYPE_CHECKING:
