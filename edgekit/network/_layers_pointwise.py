@@ -104,7 +104,13 @@ _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
 
 
 def activation(at: Placer, node: onnx.NodeProto) -> None:
-    """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION."""
+    """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
+
+    A Clip between bounds that are computed while running is a MAX and a MIN instead.
+    """
+    if node.op_type == "Clip" and any(name and not at.stored(name) for name in node.input[1:]):
+        _clip_between(at, node)
+        return
     given = attributes(node)
     function, defaults = ACTIVATIONS[node.op_type]
     params: dict[str, Any] = {"function": function}
@@ -120,6 +126,23 @@ def activation(at: Placer, node: onnx.NodeProto) -> None:
         # TensorRT calls the outer factor beta
         params["beta"] = params.pop("gamma")
     at.emit(node, "ACTIVATION", params, inputs=[node.input[0]])
+
+
+def _clip_between(at: Placer, node: onnx.NodeProto) -> None:
+    steps = [step for step in zip(("MAX", "MIN"), node.input[1:], strict=False) if step[1]]
+    current, shape = node.input[0], at.shape(node.output[0])
+    for index, (function, bound) in enumerate(steps, start=1):
+        absorbed = as_imported(at, node, [current, bound])
+        params: dict[str, Any] = {"function": function}
+        if at.constant(bound):
+            fixed = at.shape(bound)
+            params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
+        read = _of_one_rank(at, node, [current, bound])
+        target = node.output[0]
+        if index < len(steps):
+            target = at.inner(f"{node.name}:{function.lower()}", shape, target)
+        at.emit(node, "ELEMENTWISE", params, inputs=read, outputs=[target], absorbed=absorbed)
+        current = target
 
 
 def composed(at: Placer, node: onnx.NodeProto) -> None:

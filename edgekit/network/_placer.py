@@ -76,6 +76,10 @@ class Placer:
         """Whether a tensor is known before running: an initializer or made from some."""
         return name in self._initializers or name in self._derived
 
+    def stored(self, name: str) -> bool:
+        """Whether a tensor's values stand in the model, so that ``value`` returns them."""
+        return name in self._initializers
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Static shape of an activation or a constant."""
         if name in self._initializers:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.network import Layer, Network, layers, load
+from edgekit.network import Layer, Network, canonical, layers, load
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
@@ -283,3 +283,22 @@ def test_densenets_scales() -> None:
     kinds = Counter(layer.kind for layer in layers(load(light("densenet121"))).layers)
     assert kinds["SCALE"] == 363
     assert kinds["ELEMENTWISE"] == 0
+
+
+def test_a_clip_between_computed_bounds_is_a_max_and_a_min() -> None:
+    nodes = [
+        node("ReduceMax", "x", "high", name="largest", keepdims=0),
+        node("Clip", "x low high", "y", name="clip"),
+    ]
+    proto = make(nodes, {"x": [1, 4, 3, 3]}, ["y"], {"low": np.array(0, np.float32)})
+    network = layers(canonical(proto, None))
+    found = [layer for layer in network.layers if "clip" in layer.nodes]
+    assert [(la.kind, la.params["function"]) for la in found] == [
+        ("ELEMENTWISE", "MAX"), ("ELEMENTWISE", "MIN"),
+    ]  # fmt: skip
+    assert found[0].inputs == ("x",)
+    assert found[1].inputs[0] == found[0].outputs[0]
+    # the computed bound has no dimensions: a shuffle gives it four
+    assert network.tensors[found[1].inputs[1]].shape == (1, 1, 1, 1)
+    assert found[1].outputs == ("y",)
+    assert [constant.name for constant in network.constants] == ["low"]
