@@ -57,6 +57,7 @@ class Evaluation:
         self._names: set[str] = set()
         self._patience = Patience()
         self._declared = declared
+        self._inputs = frozenset(inputs)
         self._protos: dict[str, onnx.TypeProto] = {}
         self._hints: dict[str, onnx.TensorProto] = {}
         self._opsets = [helper.make_opsetid("", version)]
@@ -272,7 +273,7 @@ class Evaluation:
                 code="model.shape_unknown",
                 where=where,
                 hint="TensorRT's DLA needs fixed shapes: cut the network before this node with "
-                "model.outputs (--outputs), or export it with fixed sizes",
+                f"model.outputs{self._cut_before(node)}, or export it with fixed sizes",
             )
         elem = proto.tensor_type.elem_type
         if elem == 8:
@@ -280,6 +281,13 @@ class Evaluation:
         self._protos[name] = proto
         self.shapes[name] = shape
         self.types[name] = elem
+
+    def _cut_before(self, node: onnx.NodeProto | None) -> str:
+        """How to end the network at what a node reads."""
+        computed = [] if node is None else reads(node)
+        computed = [n for n in computed if n not in self.constants and n not in self._inputs]
+        flags = " ".join(f"--outputs {name}" for name in computed)
+        return f" ({flags or '--outputs'})"
 
     def _not_a_tensor(self, name: str, kind: str, node: onnx.NodeProto | None) -> ModelError:
         where = node.name if node is not None else name

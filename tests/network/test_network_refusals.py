@@ -248,6 +248,11 @@ def test_data_dependent_shapes_name_the_first_node(tmp_path: Path) -> None:
     ]
     error = refused(write(make(nodes, {"x": [2, 2]}, ["y"]), tmp_path))
     assert (error.code, error.where) == ("model.shape_unknown", "find")
+    # what the hint says can be done
+    assert "--outputs a)" in error.hint
+    assert [node.op_type for node in load(tmp_path / "m.onnx", outputs=["a"]).proto.graph.node] == [
+        "Relu"
+    ]
 
 
 def test_sequences_are_refused(tmp_path: Path) -> None:
