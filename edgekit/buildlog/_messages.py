@@ -54,7 +54,12 @@ class Messages:
 
 @lru_cache(maxsize=1)
 def load_messages() -> Messages:
-    """Reads the file once."""
+    """Reads the file once.
+
+    Raises:
+        ValueError: The file is of another schema: edgekit's own data are wrong.
+        DataError: It is not YAML (code "data.yaml").
+    """
     folder = data_folder("dla")
     document = read_knowledge(folder / "builder_messages.yaml")
     if document.get("schema") != _SCHEMA:

@@ -83,6 +83,9 @@ def stored_shape(
 
     (N, C, H, line) for DLA_LINEAR, (N, H, line, 1 or 4) for DLA_HWC4, (N, C/v, H, W, v) for CHW16
     and CHW32 with C rounded up, ``shape`` itself for LINEAR. Arguments as for :func:`strides`.
+
+    Raises:
+        ValueError: As :func:`strides`.
     """
     size = _size(dtype)
     facts = _facts(format)

@@ -48,7 +48,13 @@ class Rules:
 
 @lru_cache(maxsize=1)
 def load_rules() -> Rules:
-    """Reads and compiles all rule files."""
+    """Reads and compiles all rule files.
+
+    Raises:
+        ValueError: A file is of another schema, a rule stands twice, or a row cannot be compiled:
+            edgekit's own files are wrong.
+        DataError: A file is not YAML (code "data.yaml").
+    """
     folder = data_folder("dla")
     origins = read_knowledge(folder / "_sources.yaml")
     sources = origins["sources"]

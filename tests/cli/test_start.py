@@ -14,7 +14,9 @@ from tests.pipeline.nets import small_net
 
 HEAVY = {
     "edgekit.build", "edgekit.config", "edgekit.quantize", "edgekit.pipeline._pipeline",
-    "highspy", "jinja2", "onnxruntime", "paramiko", "PIL", "pydantic", "rich", "typer",
+    "edgekit.dla._join", "edgekit.rewrite._apply", "edgekit.targets._jetpack",
+    "difflib", "hashlib", "highspy", "jinja2", "onnxruntime", "paramiko", "PIL", "pydantic",
+    "rich", "traceback",
 }  # fmt: skip
 CODE = """
 import json, os, sys
