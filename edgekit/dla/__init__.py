@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         core_memory,
         memory_report,
         pool_disputes,
+        within_memory,
     )
     from edgekit.dla._pack import pack, unpack
     from edgekit.dla._rule import Operator, Rule
@@ -69,6 +70,7 @@ __all__ = [
     "strides",
     "unpack",
     "weight_bytes",
+    "within_memory",
 ]
 
 __getattr__ = lazy(
@@ -82,7 +84,9 @@ __getattr__ = lazy(
         "_json": "check_document",
         "_judge": "drives_dla judge",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
-        "_memory_report": "BrokenLimit LoadableMemory core_memory memory_report pool_disputes",
+        "_memory_report": (
+            "BrokenLimit LoadableMemory core_memory memory_report pool_disputes within_memory"
+        ),
         "_pack": "pack unpack",
         "_rule": "Operator Rule",
         "_rules": "load_rules memory_facts",

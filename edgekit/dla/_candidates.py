@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla._facts import batch_of
-from edgekit.dla._join import join
 from edgekit.dla._types import LoadableCandidate
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["candidates"]
 
 _BEFORE_ANY_DLA = -1
+SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
 
 
 def candidates(
@@ -63,13 +63,18 @@ def candidates(
     place = {layer.name: index for index, layer in enumerate(network.layers)}
     found: Iterable[list[str]] = groups.values()
     if len({size for _, size in groups}) > 1:
+        from edgekit.dla._join import join
+
         by_level = sorted(groups)
         found = join(network, [groups[key] for key in by_level], [size for _, size in by_level])
         found = [sorted(names, key=place.__getitem__) for names in found]
     ordered = sorted(found, key=lambda names: place[names[0]])
     largest = sorted(range(len(ordered)), key=lambda i: (-len(ordered[i]), i))
     kept = set(largest[: max(max_loadables, 0)])
-    return tuple(LoadableCandidate(tuple(names), i in kept) for i, names in enumerate(ordered))
+    return tuple(
+        LoadableCandidate(tuple(names), i in kept, "" if i in kept else SLOTS)
+        for i, names in enumerate(ordered)
+    )
 
 
 def _batch(layer: Layer, network: Network) -> int:

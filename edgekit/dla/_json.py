@@ -22,11 +22,23 @@ def check_document(
     """Returns a judgement as the contract's JSON object.
 
     Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
-    int8), except for index and truth-value tensors, which keep their type.
+    int8), except for index and truth-value tensors, which keep their type. Beside the contract's
+    keys a layer has ``loadable``, the number of the loadable that it is in, and ``dropped``, the
+    rule that keeps its candidate on the GPU; None where there is none.
     """
     outputs = set(network.outputs)
     whole = network.whole
-    layers = [_layer(layer, whole, judgement, outputs) for layer in whole.layers]
+    kept = [group for group in judgement.candidates if group.kept]
+    number = {name: index for index, group in enumerate(kept) for name in group.layers}
+    dropped = {name: g.dropped for g in judgement.candidates if g.dropped for name in g.layers}
+    layers = [
+        {
+            **_layer(layer, whole, judgement, outputs),
+            "loadable": number.get(layer.name),
+            "dropped": dropped.get(layer.name),
+        }
+        for layer in whole.layers
+    ]
     macs = sum(layer.macs for layer in network.layers)
     on_dla = [la for la in network.layers if judgement.placed[la.name] == "DLA"]
     return {
@@ -37,7 +49,7 @@ def check_document(
         "tensorrt": judgement.tensorrt,
         "layers": layers,
         "candidates": len(judgement.candidates),
-        "loadables": sum(group.kept for group in judgement.candidates),
+        "loadables": len(kept),
         "summary": {
             "layers": len(layers),
             "dla_layers": len(on_dla),

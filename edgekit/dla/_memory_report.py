@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla._memory import pool_limits, sizes_of
+from edgekit.dla._memory import Sizes, pool_limits, sizes_of
 from edgekit.dla._rules import load_rules, memory_facts, titles_of
 from edgekit.dla._types import MemoryNeed
 
 if TYPE_CHECKING:
-    from edgekit.dla._types import Judgement
+    from edgekit.dla._types import Judgement, LoadableCandidate
     from edgekit.network import Network
     from edgekit.targets import Target
 
@@ -49,7 +49,7 @@ class LoadableMemory:
 
     Attributes:
         layers: In graph order.
-        kept: Whether it is among those that the core's slots hold.
+        kept: Whether it is one: the core has a slot for it, and it breaks no memory limit.
         need: The smallest legal pools.
         tensors: Internal tensors alive at once at most, in the DLA's formats.
         weights: Weights with their padding.
@@ -93,23 +93,48 @@ def memory_report(
     """
     allowed = pool_limits(target) if limits is None else limits
     found = []
+    precision = judgement.precisions or judgement.precision
     for group in judgement.candidates:
-        need, tensors, weights = sizes_of(
-            network, group.layers, target, judgement.precisions or judgement.precision
-        )
-        raw = {"local_dram": tensors, "global_dram": weights}
+        sizes = sizes_of(network, group.layers, target, precision)
         found.append(
             LoadableMemory(
                 layers=tuple(group.layers),
                 kept=group.kept,
-                need=need,
-                tensors=tensors,
-                weights=weights,
+                need=sizes.need,
+                tensors=sizes.tensors,
+                weights=sizes.weights,
                 limits=allowed,
-                broken=tuple(_broken(raw, need.to_json(), allowed.to_json())),
+                broken=tuple(_broken(sizes, allowed)),
             )
         )
     return tuple(found)
+
+
+def within_memory(
+    network: Network,
+    groups: Sequence[LoadableCandidate],
+    target: Target,
+    precision: str | Mapping[str, str],
+) -> tuple[LoadableCandidate, ...]:
+    """Returns candidates of which those that break a memory limit are not kept.
+
+    TensorRT offloads the candidates one by one, and one that needs more than a pool may hold falls
+    back to the GPU; its slot stays empty.
+
+    Args:
+        network: The layer graph.
+        groups: What the slots hold is kept.
+        target: The board.
+        precision: As for :func:`memory`.
+    """
+    limits = pool_limits(target)
+
+    def held(group: LoadableCandidate) -> LoadableCandidate:
+        sizes = sizes_of(network, group.layers, target, precision)
+        rules = [one.rule for one in _broken(sizes, limits)]
+        return replace(group, kept=False, dropped=rules[0]) if rules else group
+
+    return tuple(held(group) if group.kept else group for group in groups)
 
 
 def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
@@ -136,9 +161,9 @@ def pool_disputes(target: Target) -> dict[str, str]:
     return found
 
 
-def _broken(
-    raw: dict[str, int], need: dict[str, int], allowed: dict[str, int]
-) -> Iterable[BrokenLimit]:
+def _broken(sizes: Sizes, limits: MemoryNeed) -> Iterable[BrokenLimit]:
+    raw = {"local_dram": sizes.tensors, "global_dram": sizes.weights}
+    need, allowed = sizes.need.to_json(), limits.to_json()
     rules = load_rules().rules
     documented = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
     for pool in _DRAM:

@@ -78,10 +78,15 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class LoadableCandidate:
-    """A maximal convex run of DLA-capable layers, in graph order; ``kept`` after the slot limit."""
+    """A maximal convex run of DLA-capable layers, in graph order.
+
+    ``kept`` says whether it is a loadable; where it is none ``dropped`` is the rule that says why:
+    "memory.loadables" where larger ones take all slots, or the memory limit that it breaks.
+    """
 
     layers: tuple[str, ...]
     kept: bool
+    dropped: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,6 +76,7 @@ def check_model(
     from edgekit import network as networks
     from edgekit import targets
     from edgekit.dla import check_document, judge, release_warnings, sparsity
+    from edgekit.pipeline._check_memory import memory_keys, near_limit, too_large
     from edgekit.placement import clock_of, transitions
 
     board = targets.get(target) if isinstance(target, str) else target
@@ -102,11 +103,12 @@ def check_model(
         {**forecast.to_json(), "layers": dict(forecast.layer_us)} if forecast else None
     )
     document |= _help(loaded, network, judgement, board, clock)
-    document["memory"] = _memory(network, judgement, board)
+    document |= memory_keys(network, judgement, board)
     document["sparsity"] = sparsity(network, judgement, board).to_json()
     document["warnings"] = [
         *release_warnings(network, judgement, board),
-        *_near_limit(network, judgement),
+        *too_large(document["memory_refused"]),
+        *near_limit(network, judgement),
         *_warnings(board, power_mode, forecast),
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
@@ -151,47 +153,6 @@ def _fix(fix: Fix, network: Network, matches: Mapping[str, str]) -> dict[str, An
     nodes = [n for layer in network.layers if layer.name in blamed for n in layer.origin]
     names = dict.fromkeys(matches[node] for node in nodes if node in matches)
     return {**fix.to_json(), "rewrites": list(names)}
-
-
-def _memory(network: Network, judgement: Judgement, target: Target) -> list[dict[str, Any]]:
-    """Returns what each kept loadable needs of the memory pools, and which limit it breaks."""
-    from edgekit.dla import memory_report
-    from edgekit.network import loadable_name
-
-    found = []
-    for one in memory_report(network, judgement, target):
-        if one.kept:
-            entry = one.to_json()
-            del entry["kept"]
-            found.append({
-                **entry, "name": loadable_name(network, one.layers), "first": one.layers[0],
-                "last": one.layers[-1], "layers": len(one.layers),
-            })  # fmt: skip
-    return found
-
-
-def _near_limit(network: Network, judgement: Judgement) -> list[str]:
-    """Warns of convolutions that a verdict lets through though boards may not."""
-    from edgekit.dla import cbuf_use
-
-    if judgement.precision == "fp32":
-        return []
-    near = [
-        one
-        for one in cbuf_use(network, judgement.precisions or judgement.precision)
-        if one.near
-        and judgement.verdicts[one.layer].ok
-        and not judgement.verdicts[one.layer].reasons
-    ]
-    if not near:
-        return []
-    first = near[0]
-    return [
-        f"{first.layer} needs {first.banks} of {first.available} banks of the convolution buffer"
-        + (f" ({len(near) - 1} more layers likewise)" if near[1:] else "")
-        + f"; near the limit boards and the documented formula disagree: {first.fix} "
-        + f"({first.source})"
-    ]
 
 
 def _warnings(target: Target, power_mode: str | None, forecast: Forecast | None) -> list[str]:

@@ -98,11 +98,10 @@ def _plain(value: Any) -> Any:
 
 
 def _loadable(result: CheckResult, layer: Layer) -> dict[str, Any] | None:
-    kept = [group.layers for group in result.judgement.candidates if group.kept]
     entries: list[dict[str, Any]] = result.document["memory"]
-    for number, names in enumerate(kept):
-        if layer.name in names:
-            return {"number": number, **entries[number]}
+    for number, entry in enumerate(entries):
+        if layer.name in entry["layers"]:
+            return {"number": number, **entry}
     return None
 
 

@@ -111,6 +111,11 @@ class Clock:
         self._gpu_only = sum(self._devices({})[2:])
 
     @property
+    def target(self) -> Target:
+        """The board."""
+        return self._model.target
+
+    @property
     def gpu_only_us(self) -> float:
         """Latency on the GPU alone."""
         return round(self._gpu_only, DIGITS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit.report import _text as text
@@ -125,12 +125,19 @@ def _reason(page: Page, group: Mapping[str, Any]) -> None:
 
 
 def _memory(page: Page, document: Mapping[str, Any]) -> None:
-    """Adds the loadables that need more memory than they can have."""
-    broken = [(one, limit) for one in document.get("memory", ()) for limit in one["broken"]]
+    """Adds the pools of the largest loadable and of a core, and who needs more than there is."""
+    held = document.get("memory", ())
+    if held and "memory_core" in document:
+        page.add()
+        page.add(_pools(held, document["memory_core"]), hang=2)
+        for pool in document.get("memory_disputes", ()):
+            page.add(f"sources disagree on the default of {text.POOLS[pool]}: --json", indent=2)
+    refused = (*document.get("memory_refused", ()), *held)
+    broken = [(one, limit) for one in refused for limit in one["broken"]]
     if not broken:
         return
     page.add()
-    page.add("Memory that a loadable does not get", style="bold")
+    page.add("Memory that a loadable does not get: it stays on the GPU", style="bold")
     for one, limit in broken[:MEMORY]:
         page.add(f"{limit['rule']}  {one['name']}", indent=2, hang=2, style="bold")
         need, most = text.size(limit["need"]), text.size(limit["limit"])
@@ -140,6 +147,18 @@ def _memory(page: Page, document: Mapping[str, Any]) -> None:
     more = len(broken) - MEMORY
     if more > 0:
         page.add(f"and {text.plural(more, 'more limit')}, see --json", indent=2)
+
+
+def _pools(held: Sequence[Mapping[str, Any]], core: Mapping[str, Any]) -> str:
+    parts = []
+    for pool, name in text.POOLS.items():
+        most = max(one["need"][pool] for one in held)
+        parts.append(f"{name} {text.size(most)} of {text.size(core['limits'][pool])}")
+    line = f"predicted memory: {', '.join(parts)}"
+    if len(held) == 1:
+        return line
+    both = (f"{name} {text.size(core['need'][pool])}" for pool, name in text.POOLS.items())
+    return f"{line} for the largest loadable; {', '.join(both)} for all {len(held)} on a core"
 
 
 def _fixes(page: Page, document: Mapping[str, Any]) -> None:

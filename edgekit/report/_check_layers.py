@@ -33,7 +33,7 @@ def check_layers(
             text.clean(layer["name"]), layer["kind"], layer["placed"],
             text.macs(layer["macs"]), text.microseconds(predicted.get(layer["name"])),
             layer["dla"]["certainty"],
-            reasons[0]["rule"] if reasons else _NO_SLOT if full else "",
+            reasons[0]["rule"] if reasons else layer.get("dropped") or _NO_SLOT if full else "",
         ])  # fmt: skip
     if width is not None:
         others = [max([len(head[i]), *(len(row[i]) for row in rows)]) for i in range(1, len(head))]
@@ -54,7 +54,7 @@ _GONE = {
     "given": "has values that were given",
     "unused": "computes what no output needs",
 }
-_NO_SLOT = "no slot left"
+_NO_SLOT = "memory.loadables"
 
 
 def check_one_layer(
@@ -124,7 +124,9 @@ def _verdict(layer: Mapping[str, Any]) -> str:
     if layer["dla"]["certainty"] == "disputed":
         words += ", disputed between sources"
     if layer["dla"]["ok"] and layer["placed"] == "GPU":
-        words += "; on the GPU, because larger loadables take all slots"
+        rule = layer.get("dropped") or _NO_SLOT
+        why = "larger loadables take all slots" if rule == _NO_SLOT else "its loadable is too large"
+        words += f"; on the GPU, because {why} ({rule})"
     return words
 
 
@@ -137,7 +139,8 @@ def _sparsity(one: Mapping[str, Any]) -> str:
 def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if loadable is None:
         return []
-    rows = [("loadable", f"{text.plural(loadable['layers'], 'layer')}, {loadable['name']}")]
+    count = text.plural(len(loadable["layers"]), "layer")
+    rows = [("loadable", f"{count}, {loadable['name']}")]
     pools = (f"{text.POOLS[name]} {text.size(size)}" for name, size in loadable["need"].items())
     rows.append(("its memory", ", ".join(pools)))
     return rows

@@ -11,11 +11,14 @@ from edgekit.dla import (
     Judgement,
     LoadableCandidate,
     MemoryNeed,
+    check_document,
     core_memory,
     explain,
+    judge,
     memory,
     memory_report,
     pool_disputes,
+    within_memory,
 )
 from edgekit.network import Layer, Network, Tensor
 
@@ -118,3 +121,27 @@ def test_many_loadables_cost_no_more_than_one() -> None:
     report = memory_report(net, judged(groups, kept=5000), ORIN)
     assert time.perf_counter() - began < 5
     assert len(report) == 5000
+
+
+def test_a_candidate_over_a_limit_stays_on_the_gpu_and_says_why() -> None:
+    """64 convolutions of 8 MiB and biases pass 512 MiB; 63 do not."""
+    for layers, rule in ((63, ""), (64, "memory.weights")):
+        net = chain((1, 2048, 4, 4), layers, maps=2048)
+        found = judge(net, ORIN, precision="int8", tensorrt="10.3")
+        assert all(verdict.ok for verdict in found.verdicts.values())
+        assert [(group.kept, group.dropped) for group in found.candidates] == [(not rule, rule)]
+        assert set(found.placed.values()) == {"GPU" if rule else "DLA"}
+        document = check_document("m", net, found, ORIN)
+        assert document["loadables"] == (not rule)
+        assert {layer["dropped"] for layer in document["layers"]} == {rule or None}
+        assert {layer["loadable"] for layer in document["layers"]} == {None if rule else 0}
+
+
+def test_a_slot_that_memory_frees_stays_empty() -> None:
+    net = chain((1, 32, 4096, 4096), 6)
+    groups = [LoadableCandidate(("l0", "l1", "l2", "l3"), True), LoadableCandidate(("l5",), True)]
+    groups.append(LoadableCandidate(("l4",), False, "memory.loadables"))
+    held = within_memory(net, groups, ORIN, "int8")
+    assert [(group.kept, group.dropped) for group in held] == [
+        (False, "memory.internal"), (True, ""), (False, "memory.loadables"),
+    ]  # fmt: skip

@@ -126,11 +126,31 @@ def test_broken_memory_limits_are_told():
     limit = {"pool": "global_dram", "rule": "memory.weights", "need": 600 << 20,
              "limit": 512 << 20, "source": "NvInfer.h", "fix": "cut the network"}  # fmt: skip
     loadable = {"name": "{ForeignNode[a...b]}", "broken": [limit]}
-    text = flat(summary_check(document(memory=[loadable, {"name": "c", "broken": []}])))
+    text = flat(summary_check(document(memory_refused=[loadable])))
     assert "memory.weights {ForeignNode[a...b]} needs 600 MiB of global DRAM" in text
     assert "at most 512 MiB fix: cut the network source: NvInfer.h" in text
-    assert "and 2 more limits" in summary_check(document(memory=[loadable] * 7))
+    assert "and 2 more limits" in summary_check(document(memory_refused=[loadable] * 7))
     assert "Memory" not in summary_check(document(memory=[{"name": "c", "broken": []}]))
+
+
+def test_the_pools_of_the_largest_loadable_and_of_a_core_are_told():
+    """The largest pool may be another loadable's; what a core adds up is the core's word."""
+    one = {"name": "a", "broken": [],
+           "need": {"managed_sram": 1 << 20, "local_dram": 8 << 20, "global_dram": 4 << 20}}
+    other = {**one, "need": {**one["need"], "local_dram": 2 << 20, "global_dram": 64 << 20}}
+    limits = {"managed_sram": 1 << 20, "local_dram": 1 << 30, "global_dram": 512 << 20}
+    core = {"need": {"managed_sram": 1 << 20, "local_dram": 10 << 20, "global_dram": 68 << 20},
+            "limits": limits}  # fmt: skip
+    text = flat(summary_check(document(memory=[one], memory_core=core)))
+    assert "SRAM 1 MiB of 1 MiB, local DRAM 8 MiB of 1 GiB, global DRAM 4 MiB of 512" in text
+    assert "on a core" not in text
+    assert "disagree" not in text
+    disputes = {"managed_sram": "half of it"}
+    both = document(memory=[one, other], memory_core=core, memory_disputes=disputes)
+    text = flat(summary_check(both))
+    assert "local DRAM 8 MiB of 1 GiB, global DRAM 64 MiB of 512 MiB for the largest" in text
+    assert "local DRAM 10 MiB, global DRAM 68 MiB for all 2 on a core" in text
+    assert "sources disagree on the default of SRAM" in text
 
 
 def test_a_disputed_yes_says_why():
@@ -174,7 +194,7 @@ def test_the_table_has_a_line_for_each_layer_and_cuts_names_only_to_fit():
     columns = ["layer", "kind", "on", "MACs", "predicted", "certainty", "rule"]
     assert head.split() == columns
     assert first.startswith(LONG)
-    assert "no slot left" in second
+    assert second.endswith("memory.loadables")
     assert third.split()[-2:] == ["disputed", "softmax.orin-axis"]
     assert "17.0 µs" in third
     cut = check_layers(document(layers=rows), width=80).splitlines()[1]
@@ -209,7 +229,7 @@ def test_one_layer_in_full():
 
 def test_one_layer_of_a_loadable_and_one_without_a_slot():
     needs = {"managed_sram": 1 << 20, "local_dram": 1 << 22, "global_dram": 1 << 26}
-    loadable = {"number": 0, "name": "{ForeignNode[a...b]}", "layers": 7, "need": needs}
+    loadable = {"number": 0, "name": "{ForeignNode[a...b]}", "layers": ["x"] * 7, "need": needs}
     yes = {"ok": True, "certainty": "certain", "reasons": []}
     text = flat(check_one_layer(one_layer(dla=yes, placed="DLA", loadable=loadable)))
     assert "loadable 7 layers, {ForeignNode[a...b]}" in text
@@ -217,7 +237,9 @@ def test_one_layer_of_a_loadable_and_one_without_a_slot():
     text = flat(
         check_one_layer(one_layer(dla=yes, nodes=[], cbuf=None, predicted_us=None, sparsity=None))
     )
-    assert "larger loadables take all slots" in text
+    assert "larger loadables take all slots (memory.loadables)" in text
+    large = one_layer(dla=yes, dropped="memory.weights")
+    assert "its loadable is too large (memory.weights)" in flat(check_one_layer(large))
     assert "inserted for node/fc" in text
     assert "CBUF" not in text
     assert "predicted" not in text

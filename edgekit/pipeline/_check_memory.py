@@ -1,0 +1,70 @@
+"""What a check says of memory: the pools of the loadables, and the convolution buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement
+    from edgekit.network import Network
+    from edgekit.targets import Target
+
+__all__ = ["memory_keys", "near_limit", "too_large"]
+
+SLOTS = "memory.loadables"  # what drops a candidate that breaks no memory limit
+MIB = 1 << 20
+
+
+def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
+    """Returns what the loadables need of the memory pools, alone and on a core, and the limits."""
+    from edgekit.dla import core_memory, memory_report, pool_disputes, pool_limits
+    from edgekit.network import loadable_name
+
+    held: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
+    report = memory_report(network, judgement, target)
+    for group, one in zip(judgement.candidates, report, strict=True):
+        if one.kept or group.dropped != SLOTS:
+            entry = one.to_json()
+            del entry["kept"]
+            name = loadable_name(network, one.layers)
+            entry |= {"name": name, "first": one.layers[0], "last": one.layers[-1]}
+            (held if one.kept else refused).append(entry)
+    limits = pool_limits(target).to_json()
+    return {
+        "memory": held,
+        "memory_refused": refused,
+        "memory_core": {"need": core_memory(report).to_json(), "limits": limits},
+        "memory_disputes": pool_disputes(target),
+    }
+
+
+def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Warns of candidates that a memory limit keeps on the GPU."""
+    return [
+        f"{one['name']} is predicted to stay on the GPU, with all its {len(one['layers'])} layers: "
+        f"it needs {limit['need'] / MIB:,.1f} MiB of {limit['pool'].replace('_dram', ' DRAM')}, "
+        f"the limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
+        f"{limit['fix']}"
+        for one in refused
+        for limit in one["broken"][:1]
+    ]
+
+
+def near_limit(network: Network, judgement: Judgement) -> list[str]:
+    """Warns of convolutions so near the limit, or over it, that boards may judge otherwise."""
+    from edgekit.dla import cbuf_use
+
+    if not judgement.precisions:  # refused as a whole
+        return []
+    near = [one for one in cbuf_use(network, judgement.precisions) if one.near]
+    if not near:
+        return []
+    first = near[0]
+    return [
+        f"{first.layer} needs {first.banks} of {first.available} banks of the convolution buffer"
+        + (f" ({len(near) - 1} more layers likewise)" if near[1:] else "")
+        + f"; so near the limit boards and the documented formula disagree: {first.fix} "
+        + f"({first.source})"
+    ]
