@@ -129,18 +129,25 @@ def _text(document: Any, by_layer: bool, verbose: bool) -> str:
 
 
 def _gates(document: dict[str, Any], fail_under: float | None, max_loadables: int | None) -> None:
-    share = 100 * document["summary"]["dla_macs_fraction"]
-    if fail_under is not None and share < fail_under:
+    share = document["summary"]["dla_macs_fraction"]
+    if fail_under is not None and 100 * share < fail_under:
+        # rounded down, or 99.98 would be told as 100
         raise o.printed(
             GateError(
-                f"{share:.1f} % of the MACs would run on the DLA, below {fail_under:g} %",
+                f"{int(1000 * share) / 10} % of the MACs would run on the DLA, "
+                f"below {fail_under:g} %",
                 code="check.below-threshold",
+                where=document["model"],
+                hint="check without --json tells why the rest cannot, and which fixes help",
             )
         )
-    if max_loadables is not None and document["loadables"] > max_loadables:
+    count = document["loadables"]
+    if max_loadables is not None and count > max_loadables:
         raise o.printed(
             GateError(
-                f"{document['loadables']} loadables, more than {max_loadables}",
+                f"{count} loadable{'' if count == 1 else 's'}, more than {max_loadables}",
                 code="check.too-many-loadables",
+                where=document["model"],
+                hint="check without --json tells which layers split the network",
             )
         )

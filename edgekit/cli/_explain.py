@@ -1,4 +1,4 @@
-"""``edgekit explain``: a rule or an operator, offline."""
+"""``edgekit explain``: a rule, a family of rules or an operator, offline."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from edgekit.cli._commands import argument
 __all__ = ["command"]
 
 
-@o.command("explain", "Examples: edgekit explain convolution.cbuf; edgekit explain HardSwish")
-@argument("rule", "A rule's id, as check prints it, or an ONNX operator.")
+@o.command(
+    "explain",
+    "Examples: edgekit explain convolution.cbuf; edgekit explain pooling; edgekit explain Gather",
+)
+@argument("rule", "A rule's id, as check prints it, a family of rules, or an ONNX operator.")
 @o.json
 @o.debug
 def command(rule: str, json: bool) -> None:
@@ -17,7 +20,9 @@ def command(rule: str, json: bool) -> None:
 
     found = explain(rule)
     if json:
-        schema = "edgekit.rule/1" if "id" in found else "edgekit.operator/1"
+        kinds = {"id": "rule", "operator": "operator"}
+        kind = next((kind for key, kind in kinds.items() if key in found), "family")
+        schema = f"edgekit.{kind}/1"
         o.print_json({"schema": schema, **found})
         return
     from edgekit.report import rule_text

@@ -84,7 +84,7 @@ config = argument("config", "YAML configuration.")
 model = argument("model", "ONNX file, builtin:NAME or YAML configuration.")
 
 target = click.option("-t", "--target", help="Board; see edgekit targets.")
-precision = click.option("--precision", help="int8, fp16 or fp32.")
+precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
 tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
 outputs = click.option(
     "--outputs",

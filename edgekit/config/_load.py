@@ -220,8 +220,8 @@ def _unknown_target(document: Document) -> list[Problem]:
     known = targets.names()
     if not isinstance(name, str) or name in known:
         return []
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    near = targets.alike(name)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known)}"
     return [Problem(f"unknown target '{name}'", document.where(("target",)), hint)]
 
 

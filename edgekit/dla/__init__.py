@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgekit.dla._pack import pack, unpack
     from edgekit.dla._rule import Operator, Rule
     from edgekit.dla._rules import load_rules, memory_facts
+    from edgekit.dla._slots import without_slot
     from edgekit.dla._sparsity import SparseConvolution, SparsityReport, sparsity
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
     from edgekit.dla._warnings import release_warnings
@@ -71,6 +72,7 @@ __all__ = [
     "unpack",
     "weight_bytes",
     "within_memory",
+    "without_slot",
 ]
 
 __getattr__ = lazy(
@@ -90,6 +92,7 @@ __getattr__ = lazy(
         "_pack": "pack unpack",
         "_rule": "Operator Rule",
         "_rules": "load_rules memory_facts",
+        "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",
         "_warnings": "release_warnings",
         "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",

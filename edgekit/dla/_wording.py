@@ -12,6 +12,7 @@ __all__ = ["WORDING"]
 
 _AXES = {-4: "N", -3: "C", -2: "H", -1: "W"}
 _LARGEST_WINDOW = 8
+_PRODUCT = "MATRIX_MULTIPLY"
 # (N, groups, channels of a group, H, W) with groups and channels swapped
 _SWAPPED = (0, 2, 1, 3, 4)
 _BLOCKS = 6  # dimensions between the two reshapes that move blocks between space and depth
@@ -104,7 +105,8 @@ def _shuffle_of(facts: Facts) -> str:
         return "channel shuffle"
     if any(len(one.params.get("perm") or ()) == _BLOCKS for one in chain):
         return "blocks"
-    if not layer.nodes or any(not one.nodes for one in after):
+    behind = [r for one in after for name in one.outputs for r in graph.consumers.get(name, ())]
+    if any(one.params.get("gemm") or one.kind == _PRODUCT for one in (*before, *after, *behind)):
         return "matrix product"
     if not before:
         return "start"

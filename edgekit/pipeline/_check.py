@@ -75,7 +75,7 @@ def check_model(
     """
     from edgekit import network as networks
     from edgekit import targets
-    from edgekit.dla import check_document, judge, release_warnings, sparsity
+    from edgekit.dla import check_document, judge, release_warnings, sparsity, without_slot
     from edgekit.pipeline._check_memory import memory_keys, near_limit, too_large
     from edgekit.placement import clock_of, transitions
 
@@ -104,10 +104,13 @@ def check_model(
     )
     document |= _help(loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
+    lost = without_slot(judgement)
+    document["without_slot"] = {**lost[0].to_json(), "layers": list(lost[1])} if lost else None
     document["sparsity"] = sparsity(network, judgement, board).to_json()
     document["warnings"] = [
         *release_warnings(network, judgement, board),
         *too_large(document["memory_refused"]),
+        *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
         *_warnings(board, power_mode, forecast),
     ]

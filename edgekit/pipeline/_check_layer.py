@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
 
     Args:
         result: From ``check_model``.
-        name: A layer's name, or an ONNX node's. For a node that loading took out of the graph
+        name: A layer's name, or an ONNX node's; the layers that were inserted for a node are told
+            with it. For a node that loading took out of the graph
             ``folded`` says why, and the layers are those that took it in, if any.
 
     Raises:
@@ -31,8 +33,7 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
     from edgekit.network import places
 
     layers = result.network.whole.layers
-    found = [layer for layer in layers if layer.name == name]
-    found = found or [layer for layer in layers if name in layer.nodes or name in layer.origin]
+    found = [la for la in layers if name == la.name or name in la.nodes or name in la.origin]
     gone = ""
     if not found:
         place = places(result.model, result.network).get(name)
@@ -94,7 +95,12 @@ def _tensor(result: CheckResult, name: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    """Returns a parameter as JSON can hold it: "inf", "-inf" and "nan" are texts there."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
 
 
 def _loadable(result: CheckResult, layer: Layer) -> dict[str, Any] | None:

@@ -25,11 +25,17 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     page = Page(width, colour=colour)
     _verdict(page, document)
     refused = _groups(document, ok=False)
-    if refused:
+    lost = document.get("without_slot")
+    if refused or lost:
         page.add()
         page.add("Why not on the DLA", style="bold")
     for group in refused:
         _reason(page, group)
+    if lost:
+        known = {layer["name"]: layer for layer in document["layers"]}
+        names = lost["layers"]
+        fixes = {lost["fix"]: len(names)}
+        _reason(page, {**lost, "layer": known[names[0]], "count": len(names), "fixes": fixes})
     unsure = _groups(document, ok=True)
     if unsure:
         page.add()
@@ -39,6 +45,8 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     _fixes(page, document)
     _memory(page, document)
     for warning in document.get("warnings", ()):
+        if lost and warning == lost["message"]:
+            continue  # told above
         page.add()
         page.add(f"note: {warning}", style="yellow")
     return str(page)
@@ -102,25 +110,31 @@ def _sparsity(page: Page, sparsity: Mapping[str, Any] | None) -> None:
 
 
 def _groups(document: Mapping[str, Any], *, ok: bool) -> list[dict[str, Any]]:
-    """Returns the reasons by rule with the number of layers and the first layer as an example."""
+    """Returns the reasons by rule: how many layers, the first as an example, how many a fix."""
     groups: dict[str, dict[str, Any]] = {}
     for layer in document["layers"]:
         if layer["dla"]["ok"] is not ok:
             continue
         for rule, reason in {r["rule"]: r for r in layer["dla"]["reasons"]}.items():
-            group = groups.setdefault(rule, {"count": 0, "layer": layer, **reason, "rule": rule})
+            group = groups.setdefault(rule, {"count": 0, "layer": layer, "fixes": {}, **reason})
             group["count"] += 1
+            group["fixes"][reason["fix"]] = group["fixes"].get(reason["fix"], 0) + 1
     return sorted(groups.values(), key=lambda group: (-group["count"], group["rule"]))
 
 
 def _reason(page: Page, group: Mapping[str, Any]) -> None:
     layer = group["layer"]
+    name = layer["name"]
     # an inserted layer has no node of its own; its origin is what the user knows
-    node = (layer["nodes"] or layer["from"] or [layer["name"]])[0]
+    if layer["from"] and not layer["nodes"]:
+        name += f" (from {layer['from'][0]})"
     page.add(f"{group['rule']}  {text.plural(group['count'], 'layer')}", indent=2, style="bold")
-    page.add(f"{node}: {group['message']}", indent=4, hang=2)
-    if group["fix"]:
-        page.add(f"fix: {group['fix']}", indent=4, hang=2)
+    page.add(f"{name}: {group['message']}", indent=4, hang=2)
+    fixes = sorted(group["fixes"].items(), key=lambda item: -item[1])
+    for fix, count in fixes[:FIXES]:
+        of = f" ({text.plural(count, 'layer')})" if fixes[1:] else ""
+        if fix:
+            page.add(f"fix{of}: {fix}", indent=4, hang=2)
     page.add(f"source: {group['source']}", indent=4, hang=2, style="dim")
 
 
@@ -162,26 +176,35 @@ def _pools(held: Sequence[Mapping[str, Any]], core: Mapping[str, Any]) -> str:
 
 
 def _fixes(page: Page, document: Mapping[str, Any]) -> None:
+    """Adds the fixes that help: those that save time or loadables, and the best ones at once."""
     best = document.get("fixes", ())[:FIXES]
     if not best:
         return
     page.add()
+    timed = document.get("predicted") is not None
+    gains = [fix["gain_us"] or 0.0 for fix in best]
     combined = document.get("fixes_together")
-    gains = [fix["gain_us"] or 0.0 for fix in (*best, *([combined] if combined else ()))]
-    if document.get("predicted") is None:
-        title = "Fixes that put more on the DLA"
+    more = combined and (not timed or (combined["gain_us"] or 0.0) > max(0.0, *gains))
+    if not timed:
+        page.add("Fixes that put more on the DLA", style="bold")
     elif max(gains) > 0:
-        title = "Fixes worth most (predicted)"
+        page.add("Fixes worth most (predicted)", style="bold")
     else:
-        title = "No fix is predicted to save time; what they would change"
-    page.add(title, style="bold")
-    for number, fix in enumerate(best, start=1):
+        page.add("No fix of a single rule is predicted to save time", style="bold")
+    # what only costs time is no advice
+    kept = [fix for fix in best if not timed or fix["gain_us"] > 0 or _fewer(fix, document)]
+    for number, fix in enumerate(kept, start=1):
         page.add(f"{number}. {_fix(fix, document)}", indent=2, hang=3)
         if fix["rewrites"]:
             page.add(f"edgekit rewrite does it: {', '.join(fix['rewrites'])}", indent=5, hang=2)
     # they can need each other; told only where they are worth more than the best one alone
-    if combined and (combined["gain_us"] is None or gains[-1] > gains[0]):
-        page.add(f"all {len(best)} together: {_gain(combined, document)}", indent=2, hang=3)
+    if combined and more:
+        page.add(f"{' and '.join(combined['rules'])} together: {_gain(combined, document)}",
+                 indent=2, hang=3)  # fmt: skip
+
+
+def _fewer(fix: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+    return bool(0 < fix["candidates"] < document["candidates"])
 
 
 def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:

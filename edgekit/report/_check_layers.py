@@ -6,42 +6,42 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.report import _text as text
-from edgekit.report._page import WIDTH, Page, shortened
+from edgekit.report._page import WIDTH, Page
+from edgekit.report._table import names_in_columns
 
 __all__ = ["check_layers", "check_one_layer"]
 
-LEAST = 12  # columns that a name keeps on a narrow terminal
+# what a narrow terminal goes without, in this order
+_SPARED = ("MACs", "predicted", "certainty")
+_HEAD = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
+_RIGHT = ("MACs", "predicted")
 
 
 def check_layers(
     document: Mapping[str, Any], *, width: int | None = None, colour: bool = False
 ) -> str:
-    """Returns one line a layer of an ``edgekit.check/1`` document.
+    """Returns one line a layer of an ``edgekit.check/1`` document; names are always whole.
 
     Args:
         document: The document.
-        width: Columns; names are cut in their middle to fit. When None nothing is cut.
+        width: Columns; where they are few, the less important ones are left out, and then a long
+            name has a line of its own. When None every column is there.
         colour: Whether to use escape sequences.
     """
     predicted = (document.get("predicted") or {}).get("layers", {})
-    head = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
     rows = []
     for layer in document["layers"]:
         reasons = layer["dla"]["reasons"]
         full = layer["dla"]["ok"] and layer["placed"] == "GPU"
-        rows.append([
+        cells = (
             text.clean(layer["name"]), layer["kind"], layer["placed"],
             text.macs(layer["macs"]), text.microseconds(predicted.get(layer["name"])),
             layer["dla"]["certainty"],
             reasons[0]["rule"] if reasons else layer.get("dropped") or _NO_SLOT if full else "",
-        ])  # fmt: skip
-    if width is not None:
-        others = [max([len(head[i]), *(len(row[i]) for row in rows)]) for i in range(1, len(head))]
-        room = max(width - sum(others) - 2 * len(others), LEAST)
-        for row in rows:
-            row[0] = shortened(row[0], room)
+        )  # fmt: skip
+        rows.append(dict(zip(_HEAD, cells, strict=True)))
     page = Page(width or WIDTH, colour=colour)
-    page.table(head, rows, "lllrrll")
+    names_in_columns(page, _HEAD, rows, width=width, spared=_SPARED, right=_RIGHT)
     return str(page)
 
 
@@ -103,7 +103,8 @@ def _layer(page: Page, layer: Mapping[str, Any]) -> None:
     for reason in layer["dla"]["reasons"]:
         page.add(reason["rule"], indent=2, style="bold")
         page.add(reason["message"], indent=4, hang=2)
-        page.add(f"found {reason['found']}; allowed: {reason['limit']}", indent=4, hang=2)
+        if reason["limit"] not in reason["message"]:
+            page.add(f"allowed: {reason['limit']}", indent=4, hang=2)
         if reason["fix"]:
             page.add(f"fix: {reason['fix']}", indent=4, hang=2)
         page.add(f"source: {reason['source']}", indent=4, hang=2, style="dim")

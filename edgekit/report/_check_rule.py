@@ -1,4 +1,4 @@
-"""``edgekit explain`` for people: a rule, or a row of the operator matrix."""
+"""``edgekit explain`` for people: a rule, a family of rules, or a row of the operator matrix."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ def rule_text(found: Mapping[str, Any], *, width: int = WIDTH, colour: bool = Fa
     """Returns what ``edgekit.dla.explain`` found as text.
 
     Args:
-        found: A rule, or an operator with its row of NVIDIA's matrix.
+        found: A rule, a family of them, or an operator with its row of NVIDIA's matrix.
         width: Columns.
         colour: Whether to use escape sequences.
     """
     page = Page(width, colour=colour)
+    if "family" in found and "id" not in found:
+        return _family(page, found)
     rule = "id" in found
     page.add(found["id"] if rule else f"ONNX {found['operator']}", style="bold")
     page.add(found["text"] if rule else _MATRIX, indent=2)
@@ -40,6 +42,14 @@ def rule_text(found: Mapping[str, Any], *, width: int = WIDTH, colour: bool = Fa
         page.add(f"{name:<{_COLUMN}}{source['title']}", indent=2, hang=_COLUMN)
         if source.get("where"):
             page.add(source["where"], indent=2 + _COLUMN, style="dim")
+    return str(page)
+
+
+def _family(page: Page, found: Mapping[str, Any]) -> str:
+    page.add(found["title"], style="bold")
+    for rule in found["rules"]:
+        page.add(rule["id"], indent=2, style="bold")
+        page.add(rule["text"] + (f" ({rule['limit']})" if rule["limit"] else ""), indent=4)
     return str(page)
 
 
@@ -82,6 +92,7 @@ def _operator(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("TensorRT", f"{row['text']}{_since(row['since'])}"),
         ("below it", f"{row['dla_software_text']}{_since(row['dla_software_since'])}"),
+        ("check", row["verdict"]),
         ("rules", ", ".join(row["rules"])),
         ("fix", row["fix"]),
     ]

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.report import _text as text
-from edgekit.report._page import WIDTH, Page, shortened
+from edgekit.report._page import WIDTH, Page
+from edgekit.report._table import names_in_columns
 
 __all__ = ["sparsity_text"]
 
-OTHERS = 50  # columns that the rest of the table takes
+_RIGHT = ("2:4 now", "MACs spared")
 
 
 def sparsity_text(
@@ -20,7 +21,7 @@ def sparsity_text(
 
     Args:
         document: From ``sparsity_document``, with the weights read.
-        width: Columns; names are cut in their middle to fit. When None nothing is cut.
+        width: Columns; a name that does not fit has a line of its own. When None they may be any.
         colour: Whether to use escape sequences.
     """
     page = Page(min(width or WIDTH, WIDTH), colour=colour)
@@ -38,16 +39,15 @@ def sparsity_text(
             f"(predicted); NVIDIA measured {low:g} to {high:g} times the speed of whole networks "
             f"({document['measured_speedup']['source']})"
         )
-    room = None if width is None else max(width - OTHERS, 12)
     rows = [
-        [
-            shortened(text.clean(one["layer"]), room), "yes" if one["possible"] else "no",
-            text.percent(one["share"]), text.macs(one["macs_saved"]),
-            ", ".join(reason["rule"] for reason in one["reasons"][:1]),
-        ]
+        {
+            "convolution": text.clean(one["layer"]), "could": "yes" if one["possible"] else "no",
+            "2:4 now": text.percent(one["share"]), "MACs spared": text.macs(one["macs_saved"]),
+            "why not": ", ".join(reason["rule"] for reason in one["reasons"][:1]),
+        }
         for one in every
     ]  # fmt: skip
     if rows:
         page.add()
-        page.table(("convolution", "could", "2:4 now", "MACs spared", "why not"), rows, "llrrl")
+        names_in_columns(page, list(rows[0]), rows, width=width, right=_RIGHT)
     return str(page)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from edgekit.report._text import clean
 
-__all__ = ["Page", "shortened"]
+__all__ = ["Page"]
 
 WIDTH = 80
 # SGR codes of ECMA-48; the names are those that rich has for the same
@@ -39,11 +39,16 @@ class Page:
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
         """Adds a table; ``right`` has an "r" for each column that is aligned right.
 
-        Lines are never wrapped: the caller gives cells that fit.
+        Lines are never wrapped: the caller gives cells that fit. A row of one cell has a line of
+        its own and no say in the columns' widths.
         """
         cells = [list(head), *([clean(cell) for cell in row] for row in rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+        whole = [row for row in cells if len(row) == len(head)]
+        widths = [max(len(row[i]) for row in whole) for i in range(len(head))]
         for number, row in enumerate(cells):
+            if len(row) == 1 < len(head):
+                self._lines.append(row[0])
+                continue
             padded = [
                 cell.rjust(width) if right[i : i + 1] == "r" else cell.ljust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
@@ -60,11 +65,3 @@ class Page:
 
     def __str__(self) -> str:
         return "\n".join(self._lines)
-
-
-def shortened(name: str, width: int | None) -> str:
-    """Returns a name of at most ``width`` columns: its ends, which tell names apart."""
-    if width is None or len(name) <= width:
-        return name
-    front = (width - 1) // 2
-    return f"{name[:front]}…{name[len(name) - (width - 1 - front) :]}"

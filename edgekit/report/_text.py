@@ -86,6 +86,8 @@ def size(value: float | None) -> str:
         for factor, unit in units[:-1]:
             if abs(value) >= factor and value % factor == 0:
                 return f"{value // factor:,.0f} {unit}"
+        if abs(value) < units[-2][0] and float(value).is_integer():
+            return f"{value:,.0f} B"
     return _scaled(value, units)
 
 

@@ -8,7 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.targets._jetpack import JetPack, jetpacks, tensorrt_of_jetpack
-    from edgekit.targets._load import get, names
+    from edgekit.targets._load import alike, get, names
     from edgekit.targets._modes import find_mode
     from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
 
@@ -19,6 +19,7 @@ __all__ = [
     "JetPack",
     "PowerMode",
     "Target",
+    "alike",
     "find_mode",
     "get",
     "jetpacks",
@@ -30,7 +31,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_jetpack": "JetPack jetpacks tensorrt_of_jetpack",
-        "_load": "get names",
+        "_load": "alike get names",
         "_modes": "find_mode",
         "_types": "Dla Dram Gpu PowerMode Target",
     },

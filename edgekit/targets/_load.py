@@ -14,7 +14,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.targets._schema import Section, resolve_sources
 from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
 
-__all__ = ["get", "names", "read_yaml"]
+__all__ = ["alike", "get", "names", "read_yaml"]
 
 SCHEMA = "edgekit.target/1"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -49,12 +49,20 @@ def get(name: str) -> Target:
     return _read(path.resolve(), path.stat().st_mtime_ns)
 
 
-def _unknown(name: str) -> UsageError:
+def alike(name: str) -> list[str]:
+    """Returns the boards whose names hold ``name``, Jetsons first, or else the most similar one."""
     from difflib import get_close_matches
 
+    known, plain = names(), name.lower()
+    # a part of a name is what people write
+    holding = sorted((one for one in known if plain in one), key=lambda one: one[:7] != "jetson-")
+    return holding or get_close_matches(plain, known, n=1, cutoff=0.4)
+
+
+def _unknown(name: str) -> UsageError:
     known = names()
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-    guess = f"did you mean {near[0]}? " if near else ""
+    near = alike(name)
+    guess = f"did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
         f"unknown target {name!r}",
         code="target.unknown",

@@ -106,11 +106,12 @@ def test_one_layer_by_its_own_name_or_the_nodes(model, run):
     # a matrix product brings shuffles, which are told with it
     (fc, *more) = json.loads(run("check", model, "-t", ORIN, "--layer", "fc", "--json"))["layers"]
     assert fc["name"] == "fc"
+    assert {one["from"][0] for one in more} == {"fc"}
+    assert [one["name"] for one in more] != []
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     inserted = next(layer for layer in document["layers"] if not layer["nodes"])
     text = run("check", model, "-t", ORIN, "--layer", inserted["name"])
     assert f"inserted for {inserted['from'][0]}" in " ".join(text.split())
-    assert not more
 
 
 def test_a_folded_node_is_told_with_the_layer_that_took_it_in(run, tmp_path):
@@ -169,10 +170,30 @@ def test_a_cache_leaves_layers_without_scales_in_fp16(model, run):
 
 
 def test_gates_hold_after_the_whole_answer(model, run):
-    out = run("check", model, "-t", ORIN, "--fail-under", "100.5", "--json", status=1)
+    arguments = ("check", model, "-t", ORIN, "--precision", "fp32", "--fail-under", "0.5")
+    out = run(*arguments, "--json", status=1)
     assert json.loads(out)["schema"] == "edgekit.check/1"
     run("check", model, "-t", ORIN, "--max-loadables", "0", status=1)
     run("check", model, "-t", ORIN, "--fail-under", "10", "--max-loadables", "16")
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [("--fail-under", text) for text in ("nan", "inf", "100.5", "-1", "many")]
+    + [("--max-loadables", text) for text in ("-1", "1.5")],
+)
+def test_a_gate_that_means_nothing_is_wrong_usage(gate, model, run):
+    assert run("check", model, "-t", ORIN, *gate, status=2) == ""
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_that_json_cannot_say_are_texts(value, run, tmp_path):
+    net = Builder(x=[1, 8, 4, 4])
+    path = net.save(tmp_path, net.add("LeakyRelu", "act", "x", alpha=value))
+    told = json.loads(run("check", path, "-t", ORIN, "--layer", "act", "--json"))
+    assert told["layers"][0]["params"]["alpha"] == str(value)
+    assert str(value) in run("check", path, "-t", ORIN, "--layer", "act")
+    run("check", path, "-t", ORIN, "--json")
 
 
 def test_a_power_mode_changes_the_prediction_alone(model, run):

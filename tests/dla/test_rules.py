@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from edgekit.dla._checks import compile_check, show
 from edgekit.dla._facts import _DERIVED
 from edgekit.dla._versions import parse_version
 from edgekit.errors import UsageError
+from tests.dla.one_layer import XAVIER, verdict
 
 FAMILIES = {
     "general", "convolution", "deconvolution", "pooling", "activation", "prelu", "elementwise",
@@ -93,7 +95,7 @@ def test_explain_an_operator() -> None:
     row = explain("hardswish")
     assert (row["operator"], row["tensorrt"], row["text"]) == ("HardSwish", "rfe", "no")
     assert row["dla_software_since"] == "3.14.0"
-    assert row["rules"] == []
+    assert row["rules"][-1] == "operators.composed"
     assert "Deep-Learning-Accelerator-SW" in row["sources"][0]["where"]
     assert explain("Conv")["rules"][:2] == ["convolution.weights", "convolution.dims"]
     assert explain("Div")["since"] == "8.6.12"
@@ -101,6 +103,82 @@ def test_explain_an_operator() -> None:
     with pytest.raises(UsageError) as caught:
         explain("HardSwitch")
     assert "HardSwish" in caught.value.hint
+
+
+def test_explain_an_operator_says_what_check_makes_of_it() -> None:
+    for name in ("Min", "Atan"):
+        row = explain(name)
+        assert "disputed" in row["verdict"]
+        assert "operators.not_exposed" in row["rules"]
+    assert "operators.composed" in explain("Mean")["rules"]
+    assert explain("Div")["rules"][0] == "elementwise.div_unsure"
+    assert explain("Shape")["rules"] == []
+    assert "general.plugin" in explain("LpPool")["rules"]
+
+
+def test_explain_a_family() -> None:
+    found = explain("Pooling")
+    assert found["title"] == "Pooling"
+    assert "pooling.window" in {rule["id"] for rule in found["rules"]}
+    assert {rule["id"].split(".")[0] for rule in found["rules"]} == {"pooling"}
+
+
+def test_explain_an_operator_that_the_matrix_does_not_have() -> None:
+    with pytest.raises(UsageError, match="has no row for the ONNX operator Gelu") as caught:
+        explain("Gelu")
+    assert caught.value.code == "operator.unlisted"
+    assert "Elu" not in caught.value.hint
+
+
+def test_texts_name_only_facts_that_exist() -> None:
+    known = PARAMETERS | set(_DERIVED) | {"target", "tensorrt", "scales"}
+    for rule in load_rules():
+        for words in (rule.found, rule.fix, *(way.fix for way in rule.ways)):
+            assert set(re.findall(r"\{(\w+)\}", words)) <= known | {"value"}, rule.id
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        ({"kind": "REDUCE", "function": "AVG", "axes": (2, 3), "size": (14, 7)}, "7x7 and then"),
+        ({"kind": "REDUCE", "function": "AVG", "axes": (2, 3), "size": (13, 13)}, "kernel 13x13"),
+        ({"kind": "REDUCE", "function": "AVG", "axes": (2, 3), "size": (37, 37)}, "on the GPU"),
+        ({"kind": "REDUCE", "function": "SUM", "axes": (1,), "size": (4, 4)}, "1x1 convolution"),
+        ({"kind": "SLICE", "op": "Expand", "strides": (1, 0, 1, 1), "size": (4, 4)}, "broadcast"),
+        ({"kind": "SLICE", "strides": (1, 1, -1, 1), "size": (4, 4)}, "reverse"),
+        ({"kind": "NORMALIZATION", "op": "LayerNormalization", "size": (4, 4)}, "on the GPU; in"),
+        ({"kind": "UNARY", "op": "LogSoftmax", "function": "LOG", "size": (4, 4)}, "GPU; in"),
+        ({"kind": "UNARY", "op": "Sin", "function": "SIN", "size": (4, 4), "board": XAVIER},
+         "no TensorRT for this board"),
+    ],
+)  # fmt: skip
+def test_a_fix_fits_the_layer(layer: dict[str, Any], words: str) -> None:
+    size = (1, 8, *layer.pop("size"))
+    found = verdict(layer.pop("kind"), inputs=(size,), output=size, **layer)
+    assert not found.ok
+    assert any(words in reason.fix for reason in found.reasons)
+
+
+def test_a_fix_that_keeps_a_layer_on_the_gpu_does_not_mend() -> None:
+    size = (1, 8, 4, 4)
+    for op, kind, mends in (
+        ("LayerNormalization", "NORMALIZATION", False),
+        ("Where", "SELECT", True),
+    ):
+        (reason,) = verdict(kind, inputs=(size,), output=size, op=op).reasons
+        assert reason.mends is mends
+
+
+def test_int8_is_no_advice_in_int8() -> None:
+    for precision, offered in (("fp16", True), ("int8", False)):
+        size = (1, 8192, 8, 8)
+        wide = {"kernel": (5, 5), "stride": (1, 1), "pads": (0, 0, 0, 0), "dilation": (1, 1),
+                "groups": 1, "out_maps": 8, "in_maps": 8192}  # fmt: skip
+        found = verdict(
+            "CONVOLUTION", precision=precision, inputs=(size,), output=(1, 8, 4, 4), **wide
+        )
+        (reason,) = (r for r in found.reasons if r.rule == "convolution.cbuf")
+        assert ("INT8" in reason.fix) is offered
 
 
 def test_docs_page_has_every_rule_and_operator() -> None:

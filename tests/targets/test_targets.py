@@ -152,3 +152,11 @@ def test_reading_is_fast(tmp_path: Path) -> None:
     start = time.perf_counter()
     targets.get(str(path))
     assert time.perf_counter() - start < 0.1
+
+
+def test_a_part_of_a_name_brings_all_boards_that_have_it_jetsons_first() -> None:
+    near = targets.alike("Orin")
+    assert near[-1] == "drive-orin"
+    assert near[0].startswith("jetson-")
+    assert set(near) == {name for name in targets.names() if "orin" in name}
+    assert targets.alike("jetson-agx-xavir") == ["jetson-agx-xavier"]
