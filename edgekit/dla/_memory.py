@@ -77,7 +77,8 @@ def sizes_of(
     tensors = max(sum(by_width) for by_width in live)
     if local:
         # what a precision takes beside the tensors it takes once, however few layers have it
-        local += max(extra[_width(layer.name, precision)] for layer in chosen)
+        most = max(extra[_width(layer.name, precision)] for layer in chosen)
+        local += min(most, math.ceil(extra["of_tensors"] * tensors))
     weights = weight_bytes(network, chosen, precision, generation)
     sram = facts["managed_sram"]["default"]
     if target.dla.sram_bytes:
