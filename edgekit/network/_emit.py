@@ -69,6 +69,7 @@ def emit(
             initializers.append(stub(tensor, value))
         else:
             initializers.append(_inline(tensor, real(value)))
+    ends = frozenset(outputs)
     graph = helper.make_graph(
         nodes,
         name or "network",
@@ -79,7 +80,7 @@ def emit(
             _info(state, tensor)
             for node in nodes
             for tensor in node.output
-            if tensor and tensor not in outputs
+            if tensor and tensor not in ends
         ],
     )
     for node in graph.node:

@@ -6,7 +6,7 @@ count layers, costs count kernels; a kernel lies on one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from edgekit.network import Layer, Network
@@ -59,7 +59,7 @@ def fuse(
             if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
                 ends[tensor] = group
     groups.sort(key=lambda group: group[-1])
-    return tuple(_kernel(network, group, consumers) for group in groups)
+    return tuple(_kernel(network, group, consumers, leaves) for group in groups)
 
 
 def _host(
@@ -79,11 +79,14 @@ def _host(
 
 def join(network: Network, group: Sequence[int]) -> Kernel:
     """Returns the kernel of these layers (indices, ascending)."""
-    return _kernel(network, group, network.consumers())
+    return _kernel(network, group, network.consumers(), frozenset(network.outputs))
 
 
 def _kernel(
-    network: Network, group: Sequence[int], consumers: Mapping[str, tuple[Layer, ...]]
+    network: Network,
+    group: Sequence[int],
+    consumers: Mapping[str, tuple[Layer, ...]],
+    leaves: Set[str],
 ) -> Kernel:
     members = [network.layers[i] for i in group]
     inside = {layer.name for layer in members}
@@ -93,7 +96,6 @@ def _kernel(
         name
         for layer in members
         for name in layer.outputs
-        if name in network.outputs
-        or any(user.name not in inside for user in consumers.get(name, ()))
+        if name in leaves or any(user.name not in inside for user in consumers.get(name, ()))
     ]
     return Kernel(tuple(group), tuple(read), tuple(kept))

@@ -2,10 +2,13 @@
 
 import sys
 
+from dataclasses import replace
+
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import edgekit.network
 from edgekit.pipeline import check_model
 
 SHAPE = [1, 8, 16, 16]
@@ -118,3 +121,33 @@ def test_work_is_linear_in_nodes(form, tmp_path):
         onnx.save(model, tmp_path / "net.onnx")
         lines.append(lines_of_a_check(tmp_path / "net.onnx"))
     assert lines[2] < 8 * lines[1]
+
+
+class Unsearched(tuple):
+    def __contains__(self, name):
+        raise AssertionError("searched from its start: quadratic when it is as long as the network")
+
+
+def test_inputs_and_outputs_of_a_network_are_never_searched(tmp_path, monkeypatch):
+    nodes = [helper.make_node("Conv", ["x", "w"], [f"y{index}"]) for index in range(4)]
+    nodes.append(helper.make_node("Erf", ["y3"], ["z"]))
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)
+         for name in ("y0", "y1", "y2", "z")],
+        [helper.make_tensor("w", TensorProto.FLOAT, [8, 8, 1, 1], [0.5] * 64)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    real = edgekit.network.layers
+
+    def layers(model):
+        network = real(model)
+        return replace(
+            network, inputs=Unsearched(network.inputs), outputs=Unsearched(network.outputs)
+        )
+
+    monkeypatch.setattr(edgekit.network, "layers", layers)
+    found = check_model(tmp_path / "net.onnx", target="jetson-agx-orin-64gb")
+    assert found.network.outputs == ("y0", "y1", "y2", "z")
+    assert isinstance(found.network.outputs, Unsearched)
