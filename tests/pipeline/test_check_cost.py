@@ -1,7 +1,6 @@
 """The work of a check grows with the number of nodes and not faster; counted, not timed."""
 
 import sys
-
 from dataclasses import replace
 
 import onnx
