@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla._reason import reason_of
 from edgekit.dla._rules import load_rules, sparsity_facts, titles_of
 from edgekit.dla._types import Reason
 
@@ -178,11 +179,7 @@ def _broken(known: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
             continue
         failure = rule.check(known)
         if failure is not None:
-            limit = rule.limit or failure.limit
-            message = f"{rule.text.rstrip('.')}: {failure.found}, allowed: {limit}"
-            source = "; ".join(rule.sources)
-            reason = Reason(rule.id, message, failure.found, limit, source, rule.fix)
-            yield rule.certainty, reason
+            yield rule.certainty, reason_of(rule, failure, known)
 
 
 def _share(layer: Layer, model: Model, maps: int, channels: int) -> float | None:

@@ -134,7 +134,7 @@ def _verdict(layer: Mapping[str, Any]) -> str:
 def _sparsity(one: Mapping[str, Any]) -> str:
     if one["possible"]:
         return f"possible, spares up to {text.macs(one['macs_saved'])} MACs (predicted)"
-    return f"not possible: {', '.join(reason['message'] for reason in one['reasons'])}"
+    return f"not possible: {'; '.join(reason['message'] for reason in one['reasons'])}"
 
 
 def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
