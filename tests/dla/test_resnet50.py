@@ -143,7 +143,7 @@ def test_check_document_is_the_contract(net: Network) -> None:
     first, last = document["layers"][0], document["layers"][-1]
     assert set(first) == {
         "name", "kind", "nodes", "from", "dla", "placed", "graph_output", "macs", "weight_bytes",
-        "output_bytes",
+        "output_bytes", "loadable", "dropped",
     }  # fmt: skip
     assert first["macs"] == 64 * 112 * 112 * 3 * 49
     assert (first["weight_bytes"], first["output_bytes"]) == (64 * 3 * 49 + 64, 64 * 112 * 112)
