@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseConvolution", "SparsityReport", "sparsity"]
 
-_KIND = "CONVOLUTION"
-
 
 @dataclass(frozen=True, slots=True)
 class SparseConvolution:
@@ -128,7 +126,9 @@ def sparsity(
     rows = tuple(
         _convolution(layer, network, judgement.precision_of(layer.name), target, model)
         for layer in network.layers
-        if layer.kind == _KIND and layer.inputs and judgement.placed.get(layer.name) == "DLA"
+        if layer.kind in facts["kinds"]
+        and layer.inputs
+        and judgement.placed.get(layer.name) == "DLA"
     )
     return SparsityReport(
         convolutions=rows,
@@ -149,7 +149,6 @@ def _convolution(
         weights *= side
     known = {
         "generation": target.dla.generation,
-        "kind": layer.kind,
         "precision": precision,
         "channels": channels,
         "weights": weights,

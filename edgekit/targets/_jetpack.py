@@ -40,8 +40,8 @@ class JetPack:
 def jetpacks(target: Target) -> tuple[JetPack, ...]:
     """Returns the JetPack releases for a board, oldest first; empty where it runs none.
 
-    They stand in ``targets/_jetpack.yaml`` by SoC; a board file with ``software.releases`` of its
-    own overrides that.
+    They stand in ``targets/_jetpack.yaml`` by SoC, some for certain boards only; a board file with
+    ``software.releases`` of its own overrides that.
     """
     software = target.facts.get("software")
     module = target.facts.get("module")
@@ -49,7 +49,10 @@ def jetpacks(target: Target) -> tuple[JetPack, ...]:
         rows = [row for row in software["releases"] if "jetpack" in row]
     else:
         soc = module.get("soc") if isinstance(module, Mapping) else None
-        rows = [row for row in _table(data_folder("targets")) if soc in row["socs"]]
+        table = _table(data_folder("targets"))
+        rows = [
+            r for r in table if soc in r["socs"] and target.name in r.get("boards", [target.name])
+        ]
     return tuple(_jetpack(row) for row in rows)
 
 

@@ -20,7 +20,8 @@ ORIN = "jetson-agx-orin-64gb"
      (ORIN, "JetPack 6.1", "10.3.0", True), (ORIN, "7.2", "10.16.2", False),
      (ORIN, "7.2.2", "11.4.1", True), ("jetson-orin-nx-16gb", "7.2.2", "11.4.1", False),
      ("jetson-orin-nano-8gb", "6.2", "10.3.0", False),
-     ("jetson-agx-thor", "7.1", "10.13.3", False)],
+     (ORIN, "5.0.1", "8.4.0", True), ("jetson-xavier-nx", "5.0", "8.4.0", True),
+     ("jetson-agx-thor", "7.0", "10.13.2", False), ("jetson-agx-thor", "7.1", "10.13.3", False)],
 )  # fmt: skip
 def test_tensorrt_of_a_jetpack(board: str, jetpack: str, tensorrt: str, dla: bool) -> None:
     target = targets.get(board)
@@ -30,7 +31,8 @@ def test_tensorrt_of_a_jetpack(board: str, jetpack: str, tensorrt: str, dla: boo
 
 @pytest.mark.parametrize(
     ("board", "jetpack", "hint"),
-    [("jetson-agx-xavier", "6.2", "4.6, 4.6.1"), ("jetson-agx-thor", "6.2", "are 7.0, 7.1"),
+    [("jetson-agx-xavier", "6.2", "4.6, 4.6.1"), ("jetson-orin-nano-8gb", "5.0.1", "are 5.0.2"),
+     ("jetson-orin-nx-16gb", "5.0", "are 5.0.2"), ("jetson-agx-thor", "6.2", "are 7.0, 7.1"),
      (ORIN, "4.6", "6.2.1"), (ORIN, "", "6.2.1"), ("drive-orin", "6.0", "--tensorrt")],
 )  # fmt: skip
 def test_unknown_jetpack_lists_those_of_the_board(board: str, jetpack: str, hint: str) -> None:
@@ -53,6 +55,8 @@ def test_every_row_has_known_sources_and_no_version_stands_twice() -> None:
     for row in read_yaml(folder / "_jetpack.yaml")["releases"]:
         assert row["source"]
         assert set(row["source"]) <= known
+        # a misspelt board would silently lose a release
+        assert set(row.get("boards", ())) <= set(targets.names())
     for name in targets.names():
         versions = [v for release in jetpacks(targets.get(name)) for v in release.versions]
         assert len(versions) == len(set(versions))
