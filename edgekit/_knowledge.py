@@ -36,7 +36,9 @@ def read_knowledge(path: Path) -> Any:
     if data_folder("dla").parent not in path.parents:
         return _parse(content, path)
     key = _digest(__version__.encode() + content)
-    kept = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}.json"
+    # two installations side by side keep theirs apart
+    home = zlib.crc32(os.fsencode(path.parent))
+    kept = cache_folder() / _FOLDER / f"{path.parent.name}-{path.stem}-{home:08x}.json"
     record = _kept(kept, key)
     if record is not None:
         return json.loads(record)

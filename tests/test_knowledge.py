@@ -55,6 +55,19 @@ def test_a_damaged_cache_is_no_failure(folders, damage):
     assert record.read_bytes() == whole
 
 
+def test_two_installations_do_not_evict_each_other(folders, monkeypatch):
+    files = []
+    for name in ("one", "two"):
+        (folders / name / "dla").mkdir(parents=True)
+        files.append(folders / name / "dla" / "a.yaml")
+        files[-1].write_text(f"name: {name}\n")
+        monkeypatch.setattr(
+            _knowledge, "data_folder", lambda kind, name=name: folders / name / kind
+        )
+        _knowledge.read_knowledge(files[-1])
+    assert len(kept(folders)) == 2
+
+
 def change(record):
     key, digest, text = record.read_bytes().split(b"\n", 2)
     return key, digest, json.dumps({name: {} for name in json.loads(text)}).encode()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
-    from edgekit.dla._json import check_document
+    from edgekit.dla._json import check_document, macs_fraction
     from edgekit.dla._judge import drives_dla, judge
     from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
     from edgekit.dla._memory_report import (
@@ -58,6 +58,7 @@ __all__ = [
     "judge",
     "legal",
     "load_rules",
+    "macs_fraction",
     "memory",
     "memory_facts",
     "memory_report",
@@ -83,7 +84,7 @@ __getattr__ = lazy(
         "_docs": "docs_page",
         "_explain": "explain",
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
-        "_json": "check_document",
+        "_json": "check_document macs_fraction",
         "_judge": "drives_dla judge",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
         "_memory_report": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from edgekit.network import Layer, Network, Tensor
     from edgekit.targets import Target
 
-__all__ = ["SCHEMA", "check_document"]
+__all__ = ["SCHEMA", "check_document", "macs_fraction"]
 
 SCHEMA = "edgekit.check/1"
 _ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
@@ -39,7 +40,6 @@ def check_document(
         }
         for layer in whole.layers
     ]
-    macs = sum(layer.macs for layer in network.layers)
     on_dla = [la for la in network.layers if judgement.placed[la.name] == "DLA"]
     return {
         "schema": SCHEMA,
@@ -54,9 +54,18 @@ def check_document(
             "layers": len(layers),
             "dla_layers": len(on_dla),
             "gpu_layers": len(layers) - len(on_dla),
-            "dla_macs_fraction": sum(la.macs for la in on_dla) / macs if macs else 0.0,
+            "dla_macs_fraction": macs_fraction(network, on_dla),
         },
     }
+
+
+def macs_fraction(network: Network, on_dla: Sequence[Layer]) -> float:
+    """Returns the share of a network's multiply-accumulates in some of its layers, 0 to 1.
+
+    A network without any has all of its share there as soon as one layer is.
+    """
+    macs = sum(layer.macs for layer in network.layers)
+    return sum(layer.macs for layer in on_dla) / macs if macs else float(bool(on_dla))
 
 
 def _layer(

@@ -299,7 +299,7 @@ def _refuse_dynamic(inputs: Sequence[onnx.ValueInfoProto], dynamic: Mapping[str,
     examples = {}
     for value in inputs:
         if value.name in dynamic:
-            sizes = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+            sizes = [max(dim.dim_value, 1) for dim in value.type.tensor_type.shape.dim]
             # a usual picture size where a convolutional network leaves it open
             sizes = [
                 224 if i >= 2 and s == 1 and len(sizes) == 4 else s for i, s in enumerate(sizes)

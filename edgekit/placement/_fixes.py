@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla import candidates, load_rules, within_memory
+from edgekit.dla import candidates, load_rules, macs_fraction, within_memory
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -127,14 +127,13 @@ def _suppose(
     if clock is not None:
         given = judgement.precisions or judgement.precision
         groups = within_memory(mended, groups, clock.target, given)
-    on_dla = {name for group in groups if group.kept for name in group.layers}
-    macs = sum(layer.macs for layer in network.layers)
-    moved = sum(layer.macs for layer in network.layers if layer.name in on_dla)
+    names_on_dla = {name for group in groups if group.kept for name in group.layers}
+    on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
     after = clock.auto_us(groups) if clock else None
     gain = None if now is None or after is None else round(now - after, DIGITS)
     return Fix(
         rules, tuple(names), ways, len(groups), sum(group.kept for group in groups),
-        len(on_dla), moved / macs if macs else 0.0, after, gain,
+        len(on_dla), macs_fraction(network, on_dla), after, gain,
     )  # fmt: skip
 
 

@@ -52,6 +52,10 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     return str(page)
 
 
+def _has_macs(document: Mapping[str, Any]) -> bool:
+    return any(layer["macs"] for layer in document["layers"])
+
+
 def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     summary = document["summary"]
     page.add(
@@ -59,9 +63,11 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     )
     on_dla, layers = summary["dla_layers"], summary["layers"]
     style = "green" if on_dla == layers else "yellow" if on_dla else "red"
+    share = ""
+    if _has_macs(document):
+        share = f" and {text.percent(summary['dla_macs_fraction'])} of the MACs"
     page.add(
-        f"{text.count(on_dla)} of {text.plural(layers, 'layer')} and "
-        f"{text.percent(summary['dla_macs_fraction'])} of the MACs go to the DLA",
+        f"{text.count(on_dla)} of {text.plural(layers, 'layer')}{share} go to the DLA",
         style=f"bold {style}",
     )
     loadables = text.plural(document["loadables"], "loadable")
@@ -227,6 +233,6 @@ def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     if fix["candidates"] != after:
         parts[-1] += f" (of {text.plural(fix['candidates'], 'candidate')})"
     share = text.percent(fix["dla_macs_fraction"])
-    if share != text.percent(document["summary"]["dla_macs_fraction"]):
+    if _has_macs(document) and share != text.percent(document["summary"]["dla_macs_fraction"]):
         parts.append(f"{share} of the MACs on the DLA")
     return ", ".join(parts)

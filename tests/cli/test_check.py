@@ -196,6 +196,16 @@ def test_numbers_that_json_cannot_say_are_texts(value, run, tmp_path):
     run("check", path, "-t", ORIN, "--json")
 
 
+def test_a_network_without_macs_is_whole_where_its_layers_are(run, tmp_path):
+    net = Builder(x=[1, 8, 4, 4])
+    path = net.save(tmp_path, net.add("Relu", "act", "x"))
+    told = json.loads(run("check", path, "-t", ORIN, "--fail-under", "100", "--json"))
+    assert told["summary"]["dla_macs_fraction"] == 1.0
+    assert "MACs" not in run("check", path, "-t", ORIN)
+    arguments = ("check", path, "-t", ORIN, "--precision", "fp32", "--fail-under", "1", "--json")
+    assert json.loads(run(*arguments, status=1))["summary"]["dla_macs_fraction"] == 0.0
+
+
 def test_a_power_mode_changes_the_prediction_alone(model, run):
     fast = json.loads(run("check", model, "-t", ORIN, "--json"))
     slow = json.loads(run("check", model, "-t", ORIN, "--power-mode", "15w", "--json"))
