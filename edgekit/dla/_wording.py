@@ -30,6 +30,12 @@ def _output_shape(facts: Facts) -> str:
     return _shape(facts.layer.outputs, facts)
 
 
+def _rearranged(facts: Facts) -> str:
+    shapes = f"{_input_shape(facts)} to {_output_shape(facts)}"
+    perm = facts["perm"]
+    return shapes if perm is None else f"{shapes}, transposed by {', '.join(map(str, perm))}"
+
+
 def _axis_names(facts: Facts) -> str:
     axes = facts["axes_from_end"]
     if axes is None:
@@ -116,6 +122,7 @@ def _shuffle_of(facts: Facts) -> str:
 WORDING: dict[str, Callable[[Facts], Any]] = {
     "input_shape": _input_shape,
     "output_shape": _output_shape,
+    "rearranged": _rearranged,
     "axis_names": _axis_names,
     "readers": _readers,
     "follows": _follows,

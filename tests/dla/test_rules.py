@@ -146,7 +146,7 @@ def test_texts_name_only_facts_that_exist() -> None:
         ({"kind": "REDUCE", "function": "SUM", "axes": (1,), "size": (4, 4)}, "1x1 convolution"),
         ({"kind": "SLICE", "op": "Expand", "strides": (1, 0, 1, 1), "size": (4, 4)}, "broadcast"),
         ({"kind": "SLICE", "strides": (1, 1, -1, 1), "size": (4, 4)}, "reverse"),
-        ({"kind": "NORMALIZATION", "op": "LayerNormalization", "size": (4, 4)}, "on the GPU; NVIDIA"),
+        ({"kind": "NORMALIZATION", "op": "LayerNormalization", "size": (4, 4)}, "GPU; NVIDIA"),
         ({"kind": "UNARY", "op": "LogSoftmax", "function": "LOG", "size": (4, 4)}, "GPU; NVIDIA"),
         ({"kind": "UNARY", "op": "Sin", "function": "SIN", "size": (4, 4), "board": XAVIER},
          "no TensorRT for this board"),
