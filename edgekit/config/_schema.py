@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from edgekit.dla import loadables_per_core
+
 __all__ = [
     "AccuracySection",
     "BenchSection",
@@ -22,6 +24,7 @@ __all__ = [
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_SLOTS = loadables_per_core()
 
 
 class _Section(BaseModel):
@@ -141,7 +144,7 @@ class PlacementSection(_Section):
     )
     gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
     pin: list[PinSection] = Field(default_factory=list, description="Layers tied to a device.")
-    max_loadables: int = Field(16, ge=1, le=16, description="Loadables per DLA core.")
+    max_loadables: int = Field(_SLOTS, ge=1, le=_SLOTS, description="Loadables per DLA core.")
     pools: Literal["auto"] | PoolsSection = Field(
         "auto",
         description="DLA memory pool limits; a plan that needs more is refused with what it needs.",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         within_memory,
     )
     from edgekit.dla._pack import pack, unpack
-    from edgekit.dla._rule import Operator, Rule
-    from edgekit.dla._rules import load_rules, memory_facts
+    from edgekit.dla._rule import GENERATIONS, Operator, Rule
+    from edgekit.dla._rules import load_rules, loadables_per_core, memory_facts
     from edgekit.dla._slots import without_slot
     from edgekit.dla._sparsity import SparseConvolution, SparsityReport, sparsity
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "GENERATIONS",
     "BrokenLimit",
     "CbufUse",
     "Judgement",
@@ -58,6 +59,7 @@ __all__ = [
     "judge",
     "legal",
     "load_rules",
+    "loadables_per_core",
     "macs_fraction",
     "memory",
     "memory_facts",
@@ -91,8 +93,8 @@ __getattr__ = lazy(
             "BrokenLimit LoadableMemory core_memory memory_report pool_disputes within_memory"
         ),
         "_pack": "pack unpack",
-        "_rule": "Operator Rule",
-        "_rules": "load_rules memory_facts",
+        "_rule": "GENERATIONS Operator Rule",
+        "_rules": "load_rules loadables_per_core memory_facts",
         "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",
         "_warnings": "release_warnings",

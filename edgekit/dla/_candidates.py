@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla._facts import batch_of
+from edgekit.dla._rules import loadables_per_core
 from edgekit.dla._types import LoadableCandidate
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
 
 
 def candidates(
-    network: Network, ok: Mapping[str, bool], max_loadables: int = 16
+    network: Network, ok: Mapping[str, bool], max_loadables: int | None = None
 ) -> tuple[LoadableCandidate, ...]:
     """Groups the layers that ``ok`` allows, in graph order; linear in the size of the network.
 
@@ -37,7 +38,7 @@ def candidates(
     Args:
         network: The layer graph.
         ok: By layer name, whether the DLA can run it.
-        max_loadables: How many candidates are kept.
+        max_loadables: How many candidates are kept; as many as a core holds when None.
     """
     producers = network.producers()
     level: dict[str, int] = {}
@@ -70,7 +71,8 @@ def candidates(
         found = [sorted(names, key=place.__getitem__) for names in found]
     ordered = sorted(found, key=lambda names: place[names[0]])
     largest = sorted(range(len(ordered)), key=lambda i: (-len(ordered[i]), i))
-    kept = set(largest[: max(max_loadables, 0)])
+    slots = loadables_per_core() if max_loadables is None else max_loadables
+    kept = set(largest[: max(slots, 0)])
     return tuple(
         LoadableCandidate(tuple(names), i in kept, "" if i in kept else SLOTS)
         for i, names in enumerate(ordered)

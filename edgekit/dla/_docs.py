@@ -11,7 +11,6 @@ from edgekit.dla._rules import Rules, load_rules
 
 __all__ = ["docs_page"]
 
-_BOARDS = {"1.0": "Xavier", "2.0": "Orin"}
 _FIRST = "general"
 _NOTHING = "nothing to do"
 
@@ -87,8 +86,8 @@ def _note(rule: Rule, sources: _Sources) -> str:
 
 def _scope(rule: Rule) -> str:
     parts = []
-    if rule.generations != GENERATIONS:
-        parts.append(", ".join(_BOARDS[g] for g in rule.generations))
+    if rule.generations != tuple(GENERATIONS):
+        parts.append(", ".join(GENERATIONS[g] for g in rule.generations))
     if rule.precisions != PRECISIONS:
         parts.append(", ".join(rule.precisions).upper())
     if rule.since:

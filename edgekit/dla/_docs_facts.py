@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.dla._formats import FORMATS, nbytes, strides
-from edgekit.dla._rules import format_facts, memory_facts, titles_of
+from edgekit.dla._memory_report import disputes_of
+from edgekit.dla._rule import GENERATIONS
+from edgekit.dla._rules import format_facts, memory_facts
 
 __all__ = ["fact_rows"]
 
@@ -24,7 +26,8 @@ def fact_rows(family: str) -> list[tuple[str, ...]]:
         return [("Pool", "Holds", "Default", "Least seen", "Disputed"), *_memory()]
     if family == "formats":
         size = "x".join(str(side) for side in _EXAMPLE)
-        heads = ("Format", "Types", "As", "Padding", f"{size} INT8: bytes, line on Xavier and Orin")
+        boards = " and ".join(GENERATIONS.values())
+        heads = ("Format", "Types", "As", "Padding", f"{size} INT8: bytes, line on {boards}")
         return [heads, *_formats()]
     return []
 
@@ -33,12 +36,9 @@ def _memory() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for pool, (title, holds) in _POOLS.items():
         fact = memory_facts()[pool]
-        disputes = (
-            f"{row['text']} ({titles_of(row['source'])})"
-            for row in fact.get("disputed", {}).values()
-        )
         seen = _size(fact["floor"]) if "floor" in fact else "the default"
-        rows.append((title, holds, _size(fact["default"]), seen, "; ".join(disputes) or "no"))
+        disputes = "; ".join(disputes_of(pool).values())
+        rows.append((title, holds, _size(fact["default"]), seen, disputes or "no"))
     return rows
 
 
@@ -52,7 +52,7 @@ def _formats() -> list[tuple[str, ...]]:
         example = " and ".join(
             f"{nbytes(_EXAMPLE, dtype, name, generation)}, "
             f"{strides(_EXAMPLE, dtype, name, generation)[2]}"
-            for generation in ("1.0", "2.0")
+            for generation in GENERATIONS
         )
         note = "" if dtype == "int8" else f" ({dtype})"
         roles, types = ", ".join(fact["roles"]), ", ".join(fact["types"])
@@ -63,8 +63,10 @@ def _formats() -> list[tuple[str, ...]]:
 def _padding(fact: Mapping[str, Any]) -> str:
     if "vector" in fact:
         return f"channels to a multiple of {fact['vector']}"
-    old, new = fact["line_bytes"]["1.0"], fact["line_bytes"]["2.0"]
-    line = f"lines to {old} bytes" if old == new else f"lines to {old} (Xavier) or {new} bytes"
+    lines = fact["line_bytes"]
+    told = (f"{size} ({GENERATIONS[generation]})" for generation, size in lines.items())
+    same = len(set(lines.values())) == 1
+    line = f"lines to {next(iter(lines.values())) if same else ' or '.join(told)} bytes"
     if "held" not in fact:
         return line
     held = ", ".join(f"{count} as {stored}" for count, stored in fact["held"].items())

@@ -23,7 +23,7 @@ __all__ = [
     "strides",
 ]
 
-FORMATS = ("LINEAR", "DLA_LINEAR", "DLA_HWC4", "CHW16", "CHW32")
+FORMATS: tuple[str, ...] = tuple(format_facts()["formats"])
 ROLES = ("input", "output")
 _ELEMENT = {
     "bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,

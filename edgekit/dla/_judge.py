@@ -13,7 +13,7 @@ from edgekit.dla._memory_report import within_memory
 from edgekit.dla._precision import QDQ_NODES, QUANTIZATION, by_quantization, by_scales
 from edgekit.dla._reason import reason_of
 from edgekit.dla._rule import ANY_KIND, Operator, Rule
-from edgekit.dla._rules import Rules, load_rules, memory_facts
+from edgekit.dla._rules import Rules, load_rules, loadables_per_core
 from edgekit.dla._types import Judgement, Reason, Verdict
 from edgekit.dla._versions import Version, parse_version
 from edgekit.errors import UsageError
@@ -36,7 +36,7 @@ def judge(
     precision: str = "int8",
     tensorrt: str | None = None,
     scales: Mapping[str, float] | None = None,
-    max_loadables: int = 16,
+    max_loadables: int | None = None,
 ) -> Judgement:
     """Judges every layer for a board, and groups what it allows into loadables.
 
@@ -50,7 +50,7 @@ def judge(
         precision: "fp32", "fp16" or "int8".
         tensorrt: TensorRT release; the board's usual one when None.
         scales: INT8 scales by tensor.
-        max_loadables: Loadables that a DLA core may hold; fewer where the release holds fewer.
+        max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
 
     Raises:
         UsageError: Unknown precision or malformed version.
@@ -92,18 +92,13 @@ def judge(
         judging = _Judging(whole, generation, version, rules, common)
         verdicts = {la.name: judging.verdict(la, precisions[la.name]) for la in whole.layers}
         dispute_composed(whole, rules, verdicts)
-    slots = min(max_loadables, _loadables_per_core(version))
+    held = loadables_per_core(version)
+    slots = held if max_loadables is None else min(max_loadables, held)
     groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, slots)
     groups = within_memory(network, groups, target, precisions or precision)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}
     return Judgement(target.name, precision, release, verdicts, groups, placed, slots, precisions)
-
-
-def _loadables_per_core(version: Version) -> int:
-    fact = memory_facts()["loadables_per_core"]
-    older = [count for first, count in fact["before"].items() if version < parse_version(first)]
-    return int(min([fact["value"], *older]))
 
 
 def drives_dla(target: Target, tensorrt: str) -> bool:

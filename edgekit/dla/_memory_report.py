@@ -151,14 +151,19 @@ def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
 
 def pool_disputes(target: Target) -> dict[str, str]:
     """Returns, by pool, what other sources say of its default on this board; empty if nothing."""
-    found = {}
-    for pool in ("managed_sram", *_DRAM):
-        fact = memory_facts()[pool]
-        row = fact.get("disputed", {}).get(target.dla.generation)
-        if row:
-            ours, theirs = titles_of(fact["source"]), titles_of(row["source"])
-            found[pool] = f"{row['text']} ({theirs}; against: {ours})"
-    return found
+    pools = ("managed_sram", *_DRAM)
+    told = {pool: disputes_of(pool).get(target.dla.generation) for pool in pools}
+    return {pool: text for pool, text in told.items() if text}
+
+
+def disputes_of(pool: str) -> dict[str, str]:
+    """Returns what other sources say of a pool's default, by DLA generation."""
+    fact = memory_facts()[pool]
+    ours = titles_of(fact["source"])
+    return {
+        generation: f"{row['text']} ({titles_of(row['source'])}; against: {ours})"
+        for generation, row in fact.get("disputed", {}).items()
+    }
 
 
 def _broken(sizes: Sizes, limits: MemoryNeed) -> Iterable[BrokenLimit]:

@@ -11,7 +11,8 @@ from edgekit.dla._versions import Version, parse_version
 __all__ = ["ANY_KIND", "GENERATIONS", "PRECISIONS", "Operator", "Rule", "Way"]
 
 ANY_KIND = "*"
-GENERATIONS = ("1.0", "2.0")
+# of the DLA, with the family of modules that has it
+GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
 PRECISIONS = ("fp16", "int8")
 
 

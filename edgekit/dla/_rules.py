@@ -11,8 +11,17 @@ from edgekit._data import data_folder
 from edgekit._knowledge import read_knowledge
 from edgekit.dla._checks import compile_check, limit_of
 from edgekit.dla._rule import ANY_KIND, GENERATIONS, PRECISIONS, Operator, Rule, Way
+from edgekit.dla._versions import Version, parse_version
 
-__all__ = ["Rules", "format_facts", "load_rules", "memory_facts", "sparsity_facts", "titles_of"]
+__all__ = [
+    "Rules",
+    "format_facts",
+    "load_rules",
+    "loadables_per_core",
+    "memory_facts",
+    "sparsity_facts",
+    "titles_of",
+]
 
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
@@ -93,6 +102,15 @@ def load_rules() -> Rules:
 def memory_facts() -> Mapping[str, Any]:
     """Returns ``dla/memory.yaml``: pools, floors, paddings, the convolution buffer."""
     return _facts("memory")
+
+
+def loadables_per_core(version: Version | None = None) -> int:
+    """Returns how many loadables a DLA core holds: of a TensorRT release, or of the newest."""
+    fact = memory_facts()["loadables_per_core"]
+    if version is None:
+        return int(fact["value"])
+    older = [count for first, count in fact["before"].items() if version < parse_version(first)]
+    return int(min([fact["value"], *older]))
 
 
 @lru_cache(maxsize=1)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgekit.dla._rules import loadables_per_core
+
 __all__ = ["Judgement", "LoadableCandidate", "MemoryNeed", "Reason", "Verdict"]
 
 
@@ -108,7 +110,7 @@ class Judgement:
     verdicts: Mapping[str, Verdict]
     candidates: tuple[LoadableCandidate, ...]
     placed: Mapping[str, str]
-    slots: int = 16
+    slots: int = field(default_factory=loadables_per_core)
     precisions: Mapping[str, str] = field(default_factory=dict)
 
     def precision_of(self, layer: str) -> str:

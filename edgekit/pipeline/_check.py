@@ -52,7 +52,7 @@ def check_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
     scales: str | Path | Mapping[str, float] | None = None,
-    max_loadables: int = 16,
+    max_loadables: int | None = None,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
@@ -66,7 +66,7 @@ def check_model(
         outputs: Tensors to cut the network at.
         scales: INT8 scales by tensor or a calibration cache; layers without one are judged in
             FP16. When None, every tensor is taken to have one.
-        max_loadables: Loadables that a DLA core holds.
+        max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
 
     Raises:
         ModelError: The file is no model that can be judged.

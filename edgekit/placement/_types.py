@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgekit.dla import MemoryNeed
+from edgekit.dla import MemoryNeed, loadables_per_core
 
 __all__ = ["OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted", "Share"]
 
@@ -34,7 +34,7 @@ class Options:
     dla_cores: tuple[int, ...] = (0,)
     gpu: bool = True
     pins: tuple[Pin, ...] = ()
-    max_loadables: int = 16
+    max_loadables: int = field(default_factory=loadables_per_core)
     fp16_layers: frozenset[str] = frozenset()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgekit.dla import GENERATIONS
 from edgekit.report._page import WIDTH, Page
 
 __all__ = ["rule_text"]
 
-_BOARDS = {"1.0": "DLA 1.0 (Xavier)", "2.0": "DLA 2.0 (Orin)"}
 _EFFECTS = {
     "refuse": "a layer that breaks it stays on the GPU",
     "risk": "a layer that breaks it is allowed, but may fail on the board",
@@ -67,7 +67,7 @@ def _rule(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _scope(rule: Mapping[str, Any]) -> list[str]:
     parts = [
-        " and ".join(_BOARDS.get(name, name) for name in rule["generations"]),
+        " and ".join(f"DLA {name} ({GENERATIONS[name]})" for name in rule["generations"]),
         " and ".join(name.upper() for name in rule["precisions"]),
     ]
     since, until = rule["since"], rule["until"]
