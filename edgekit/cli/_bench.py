@@ -33,15 +33,14 @@ def command(
     duration: float | None,
     iterations: int | None,
     warmup: float | None,
-    shape: dict[str, list[int]] | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
     options = {
         "target": target,
         "precision": precision,
-        "model": {"shapes": shape, "outputs": outputs},
+        "model": part,
         "bench": {"duration_s": duration, "iterations": iterations, "warmup_ms": warmup},
     }
     with o.open_pipeline(model, options, **settings) as pipeline:

@@ -31,15 +31,14 @@ def command(
     data: Path | None,
     method: str | None,
     save: Path | None,
-    shape: dict[str, list[int]] | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
     options = {
         "target": target,
         "precision": "int8",
-        "model": {"shapes": shape, "outputs": outputs},
+        "model": part,
         "calibration": {"data": str(data.resolve()) if data else None, "method": method},
     }
     with o.open_pipeline(model, options, **settings) as pipeline:

@@ -59,8 +59,7 @@ def command(
     jetpack: str | None,
     power_mode: str | None,
     cache: Path | None,
-    shape: dict[str, list[int]] | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     by_layer: bool,
     layer: str | None,
     sparsity: bool,
@@ -85,7 +84,7 @@ def command(
         precision=precision,
         tensorrt=tensorrt,
         power_mode=power_mode,
-        model={"shapes": shape, "outputs": outputs},
+        model=part,
         calibration={"cache": None if cache is None else str(cache.absolute())},
     )
     document = _asked(result, layer, sparsity, compare_log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,16 +93,24 @@ outputs = click.option(
     callback=lambda _context, _option, names: list(names) or None,
     help="Cut the network at this tensor; repeatable.",
 )
-#: The part of the network that is meant, as ``shape`` and ``outputs``; None where not given.
-cut = _all(
-    click.option(
-        "--shape",
-        multiple=True,
-        callback=lambda _context, _option, values: shapes_of(values) or None,
-        help="NAME:1x3x224x224, for inputs with open sizes; repeatable.",
-    ),
-    outputs,
+_shape = click.option(
+    "--shape",
+    multiple=True,
+    callback=lambda _context, _option, values: shapes_of(values) or None,
+    help="NAME:1x3x224x224, for inputs with open sizes; repeatable.",
 )
+
+
+def cut(function: Any) -> Any:
+    """Gives a command the part of the network that is meant, as ``part``: keys of "model"."""
+
+    @wraps(function)
+    def with_part(*, shape: Any, outputs: Any, **others: Any) -> Any:
+        return function(part={"shapes": shape, "outputs": outputs}, **others)
+
+    return _all(_shape, outputs)(with_part)
+
+
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
 force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
 accept_host_key = click.option(

@@ -37,8 +37,7 @@ def command(
     dla_cores: str | None,
     gpu: bool | None,
     tensorrt: str | None,
-    shape: dict[str, list[int]] | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
@@ -47,7 +46,7 @@ def command(
         "precision": precision,
         "power_mode": power_mode,
         "tensorrt": tensorrt,
-        "model": {"shapes": shape, "outputs": outputs},
+        "model": part,
         "placement": {"objective": objective, "dla_cores": _cores(dla_cores), "gpu": gpu},
         "build": {"mode": "standalone" if gpu is False else None},
     }

@@ -26,8 +26,7 @@ def command(
     save: Path | None,
     precision: str | None,
     tensorrt: str | None,
-    shape: dict[str, list[int]] | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
@@ -35,7 +34,7 @@ def command(
         "target": target,
         "precision": precision,
         "tensorrt": tensorrt,
-        "model": {"shapes": shape, "outputs": outputs},
+        "model": part,
     }
     with o.open_pipeline(model, options, **settings) as pipeline:
         document = pipeline.rewrite(save)
