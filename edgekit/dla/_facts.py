@@ -7,6 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._cbuf import banks_of
+from edgekit.dla._neighbours import (
+    COMPARISONS,
+    consumer_kinds,
+    consumer_types,
+    neighbours,
+    producer_kind,
+)
 from edgekit.dla._wording import WORDING
 
 if TYPE_CHECKING:
@@ -15,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Facts", "Graph", "batch_of"]
 
 _CHW = 3
-_COMPARISONS = frozenset({"EQUAL", "GREATER", "LESS"})
 
 
 class Graph:
@@ -76,7 +82,7 @@ def _types(facts: Facts) -> tuple[str, ...]:
     """Types of inputs and outputs; a comparison's truth values go unseen into their cast."""
     layer = facts.layer
     names: tuple[str, ...] = (*layer.inputs, *layer.outputs)
-    if layer.kind == "ELEMENTWISE" and facts["function"] in _COMPARISONS:
+    if layer.kind == "ELEMENTWISE" and facts["function"] in COMPARISONS:
         names = layer.inputs
     elif layer.kind == "CAST" and facts["producer_kind"] == "comparison":
         names = layer.outputs
@@ -168,35 +174,6 @@ def _two(shapes: list[tuple[int, ...]]) -> str:
     return " and ".join("x".join(map(str, shape)) or "a scalar" for shape in shapes)
 
 
-def _consumer_kinds(facts: Facts) -> tuple[str, ...]:
-    readers = [
-        reader for name in facts.layer.outputs for reader in facts.graph.consumers.get(name, ())
-    ]
-    return tuple(reader.kind for reader in readers) or ("nothing",)
-
-
-def _consumer_types(facts: Facts) -> tuple[str, ...]:
-    graph = facts.graph
-    readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
-    return tuple(graph.tensors[name].dtype for reader in readers for name in reader.outputs)
-
-
-def _producer_kind(facts: Facts) -> str | None:
-    producer = facts.graph.producers.get(facts.layer.inputs[0]) if facts.layer.inputs else None
-    if producer is None:
-        return "graph input"
-    if producer.kind == "ELEMENTWISE" and producer.params.get("function") in _COMPARISONS:
-        return "comparison on the GPU" if producer.name in facts.graph.refused else "comparison"
-    return producer.kind
-
-
-def _neighbours(facts: Facts) -> tuple[str, ...]:
-    graph = facts.graph
-    before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
-    after = [r.kind for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
-    return (*before, *after)
-
-
 def _keeps_batch(facts: Facts) -> bool:
     source, target = _both(facts)[0], _both(facts)[-1]
     perm = facts["perm"]
@@ -243,10 +220,10 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "window": lambda facts: facts["kernel"],
     "padded": lambda facts: any(facts["pads"] or ()),
     "broadcast": _broadcast,
-    "consumer_kinds": _consumer_kinds,
-    "consumer_types": _consumer_types,
-    "producer_kind": _producer_kind,
-    "neighbour_kinds": _neighbours,
+    "consumer_kinds": consumer_kinds,
+    "consumer_types": consumer_types,
+    "producer_kind": producer_kind,
+    "neighbour_kinds": neighbours,
     "axis_from_end": _one_axis,
     "axes_from_end": _axes,
     "axis_size": _axis_size,

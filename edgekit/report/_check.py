@@ -44,8 +44,10 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
         _reason(page, group)
     _fixes(page, document)
     _memory(page, document)
+    above = [lost["message"]] if lost else []
+    above += [one["name"] for one in document.get("memory_refused", ())]
     for warning in document.get("warnings", ()):
-        if lost and warning == lost["message"]:
+        if warning.startswith(tuple(above)):
             continue  # told above
         page.add()
         page.add(f"note: {warning}", style="yellow")

@@ -84,7 +84,8 @@ def size(value: float | None) -> str:
     units = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, "B"))
     if value:
         for factor, unit in units[:-1]:
-            if abs(value) >= factor and value % factor == 0:
+            # 655,680 KiB says less than 640 MiB
+            if factor <= abs(value) < 100_000 * factor and value % factor == 0:
                 return f"{value // factor:,.0f} {unit}"
         if abs(value) < units[-2][0] and float(value).is_integer():
             return f"{value:,.0f} B"

@@ -7,7 +7,7 @@ from pathlib import Path
 from edgekit import targets
 from edgekit.dla import Judgement, judge
 from edgekit.network import Network
-from tests.dla.dla_nets import Builder
+from tests.dla.builder import Builder
 
 ORIN = "jetson-agx-orin-64gb"
 

@@ -11,7 +11,7 @@ import pytest
 
 import edgekit
 from edgekit.cli import _main
-from tests.dla.dla_nets import Builder
+from tests.dla.builder import Builder
 from tests.pipeline.nets import CONFIG, small_net
 
 ORIN = "jetson-agx-orin-64gb"
@@ -153,6 +153,58 @@ def test_a_convolution_near_the_buffers_limit_is_warned_of(run, tmp_path):
         path = net.save(tmp_path, net.conv("wide", "x", 512, 8, kernel=7))
         warnings = json.loads(run("check", path, "-t", ORIN, "--json"))["warnings"]
         assert any("convolution buffer" in warning for warning in warnings) == warned
+
+
+@pytest.mark.parametrize("width", [128, 144, 160])
+def test_at_the_buffers_limit_and_over_it_it_is_warned_of_as_well(run, tmp_path, width):
+    """One bank of weights and 14, 16 and 18 of rows: 15, 17 and 19 of 16, in FP16 even more."""
+    net = Builder(x=(1, 512, 16, width))
+    path = net.save(tmp_path, net.conv("wide", "x", 512, 8, kernel=7))
+    for precision in ("int8", "fp16"):
+        out = run("check", path, "-t", ORIN, "--precision", precision, "--json")
+        assert sum("convolution buffer" in told for told in json.loads(out)["warnings"]) == 1
+
+
+def test_a_loadable_over_a_memory_limit_is_none(run, tmp_path):
+    """Two tensors of 32x8192x8192 INT8 alive at once are 4 GiB; 1 GiB is the limit."""
+    net = Builder(x=(1, 8, 8192, 8192))
+    out = net.add("Relu", "c", net.add("Relu", "b", net.add("Relu", "a", "x")))
+    path = net.save(tmp_path, out)
+    document = json.loads(run("check", path, "-t", ORIN, "--json"))
+    assert (document["loadables"], document["candidates"], document["memory"]) == (0, 1, [])
+    (refused,) = document["memory_refused"]
+    assert refused["layers"] == ["a", "b", "c"]
+    assert {layer["dropped"] for layer in document["layers"]} == {"memory.internal"}
+    assert document["predicted"]["dla_us"] == 0
+    assert any("memory.internal" in told for told in document["warnings"])
+    run("check", path, "-t", ORIN, "--fail-under", "1", status=1)
+    text = flat(run("check", path, "-t", ORIN))
+    assert "memory.internal {ForeignNode[a...c]} needs 4 GiB of local DRAM" in text
+    assert "0 of 3 layers" in text
+
+
+def test_the_document_says_what_a_core_takes_and_which_layers_a_loadable_has(model, run):
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    names = [one["layers"] for one in document["memory"]]
+    by_layer = {layer["name"]: layer["loadable"] for layer in document["layers"]}
+    assert [[n for n, at in by_layer.items() if at == i] for i in range(len(names))] == names
+    core = document["memory_core"]["need"]
+    for pool in ("local_dram", "global_dram"):
+        assert core[pool] == sum(one["need"][pool] for one in document["memory"])
+    assert "0.5 MiB" in document["memory_disputes"]["managed_sram"]
+    text = flat(run("check", model, "-t", ORIN))
+    assert "predicted memory: SRAM 1 MiB of 1 MiB, local DRAM" in text
+    assert "sources disagree on the default of SRAM" in text
+    assert (
+        json.loads(run("check", model, "-t", "jetson-agx-xavier", "--json"))["memory_disputes"]
+        == {}
+    )
+
+
+def test_a_strongly_typed_release_is_warned_of(model, run):
+    out = run("check", model, "-t", ORIN, "--tensorrt", "11.4.1", "--precision", "fp16", "--json")
+    (told,) = [one for one in json.loads(out)["warnings"] if "general.strongly_typed" in one]
+    assert "strongly typed" in told
 
 
 def test_only_one_view_at_a_time(model, run):

@@ -13,7 +13,7 @@ from edgekit import network, targets
 from edgekit.dla import SparsityReport, explain, judge, sparsity
 from edgekit.dla._pattern import pattern_share
 from edgekit.network import Model
-from tests.dla.dla_nets import Builder
+from tests.dla.builder import Builder
 
 ORIN = targets.get("jetson-agx-orin-64gb")
 

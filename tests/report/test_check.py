@@ -137,7 +137,9 @@ def test_broken_memory_limits_are_told():
     limit = {"pool": "global_dram", "rule": "memory.weights", "need": 600 << 20,
              "limit": 512 << 20, "source": "NvInfer.h", "fix": "cut the network"}  # fmt: skip
     loadable = {"name": "{ForeignNode[a...b]}", "broken": [limit]}
-    text = flat(summary_check(document(memory_refused=[loadable])))
+    told = ["{ForeignNode[a...b]} is predicted to stay on the GPU", "the clock is not known"]
+    text = flat(summary_check(document(memory_refused=[loadable], warnings=told)))
+    assert text.count("note:") == 1  # the memory is told above
     assert "memory.weights {ForeignNode[a...b]} needs 600 MiB of global DRAM" in text
     assert "at most 512 MiB fix: cut the network source: NvInfer.h" in text
     assert "and 2 more limits" in summary_check(document(memory_refused=[loadable] * 7))

@@ -17,6 +17,7 @@ def test_microseconds(value, words):
 @pytest.mark.parametrize(
     ("value", "words"),
     [(0, "0 B"), (700, "700 B"), (4096, "4 KiB"), (1 << 20, "1 MiB"), (412_345, "403 KiB"),
+     (655_680 << 10, "640 MiB"), (99_999 << 10, "99,999 KiB"),
      (27_412_345, "26.1 MiB"), (5 << 30, "5 GiB"), (None, "–")],
 )  # fmt: skip
 def test_sizes(value, words):
