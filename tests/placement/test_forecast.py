@@ -182,3 +182,20 @@ def test_layers_without_scales_are_taken_to_run_in_fp16(small: Network) -> None:
     assert every is not None
     # the DLA of Orin is far slower in FP16
     assert part.layer_us["conv2"] > every.layer_us["conv2"]
+
+
+def test_a_fix_does_not_count_a_loadable_that_memory_refuses() -> None:
+    """Mending "b" joins "a" to "c": two tensors of 2 GiB would be inside one loadable."""
+    shape = (1, 32, 8192, 8192)
+    tensors = {name: Tensor(name, shape, "float32") for name in "xabc"}
+    function = {"a": "RELU", "b": "GELU_ERF", "c": "RELU"}
+    layers = tuple(
+        Layer(out, "ACTIVATION", "", (out,), (), (source,), (out,), {"function": function[out]})
+        for source, out in ("xa", "ab", "bc")
+    )
+    net = Network("n", layers, tensors, ("x",), ("c",))
+    board = targets.get(ORIN)
+    judged = dla.judge(net, board)
+    assert [group.layers for group in judged.candidates if group.kept] == [("a",), ("c",)]
+    found = fixes(net, judged, clock_of(net, judged, board))
+    assert [(fix.layers, fix.candidates, fix.loadables) for fix in found] == [(("b",), 1, 0)]
