@@ -9,11 +9,13 @@ Each function does what the command of the same name does; see ``edgekit._api``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+# type checkers know the name; importing typing takes 10 ms in which an interrupt is a traceback
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from edgekit._api import calibrate, check, infer, plan, refit, rollback, run
 
 __all__ = [

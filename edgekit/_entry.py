@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
-import signal
 import sys
-from typing import NoReturn
+
+# as good as nothing may be imported before main() has taken charge of interrupts
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 __all__ = ["main"]
-
 
 INTERRUPTED = 130
 
@@ -27,6 +27,8 @@ def main() -> NoReturn:
     except SystemExit as end:
         status = end.code
     # all is said and done: what is left to do is the interpreter's
+    import signal
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watched = sys.gettrace() is not None or sys.getprofile() is not None
     if watched or not isinstance(status, int):
@@ -40,6 +42,9 @@ def _leave(status: int) -> NoReturn:
     The interpreter needs longer to free onnx than edgekit to judge a network. It would also end
     the process by SIGINT, whatever its status, after an interrupt in an extension's own exec.
     """
+    import atexit
+    import contextlib
+
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()  # waits for threads that are not daemons, as the interpreter does

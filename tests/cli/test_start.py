@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import edgekit
 from tests.pipeline.nets import small_net
 
 HEAVY = {
@@ -18,6 +19,7 @@ HEAVY = {
     "difflib", "hashlib", "highspy", "jinja2", "onnxruntime", "paramiko", "PIL", "pydantic",
     "rich", "traceback",
 }  # fmt: skip
+ROOT = str(Path(edgekit.__file__).parents[1])
 CODE = """
 import json, os, sys
 from edgekit.cli import main
@@ -90,3 +92,15 @@ def test_two_gib_of_weights_stay_in_their_file(tmp_path):
     onnx.save(model, tmp_path / "net.onnx")
     arguments = ("check", str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb", "--json")
     assert after(*arguments)[1] < 400
+
+
+def test_almost_nothing_is_imported_before_interrupts_are_taken_care_of():
+    code = (
+        "import sys; old = set(sys.modules); import edgekit._entry; print(set(sys.modules) - old)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert "typing" not in done.stdout
+    assert "edgekit._entry" in done.stdout
