@@ -88,15 +88,17 @@ def command(
         calibration={"cache": None if cache is None else str(cache.absolute())},
     )
     document = _asked(result, layer, sparsity, compare_log)
-    if json:
-        o.print_json(document if isinstance(document, dict) else document.to_json())
-    else:
+    if not json:
         o.say(_text(document, by_layer, verbose))
-    _gates(result.document, fail_under, max_loadables)
+    elif isinstance(document, dict):
+        o.print_json(document)
+    else:
+        o.print_json({**result.document, "compare": document.to_json()})
+    _gates(result.document, fail_under, max_loadables, json)
 
 
 def _asked(result: CheckResult, layer: str | None, sparsity: bool, log: Path | None) -> Any:
-    """Returns the document to print, or what has a ``to_json``."""
+    """Returns the document to print, or the comparison with a log."""
     if layer is not None:
         from edgekit.pipeline import layer_document
 
@@ -127,7 +129,10 @@ def _text(document: Any, by_layer: bool, verbose: bool) -> str:
     return report.summary_check(document, width=min(width or 80, 80), colour=colour)
 
 
-def _gates(document: dict[str, Any], fail_under: float | None, max_loadables: int | None) -> None:
+def _gates(
+    document: dict[str, Any], fail_under: float | None, max_loadables: int | None, json: bool
+) -> None:
+    more = "check without --json tells"  # which has been printed otherwise
     share = document["summary"]["dla_macs_fraction"]
     if fail_under is not None and 100 * share < fail_under:
         # rounded down, or 99.98 would be told as 100
@@ -137,7 +142,7 @@ def _gates(document: dict[str, Any], fail_under: float | None, max_loadables: in
                 f"below {fail_under:g} %",
                 code="check.below-threshold",
                 where=document["model"],
-                hint="check without --json tells why the rest cannot, and which fixes help",
+                hint=f"{more} why the rest cannot, and which fixes help" if json else "",
             )
         )
     count = document["loadables"]
@@ -147,6 +152,6 @@ def _gates(document: dict[str, Any], fail_under: float | None, max_loadables: in
                 f"{count} loadable{'' if count == 1 else 's'}, more than {max_loadables}",
                 code="check.too-many-loadables",
                 where=document["model"],
-                hint="check without --json tells which layers split the network",
+                hint=f"{more} which layers split the network" if json else "",
             )
         )

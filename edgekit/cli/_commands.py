@@ -85,12 +85,12 @@ class _Command(click.Command):
         super().format_options(ctx, formatter)
 
 
-def argument(name: str, summary: str) -> Callable[[Any], Any]:
-    """Returns the decorator of a positional argument."""
+def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]:
+    """Returns the decorator of a positional argument; ``attributes`` are click's."""
 
     def decorate(function: Any) -> Any:
         # made anew each time: in click 8.1 such a decorator serves one command only
-        return click.argument(name, cls=_Argument, summary=summary)(function)
+        return click.argument(name, cls=_Argument, summary=summary, **attributes)(function)
 
     return decorate
 

@@ -81,7 +81,18 @@ def shapes_of(options: Iterable[str]) -> dict[str, list[int]]:
     return shapes
 
 
-config = argument("config", "YAML configuration.")
+def _no_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
+    """Tells a model from a configuration: it has no board, and nothing says how to reach one."""
+    if config.startswith("builtin:") or Path(config).suffix.lower() == ".onnx":
+        raise UsageError(
+            f"{context.info_name} takes a configuration, not a model",
+            where=config,
+            hint=f"edgekit init {config} --target BOARD writes one",
+        )
+    return config
+
+
+config = argument("config", "YAML configuration.", callback=_no_model)
 model = argument("model", "ONNX file, builtin:NAME or YAML configuration.")
 
 target = click.option("-t", "--target", help="Board; see edgekit targets.")

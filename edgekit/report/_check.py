@@ -212,7 +212,9 @@ def _fixes(page: Page, document: Mapping[str, Any]) -> None:
 
 
 def _fewer(fix: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
-    return bool(0 < fix["candidates"] < document["candidates"])
+    """Whether a fix saves a loadable; one that memory or the slots then refuse is not saved."""
+    fewer = 0 < fix["loadables"] < document["loadables"]
+    return bool(fewer and fix["dla_layers"] >= document["summary"]["dla_layers"])
 
 
 def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:

@@ -134,6 +134,28 @@ def test_an_unknown_layer_gets_a_guess(model, run):
     assert "conv2" in error["hint"]
 
 
+@pytest.mark.parametrize(
+    "gate", [("--fail-under", "1", "--precision", "fp32"), ("--max-loadables", "0")]
+)
+def test_a_gate_points_to_the_text_only_where_it_was_not_printed(gate, model, capsys):
+    for asked, hinted in (((), False), (("--json",), True)):
+        with pytest.raises(SystemExit) as caught:
+            _main.main(["check", str(model), "-t", ORIN, *gate, *asked])
+        assert caught.value.code == 1
+        assert ("without --json" in capsys.readouterr().err) == hinted
+
+
+def test_a_comparison_with_a_log_is_a_part_of_the_document(model, run, tmp_path):
+    log = tmp_path / "build.log"
+    log.write_text("[TRT] ---------- Layers Running on GPU ----------\n[TRT] [GpuLayer] conv2\n")
+    alone = json.loads(run("check", model, "-t", ORIN, "--json"))
+    told = json.loads(run("check", model, "-t", ORIN, "--compare-log", log, "--json"))
+    compared = told.pop("compare")
+    assert told == alone
+    assert compared["schema"] == "edgekit.compare/1"
+    assert [one["layer"] for one in compared["layers"]] == [one["name"] for one in alone["layers"]]
+
+
 def test_sparsity_reads_weights_only_when_asked(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     assert {row["share"] for row in document["sparsity"]["convolutions"]} == {None}

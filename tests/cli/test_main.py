@@ -55,6 +55,8 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["plan"], "Missing argument"),
         (["plan", "x.yaml", "--no-such"], "--no-such"),
         (["check", "model.onnx"], "--target"),
+        (["run", "model.onnx"], "run takes a configuration, not a model"),
+        (["infer", "builtin:light_resnet50"], "edgekit init builtin:light_resnet50 --target"),
         (["check", "model.onnx", "-t", "jetson-agx-orin-64gb", "--shape", "x"], "--shape"),
         (["plan", "m.onnx", "-t", "jetson-agx-orin-64gb", "--dla-cores", "a"], "--dla-cores"),
     ],

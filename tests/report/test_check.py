@@ -76,28 +76,31 @@ def test_reasons_are_grouped_by_rule_with_example_fix_and_source():
 
 
 def test_fixes_are_told_with_what_they_gain_and_which_rewrite_does_it():
-    text = flat(summary_check(document()))
+    text = flat(summary_check(document(loadables=3)))
     assert "Fixes worth most (predicted)" in text
     assert "1. softmax.orin-axis, 1 layer: saves 40.0 µs (then 160 µs), 1 loadable" in text
     assert "edgekit rewrite does it: soft" in text
     assert "softmax.orin-axis and shuffle.flatten together: saves 60.0 µs" in text
     # what only costs time is no advice
     assert "2. shuffle.flatten, 1 layer" in text
-    costly = [document()["fixes"][0], fix("shuffle.flatten", gain=-3.0, candidates=3)]
-    assert "2. shuffle.flatten" not in flat(summary_check(document(fixes=costly)))
+    costly = [document()["fixes"][0], fix("shuffle.flatten", gain=-3.0, loadables=3)]
+    assert "2. shuffle.flatten" not in flat(summary_check(document(loadables=3, fixes=costly)))
 
 
 def test_it_says_so_when_no_fix_saves_time():
     fixes = [
-        fix("shuffle.flatten", gain=-3.0, auto=203.0, candidates=4, share=0.9),
-        fix("shuffle.batch", gain=-4.0, auto=204.0, candidates=2, share=0.9),
+        fix("shuffle.flatten", gain=-3.0, auto=203.0, loadables=4, share=0.9),
+        fix("shuffle.batch", gain=-4.0, auto=204.0, loadables=1, candidates=2, share=0.9),
+        # nor are fewer candidates, where memory refuses the one that is left
+        fix("reduce.function", gain=0.0, auto=200.0, candidates=1, share=0.0) | {"loadables": 0},
     ]
-    text = flat(summary_check(document(fixes=fixes, fixes_together=None)))
+    text = flat(summary_check(document(loadables=2, fixes=fixes, fixes_together=None)))
     told = text.split("No fix of a single rule is predicted to save time")[1]
     # fewer loadables are worth telling, more are not
     assert "1. shuffle.batch, 1 layer: costs 4.00 µs (then 204 µs), 1 loadable" in told
-    assert "1 loadable (of 2 candidates), 90.0 % of the MACs on the DLA" in told
+    assert "1 loadable instead of 2 (of 2 candidates), 90.0 % of the MACs on the DLA" in told
     assert "shuffle.flatten" not in told
+    assert "reduce.function, 1 layer" not in told
     assert "worth most" not in text
     both = fix("shuffle.flatten", "shuffle.batch", gain=9.0, auto=191.0)
     text = flat(summary_check(document(fixes=fixes, fixes_together=both)))
