@@ -24,6 +24,7 @@ class Build:
 
     def __init__(self) -> None:
         self.sections = False
+        self.dla_section = False
         self.notes: list[str] = []
         self.counts: dict[str, int] = {}
         self.accepted: tuple[int, int] | None = None
@@ -140,6 +141,7 @@ class Build:
             "loadables": self._loadables(),
             "capable": tuple(self._capable),
             "gpu_layers": tuple(self._gpu.values()),
+            "dla_section": self.dla_section,
             "fallbacks": tuple(
                 replace(fallback, words=tuple(self._reasons.get(name, ())))
                 for name, fallback in {**self._late, **self._refused}.items()

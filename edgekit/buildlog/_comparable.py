@@ -53,6 +53,11 @@ def warnings(
         )
     if log.asked_dla is False:
         found.append("the build did not ask for a DLA (--useDLACore)")
+    if log.none_on_dla:
+        found.append(
+            "the log's list of layers on the DLA is empty: the build may not have asked for a DLA "
+            "(--useDLACore)"
+        )
     if log.pinned:
         found.append(f"the build pins layers to devices: {log.pinned}")
     if log.evidence in _EVIDENCE:

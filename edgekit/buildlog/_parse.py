@@ -137,6 +137,7 @@ class _Parser:
             # the oldest wording prints the whole list on the next line
             self._one_line = match[2] is not None
             build.sections = True
+            build.dla_section |= match[1] == "DLA"
             return True
         for tag, device in (("[DlaLayer] ", "DLA"), ("[GpuLayer] ", "GPU")):
             at = text.find(tag)

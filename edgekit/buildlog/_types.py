@@ -104,6 +104,7 @@ class BuildLog:
         loadables: Subgraphs that really went to the DLA, in the order of the log.
         capable: Layers that the DLA could run, before the limit on subgraphs.
         gpu_layers: Layers that the builder put on the GPU.
+        dla_section: Whether it has a list of layers on the DLA, which may be empty.
         fallbacks: Layers refused, in the order of the log.
         accepted: (subgraphs offloaded, subgraphs tried), or None.
         pool_limits: Pools that the build was given, or None.
@@ -128,6 +129,7 @@ class BuildLog:
     loadables: tuple[LogLoadable, ...] = ()
     capable: tuple[str, ...] = ()
     gpu_layers: tuple[LogLayer, ...] = ()
+    dla_section: bool = False
     fallbacks: tuple[Fallback, ...] = ()
     accepted: tuple[int, int] | None = None
     pool_limits: MemoryNeed | None = None
@@ -149,6 +151,13 @@ class BuildLog:
         return next(said, "")
 
     @property
+    def none_on_dla(self) -> bool:
+        """Whether both lists are there, and the DLA's is empty for a reason that no line tells."""
+        nothing = not (self.loadables or self.capable or self.fallbacks or self.all_on_gpu)
+        listed = self.dla_section and bool(self.gpu_layers)
+        return nothing and listed and self.asked_dla is None
+
+    @property
     def evidence(self) -> str:
         """What the log proves: "placement", "capability", "refusals" or "none".
 
@@ -160,6 +169,8 @@ class BuildLog:
         if self.capable:
             return "capability"
         if self.all_on_gpu or (self.gpu_layers and (self.fallbacks or self.asked_dla)):
+            return "placement"
+        if self.none_on_dla:
             return "placement"
         return "refusals" if self.fallbacks else "none"
 
@@ -179,6 +190,7 @@ class BuildLog:
             "loadables": [loadable.to_json() for loadable in self.loadables],
             "capable": list(self.capable),
             "gpu_layers": [{"name": la.name, "kind": la.kind} for la in self.gpu_layers],
+            "dla_section": self.dla_section,
             "fallbacks": [fallback.to_json() for fallback in self.fallbacks],
             "accepted": list(self.accepted) if self.accepted else None,
             "pool_limits": self.pool_limits.to_json() if self.pool_limits else None,

@@ -76,6 +76,29 @@ def test_disagreement_both_ways(net: Network) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("asked", [None, False])
+def test_an_empty_list_of_the_dla_makes_the_other_the_placement(net: Network, asked) -> None:
+    said = [
+        "[TRT] [I] ---------- Layers Running on DLA ----------",
+        "[TRT] [I] ---------- Layers Running on GPU ----------",
+        "[TRT] [I] [GpuLayer] CONVOLUTION: /stem/Conv + /stem/Relu",
+        "[TRT] [I] [GpuLayer] REDUCE: /pool/GlobalAveragePool",
+    ]
+    header = [] if asked is None else ["[I] DLACore: "]
+    found = compare(net, judged(net), parse_log([*header, *said]))
+    where = {layer.layer: layer.builder for layer in found.layers}
+    wrong = [layer.layer for layer in found.disagreements]
+    if asked is None:
+        assert found.evidence == "placement"
+        assert any("may not have asked" in warning for warning in found.warnings)
+        assert wrong == ["/stem/Conv", "/stem/Relu"]
+        assert where["/pool/GlobalAveragePool"] == "GPU"
+    else:  # a build that did not ask for one proves nothing
+        assert (found.evidence, wrong, set(where.values())) == ("none", [], {""})
+    # without the heading the log does not say that there is nothing to list
+    assert compare(net, judged(net), parse_log(said[1:])).evidence == "none"
+
+
 def test_a_refusal_alone_is_a_disagreement(net: Network) -> None:
     said = [
         "[W] [TRT] /stem/Relu: Activation type: HARD_SIGMOID is not supported on DLA",
