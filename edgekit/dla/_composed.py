@@ -36,7 +36,12 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, Verdict
         if not all(verdicts[layer.name].ok for layer in layers):
             continue
         op = layers[0].op
-        reason = reason_of(rule, Failure(op, rule.limit, op), {}, rules.operators[op])
+        yes = [
+            title
+            for layer in layers
+            for title in rules.allowing(layer.kind, layer.params.get("function"))
+        ]
+        reason = reason_of(rule, Failure(op, rule.limit, op), {}, rules.operators[op], yes)
         for layer in layers:
             known = verdicts[layer.name]
             verdicts[layer.name] = replace(

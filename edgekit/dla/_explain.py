@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from edgekit.dla._rule import Operator
@@ -12,6 +13,7 @@ __all__ = ["explain"]
 
 _NOT_EXPOSED, _COMPOSED = "operators.not_exposed", "operators.composed"
 _KIND, _PLUGIN = "general.kind", "general.plugin"
+_NO_ROW = "no row in the matrix"
 _CLOSE = 0.75
 
 
@@ -21,7 +23,9 @@ def explain(name: str) -> dict[str, Any]:
     A rule ("convolution.kernel") comes with text, limit, fix, sources and when it holds (see
     ``Rule.to_json``); a family ("pooling") with its rules; an operator ("HardSwish") with its row
     of the matrix (``Operator.to_json``), what the row means in words, the ids of the rules that
-    judge its layers, and what ``check`` makes of it. Case does not matter.
+    judge its layers, and what ``check`` makes of it. Case does not matter. An operator whose name a
+    family has too ("lrn") comes with ``family_rules``, that family; one without a row that rules
+    name ("Pow") with these rules.
 
     Raises:
         UsageError: There is no such rule, family or operator (code ``rule.unknown``), or it is an
@@ -34,7 +38,12 @@ def explain(name: str) -> dict[str, Any]:
             return rule.to_json()
     for operator in known.operators:
         if operator.lower() == wanted:
-            return _operator(known, known.operators[operator])
+            found = _operator(known, known.operators[operator])
+            same = {"family_rules": _family(known, wanted)} if wanted in known.titles else {}
+            return {**found, **same}
+    for operator, row in known.unlisted.items():
+        if operator.lower() == wanted:
+            return _unlisted(known, operator, row)
     if wanted in known.titles:
         return _family(known, wanted)
     raise _unknown(known, name)
@@ -53,6 +62,22 @@ def _operator(known: Rules, row: Operator) -> dict[str, Any]:
         "dla_software_text": known.meanings[row.dla],
         "verdict": verdict,
         "rules": rules,
+        "source": "; ".join(source["title"] for source in known.matrix_sources),
+        "sources": [dict(source) for source in known.matrix_sources],
+    }
+
+
+def _unlisted(known: Rules, name: str, row: Mapping[str, list[str]]) -> dict[str, Any]:
+    judging = [r.id for r in known if r.family in row["families"] and r.effect != "note"]
+    no_row = Operator(name, "", "", "", "", tuple(row["families"]), False, "", True, "")
+    return {
+        **no_row.to_json(),
+        "tensorrt": None,
+        "dla_software": None,
+        "text": _NO_ROW,
+        "dla_software_text": _NO_ROW,
+        "verdict": f"the rules decide ({', '.join(row['rules'])}), for the matrix is silent",
+        "rules": list(dict.fromkeys((*row["rules"], *judging))),
         "source": "; ".join(source["title"] for source in known.matrix_sources),
         "sources": [dict(source) for source in known.matrix_sources],
     }
@@ -95,7 +120,9 @@ def _unknown(known: Rules, name: str) -> UsageError:
             hint="check judges the layers that TensorRT's parser writes for it: "
             "edgekit check MODEL --layer NODE",
         )
-    names = {key.lower(): key for key in (*known.rules, *known.operators, *known.titles)}
+    names = {
+        key.lower(): key for key in (*known.rules, *known.operators, *known.unlisted, *known.titles)
+    }
     near = [names[key] for key in get_close_matches(wanted.lower(), names, n=3, cutoff=_CLOSE)]
     return UsageError(
         f"unknown rule {name!r}",

@@ -212,4 +212,6 @@ class _Judging:
         if row.trt == "folded":
             return
         rule = by_id["operators.not_exposed"]
-        risks.append((rule, reason_of(rule, Failure(row.name, "native", row.name), facts, row)))
+        broken = Failure(row.name, "native", row.name)
+        yes = self._rules.allowing(facts["kind"], facts["function"])
+        risks.append((rule, reason_of(rule, broken, facts, row, yes)))

@@ -27,6 +27,9 @@ class Sizes(NamedTuple):
     need: MemoryNeed
     tensors: int
     weights: int
+    # by the size that their types have; builds were seen to take more
+    documented_weights: int
+    documented_need: MemoryNeed
 
 
 class _Uses:
@@ -80,15 +83,19 @@ def sizes_of(
         most = max(extra[_width(layer.name, precision)] for layer in chosen)
         local += min(most, math.ceil(extra["of_tensors"] * tensors))
     weights = weight_bytes(network, chosen, precision, generation)
+    documented = weight_bytes(network, chosen, precision, generation, documented=True)
     sram = facts["managed_sram"]["default"]
     if target.dla.sram_bytes:
         sram = min(sram, target.dla.sram_bytes)
-    need = MemoryNeed(
-        managed_sram=_pool(sram, smallest),
-        local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
-        global_dram=_pool(max(weights, facts["global_dram"]["floor"]), smallest),
+    predicted, least = (
+        MemoryNeed(
+            managed_sram=_pool(sram, smallest),
+            local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
+            global_dram=_pool(max(size, facts["global_dram"]["floor"]), smallest),
+        )
+        for size in (weights, documented)
     )
-    return Sizes(need, tensors, weights)
+    return Sizes(predicted, tensors, weights, documented, least)
 
 
 def pool_limits(target: Target) -> MemoryNeed:
@@ -172,20 +179,25 @@ def weight_bytes(
     layers: Sequence[Layer],
     precision: str | Mapping[str, str],
     generation: str,
+    *,
+    documented: bool = False,
 ) -> int:
     """Bytes of weights in global DRAM, with the padding of the channels.
 
     Convolution weights take two bytes each in either precision (the build log's pools cannot be
     explained by one); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
-    Arguments as for :func:`internal_bytes`.
+    With ``documented`` they take what their type does: one byte in INT8. Other arguments as for
+    :func:`internal_bytes`.
     """
     facts = memory_facts()
-    each = facts["convolution_weight_bytes"]["value"]
+    sizes = facts["convolution_weight_bytes"]
     other = facts["other_weight_bytes"][generation]
     total = 0
     for layer in layers:
         params = layer.params
-        multiple = facts["channel_multiple"][_width(layer.name, precision)]
+        width = _width(layer.name, precision)
+        multiple = facts["channel_multiple"][width]
+        each = sizes["documented"][width] if documented else sizes["value"]
         if layer.kind in {"CONVOLUTION", "DECONVOLUTION"} and layer.inputs:
             groups = params.get("groups", 1)
             maps = _round_up(params.get("out_maps", 1), facts["map_multiple"]["value"])

@@ -25,13 +25,15 @@ class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
     ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
-    or weights themselves for the others.
+    or weights themselves for the others. ``documented`` is that size with weights as large as their
+    type is: where it fits and ``need`` does not, the limit is disputed, not broken.
     """
 
     pool: str
     rule: str
     need: int
     limit: int
+    documented: int
     source: str
     fix: str
 
@@ -39,7 +41,7 @@ class BrokenLimit:
         """Returns plain values."""
         return {
             "pool": self.pool, "rule": self.rule, "need": self.need, "limit": self.limit,
-            "source": self.source, "fix": self.fix,
+            "documented": self.documented, "source": self.source, "fix": self.fix,
         }  # fmt: skip
 
 
@@ -55,6 +57,8 @@ class LoadableMemory:
         weights: Weights with their padding.
         limits: What each pool may be.
         broken: Limits that do not hold; empty where all do.
+        disputed: Limits that hold by the documented size of the weights, but not by the size that
+            builds were seen to take; they keep nothing off the DLA.
     """
 
     layers: tuple[str, ...]
@@ -64,6 +68,7 @@ class LoadableMemory:
     weights: int
     limits: MemoryNeed
     broken: tuple[BrokenLimit, ...] = ()
+    disputed: tuple[BrokenLimit, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values; everything is predicted."""
@@ -74,6 +79,7 @@ class LoadableMemory:
             "raw": {"local_dram": self.tensors, "global_dram": self.weights},
             "limits": self.limits.to_json(),
             "broken": [one.to_json() for one in self.broken],
+            "disputed": [one.to_json() for one in self.disputed],
         }
 
 
@@ -96,6 +102,7 @@ def memory_report(
     precision = judgement.precisions or judgement.precision
     for group in judgement.candidates:
         sizes = sizes_of(network, group.layers, target, precision)
+        broken, disputed = _broken(sizes, allowed, len(group.layers))
         found.append(
             LoadableMemory(
                 layers=tuple(group.layers),
@@ -104,7 +111,8 @@ def memory_report(
                 tensors=sizes.tensors,
                 weights=sizes.weights,
                 limits=allowed,
-                broken=tuple(_broken(sizes, allowed)),
+                broken=broken,
+                disputed=disputed,
             )
         )
     return tuple(found)
@@ -119,7 +127,7 @@ def within_memory(
     """Returns candidates of which those that break a memory limit are not kept.
 
     TensorRT offloads the candidates one by one, and one that needs more than a pool may hold falls
-    back to the GPU; its slot stays empty.
+    back to the GPU; its slot stays empty. A disputed limit takes none away.
 
     Args:
         network: The layer graph.
@@ -131,8 +139,8 @@ def within_memory(
 
     def held(group: LoadableCandidate) -> LoadableCandidate:
         sizes = sizes_of(network, group.layers, target, precision)
-        rules = [one.rule for one in _broken(sizes, limits)]
-        return replace(group, kept=False, dropped=rules[0]) if rules else group
+        broken, _ = _broken(sizes, limits, len(group.layers))
+        return replace(group, kept=False, dropped=broken[0].rule) if broken else group
 
     return tuple(held(group) if group.kept else group for group in groups)
 
@@ -166,18 +174,44 @@ def disputes_of(pool: str) -> dict[str, str]:
     }
 
 
-def _broken(sizes: Sizes, limits: MemoryNeed) -> Iterable[BrokenLimit]:
-    raw = {"local_dram": sizes.tensors, "global_dram": sizes.weights}
+def _broken(
+    sizes: Sizes, limits: MemoryNeed, layers: int
+) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
+    """Returns the limits that a loadable of so many layers breaks, and the disputed ones."""
+    raw = {
+        "local_dram": (sizes.tensors, sizes.tensors),
+        "global_dram": (sizes.weights, sizes.documented_weights),
+    }
     need, allowed = sizes.need.to_json(), limits.to_json()
-    rules = load_rules().rules
+    least = sizes.documented_need.to_json()
     documented = {row["pool"]: row for row in memory_facts()["rules"] if "pool" in row}
+    broken: list[BrokenLimit] = []
+    disputed: list[BrokenLimit] = []
     for pool in _DRAM:
         row = documented[pool]
-        if raw[pool] >= row["bytes"]:
-            held = (row["id"], raw[pool], row["bytes"])
-        elif need[pool] > allowed[pool]:
-            held = ("memory.pool", need[pool], allowed[pool])
-        else:
+        of_rule = (row["id"], *raw[pool], row["bytes"], raw[pool][1] >= row["bytes"])
+        of_pool = (
+            "memory.pool", need[pool], least[pool], allowed[pool], least[pool] > allowed[pool]
+        )  # fmt: skip
+        over = [
+            *([of_rule] if raw[pool][0] >= row["bytes"] else ()),
+            *([of_pool] if need[pool] > allowed[pool] else ()),
+        ]
+        if not over:
             continue
-        rule = rules[held[0]]
-        yield BrokenLimit(pool, *held, source="; ".join(rule.sources), fix=rule.fix)
+        # a certain refusal by a smaller pool outweighs a disputed one
+        held = next((one for one in over if one[-1]), over[0])
+        (broken if held[-1] else disputed).append(_limit(pool, held, layers))
+    return tuple(broken), tuple(disputed)
+
+
+def _limit(pool: str, held: tuple[str, int, int, int, bool], layers: int) -> BrokenLimit:
+    name, need, documented, limit, certain = held
+    rule = load_rules().rules[name]
+    facts = {"layers": layers}
+    fix = next((way.fix for way in rule.ways if way.when(facts) is None), rule.fix)
+    source = "; ".join(rule.sources)
+    if not certain:
+        against = titles_of(memory_facts()["convolution_weight_bytes"]["source"])
+        source = f"{source}; against: {against}"
+    return BrokenLimit(pool, name, need, limit, documented, source, fix)

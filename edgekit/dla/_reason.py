@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgekit.dla._checks import Failure, show
@@ -30,7 +30,11 @@ class _Words(Mapping[str, str]):
 
 
 def reason_of(
-    rule: Rule, failure: Failure, facts: Mapping[str, Any], row: Operator | None = None
+    rule: Rule,
+    failure: Failure,
+    facts: Mapping[str, Any],
+    row: Operator | None = None,
+    against: Iterable[str] = (),
 ) -> Reason:
     """Returns why a layer is refused or unsure, in the rule's own words.
 
@@ -39,6 +43,7 @@ def reason_of(
         failure: What its check says.
         facts: Of the layer, or of the network for a rule of the whole network.
         row: The operator's row of NVIDIA's matrix, if it has one.
+        against: Titles of the sources that the rule's own contradict.
     """
     words = _Words(facts, failure.value)
     found = rule.found.format_map(words) if rule.found else failure.found
@@ -48,7 +53,8 @@ def reason_of(
         message += f", allowed: {limit}"
     fix, mends = _fix(rule, facts, row)
     fix = fix.format_map(words)
-    return Reason(rule.id, message, found, limit, "; ".join(rule.sources), fix, mends)
+    source = "; ".join(dict.fromkeys((*against, *rule.sources)))
+    return Reason(rule.id, message, found, limit, source, fix, mends)
 
 
 def _fix(rule: Rule, facts: Mapping[str, Any], row: Operator | None) -> tuple[str, bool]:

@@ -40,6 +40,9 @@ class Rules:
         meanings: What the matrix's words say, in ours.
         matrix_sources: Where the matrix is from: title and place.
         kinds: Layer kinds that some rule names.
+        allowed_by: By layer kind and function ("*": any other), the titles of the sources that say
+            a DLA has it.
+        unlisted: ONNX operators without a row that rules name: their ``families`` and ``rules``.
         newest: The newest TensorRT release that the sources speak of.
     """
 
@@ -49,7 +52,14 @@ class Rules:
     meanings: Mapping[str, str]
     matrix_sources: tuple[Mapping[str, str], ...]
     kinds: frozenset[str]
+    allowed_by: Mapping[str, Mapping[str, tuple[str, ...]]]
+    unlisted: Mapping[str, Mapping[str, list[str]]]
     newest: str
+
+    def allowing(self, kind: str, function: object) -> tuple[str, ...]:
+        """Returns the titles of the sources that say a DLA has such a layer."""
+        known = self.allowed_by.get(kind, {})
+        return known.get(str(function), known.get(ANY_KIND, ()))
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules.values())
@@ -69,6 +79,7 @@ def load_rules() -> Rules:
     sources = origins["sources"]
     rules: dict[str, Rule] = {}
     titles: dict[str, str] = {}
+    allowed: dict[str, dict[str, tuple[str, ...]]] = {}
     for path in sorted(folder.glob("*.yaml")):
         if path.stem.startswith("_") or path.stem in _EXCLUDED:
             continue
@@ -76,6 +87,10 @@ def load_rules() -> Rules:
         if document.get("schema") != _RULES:
             raise ValueError(f"{path} is no rule file of schema {_RULES}")
         titles[document["family"]] = document["title"]
+        for function, keys in document.get("allowed_by", {}).items():
+            for kind in document["kinds"]:
+                named = tuple(sources[key]["title"] for key in keys)
+                allowed.setdefault(kind, {})[function] = named
         for rule in _family(document, sources):
             if rule.id in rules:
                 raise ValueError(f"{path}: rule {rule.id} stands twice")
@@ -94,7 +109,15 @@ def load_rules() -> Rules:
     operators = {name: _operator(name, row, matrix) for name, row in matrix["operators"].items()}
     origin = tuple(sources[key] for key in matrix["source"])
     return Rules(
-        rules, operators, titles, matrix["meanings"], origin, kinds, origins["newest_tensorrt"]
+        rules=rules,
+        operators=operators,
+        titles=titles,
+        meanings=matrix["meanings"],
+        matrix_sources=origin,
+        kinds=kinds,
+        allowed_by=allowed,
+        unlisted=matrix["unlisted"],
+        newest=origins["newest_tensorrt"],
     )
 
 

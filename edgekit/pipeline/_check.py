@@ -76,7 +76,12 @@ def check_model(
     from edgekit import network as networks
     from edgekit import targets
     from edgekit.dla import check_document, judge, release_warnings, sparsity, without_slot
-    from edgekit.pipeline._check_memory import memory_keys, near_limit, too_large
+    from edgekit.pipeline._check_memory import (
+        disputed_size,
+        memory_keys,
+        near_limit,
+        too_large,
+    )
     from edgekit.placement import clock_of, transitions
 
     board = targets.get(target) if isinstance(target, str) else target
@@ -110,6 +115,7 @@ def check_model(
     document["warnings"] = [
         *release_warnings(network, judgement, board),
         *too_large(document["memory_refused"]),
+        *disputed_size(document["memory"]),
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
         *_warnings(board, power_mode, forecast),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from edgekit.network import Network
     from edgekit.targets import Target
 
-__all__ = ["memory_keys", "near_limit", "too_large"]
+__all__ = ["disputed_size", "memory_keys", "near_limit", "too_large"]
 
 SLOTS = "memory.loadables"  # what drops a candidate that breaks no memory limit
 MIB = 1 << 20
@@ -49,6 +49,19 @@ def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{limit['fix']}"
         for one in refused
         for limit in one["broken"][:1]
+    ]
+
+
+def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Warns of loadables that fit by the documented size of their weights only."""
+    return [
+        f"{one['name']} is taken to be on the DLA, disputed: by the documented size of its weights "
+        f"it needs {limit['documented'] / MIB:,.1f} MiB of "
+        f"{limit['pool'].replace('_dram', ' DRAM')}, where the limit is "
+        f"{limit['limit'] / MIB:,.0f}, but {limit['need'] / MIB:,.1f} by the size that a build was "
+        f"seen to take ({limit['rule']}; {limit['source']}): {limit['fix']}"
+        for one in held
+        for limit in one["disputed"]
     ]
 
 

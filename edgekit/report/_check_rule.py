@@ -42,6 +42,9 @@ def rule_text(found: Mapping[str, Any], *, width: int = WIDTH, colour: bool = Fa
         page.add(f"{name:<{_COLUMN}}{source['title']}", indent=2, hang=_COLUMN)
         if source.get("where"):
             page.add(source["where"], indent=2 + _COLUMN, style="dim")
+    if "family_rules" in found:
+        page.add()
+        return _family(page, found["family_rules"])
     return str(page)
 
 

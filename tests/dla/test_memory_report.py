@@ -72,14 +72,60 @@ def test_internal_tensors_stay_below_one_gib(height: int, broken: list[str]) -> 
         assert found.fix == explain(found.rule)["fix"]
 
 
-@pytest.mark.parametrize(("layers", "broken"), [(63, []), (64, ["memory.weights"])])
-def test_weights_stay_below_512_mib(layers: int, broken: list[str]) -> None:
-    """2048x2048 weights of two bytes and FP19 biases: 8 MiB and 8 KiB a convolution."""
+@pytest.mark.parametrize(
+    ("layers", "disputed", "broken"),
+    [
+        (63, [], []),
+        (64, ["memory.weights"], []),
+        (127, ["memory.weights"], []),
+        (128, [], ["memory.weights"]),
+    ],
+)
+def test_weights_stay_below_512_mib(layers: int, disputed: list[str], broken: list[str]) -> None:
+    """2048x2048 INT8 weights and FP19 biases: 4 MiB and 8 KiB a convolution, 8 MiB by a build."""
     net = chain((1, 2048, 4, 4), layers, maps=2048)
     names = [f"l{i}" for i in range(layers)]
     (one,) = memory_report(net, judged([names]), ORIN)
     assert one.weights == layers * (8 * MIB + 8192)
     assert [b.rule for b in one.broken] == broken
+    assert [b.rule for b in one.disputed] == disputed
+    for found in (*one.broken, *one.disputed):
+        assert found.documented == layers * (4 * MIB + 8192)
+        assert "NvInfer.h" in found.source
+        assert ("against: verbose TensorRT 10.3 build" in found.source) is bool(disputed)
+
+
+@pytest.mark.parametrize(("channels", "kept"), [(8192, True), (16384, False)])
+def test_one_layer_of_288_mib_is_disputed_and_is_told_how_to_split(
+    channels: int, kept: bool
+) -> None:
+    """A 3x3 convolution to 4096 maps: 288 MiB of INT8 weights for 8192 channels."""
+    tensors = {
+        "x": Tensor("x", (1, channels, 4, 4), "float32"),
+        "y": Tensor("y", (1, 4096, 4, 4), "float32"),
+    }
+    params = {"kernel": (3, 3), "out_maps": 4096, "groups": 1}
+    layer = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("x",), ("y",), params)
+    net = Network("n", (layer,), tensors, ("x",), ("y",))
+    (group,) = within_memory(net, [LoadableCandidate(("c",), True)], ORIN, "int8")
+    assert group.kept is kept
+    (one,) = memory_report(net, judged([["c"]]), ORIN)
+    (limit,) = one.disputed if kept else one.broken
+    assert limit.documented == 9 * 4096 * channels + 4 * 4096
+    assert "split the layer" in limit.fix
+    assert "cut the network" not in limit.fix
+    assert within_memory(net, [group], ORIN, "fp16")[0].kept is False
+
+
+def test_a_smaller_pool_is_disputed_likewise() -> None:
+    """Weights of 8 MiB by a build and 4 MiB by their type, each with 8 KiB of biases."""
+    net = chain((1, 2048, 4, 4), 1, maps=2048)
+    for given, disputed, broken in ((16, 0, 0), (8, 1, 0), (4, 0, 1)):
+        limits = MemoryNeed(MIB, 1 << 30, given * MIB)
+        (one,) = memory_report(net, judged([["l0"]]), ORIN, limits)
+        assert (len(one.disputed), len(one.broken)) == (disputed, broken)
+        for found in (*one.disputed, *one.broken):
+            assert (found.rule, found.need, found.documented) == ("memory.pool", 16 * MIB, 8 * MIB)
 
 
 def test_a_pool_that_the_build_makes_smaller() -> None:
@@ -124,8 +170,8 @@ def test_many_loadables_cost_no_more_than_one() -> None:
 
 
 def test_a_candidate_over_a_limit_stays_on_the_gpu_and_says_why() -> None:
-    """64 convolutions of 8 MiB and biases pass 512 MiB; 63 do not."""
-    for layers, rule in ((63, ""), (64, "memory.weights")):
+    """128 convolutions of 4 MiB and biases pass 512 MiB; 127 do not."""
+    for layers, rule in ((127, ""), (128, "memory.weights")):
         net = chain((1, 2048, 4, 4), layers, maps=2048)
         found = judge(net, ORIN, precision="int8", tensorrt="10.3")
         assert all(verdict.ok for verdict in found.verdicts.values())

@@ -10,6 +10,7 @@ from edgekit._data import data_folder
 from edgekit.dla import docs_page, explain, load_rules
 from edgekit.dla._checks import compile_check, show
 from edgekit.dla._facts import _DERIVED
+from edgekit.dla._rules import titles_of
 from edgekit.dla._versions import parse_version
 from edgekit.errors import UsageError
 from tests.dla.one_layer import XAVIER, verdict
@@ -114,6 +115,60 @@ def test_explain_an_operator_says_what_check_makes_of_it() -> None:
     assert explain("Div")["rules"][0] == "elementwise.div_unsure"
     assert explain("Shape")["rules"] == []
     assert "general.plugin" in explain("LpPool")["rules"]
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "rule", "sources"),
+    [
+        ("Atan", "UNARY", "operators.not_exposed", {"guide_latest", "matrix"}),
+        ("Min", "ELEMENTWISE", "operators.not_exposed", {"header", "guide85", "matrix"}),
+        ("Atanh", "UNARY", "unary.atanh_unsure", {"guide_latest", "matrix"}),
+        ("Pow", "ELEMENTWISE", "elementwise.pow_unsure", {"guide_latest", "matrix"}),
+        ("Mean", "ELEMENTWISE", "operators.composed", {"header", "guide85", "matrix"}),
+    ],
+)
+def test_a_dispute_names_exactly_the_sources_of_its_sides(
+    op: str, kind: str, rule: str, sources: set[str]
+) -> None:
+    size = (1, 8, 4, 4)
+    inputs = (size,) if kind == "UNARY" else (size, size)
+    function = "SUM" if op == "Mean" else op.upper()
+    found = verdict(
+        kind, inputs=inputs, output=size, op=op, function=function, broadcast="NCHW",
+        tensorrt="10.3",
+    )  # fmt: skip
+    assert (found.ok, found.certainty) == (True, "disputed")
+    (reason,) = found.reasons
+    assert reason.rule == rule
+    assert set(reason.source.split("; ")) == {titles_of([key]) for key in sources}
+
+
+def test_every_function_that_a_rule_allows_has_a_source_that_says_so() -> None:
+    known = load_rules()
+    for kind in known.kinds & set(known.allowed_by):
+        assert known.allowing(kind, "ANY") or kind == "CAST"
+    for function in ("EQUAL", "POW", "DIV", "SUM"):
+        assert known.allowing("ELEMENTWISE", function)
+
+
+@pytest.mark.parametrize("name", ["lrn", "slice", "prelu", "resize", "softmax"])
+def test_explain_an_operator_that_shares_its_name_with_a_family(name: str) -> None:
+    found = explain(name)
+    assert found["operator"].lower() == name
+    assert found["family_rules"]["family"] == name
+    assert {rule["id"] for rule in found["family_rules"]["rules"]} >= set(found["rules"])
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("Pow", "elementwise.pow"), ("reducemax", "reduce.max_unsure")]
+)
+def test_explain_an_operator_that_only_rules_name(name: str, first: str) -> None:
+    found = explain(name)
+    assert found["tensorrt"] is None
+    assert found["rules"][0] == first
+    assert set(found["rules"]) <= set(load_rules().rules)
+    assert set(load_rules().unlisted).isdisjoint(load_rules().operators)
+    assert first in found["verdict"]
 
 
 def test_explain_a_family() -> None:

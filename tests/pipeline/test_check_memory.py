@@ -1,0 +1,36 @@
+"""What a check says of a loadable that fits by the documented size of its weights only."""
+
+from edgekit import targets
+from edgekit.dla import judge
+from edgekit.network import Layer, Network, Tensor
+from edgekit.pipeline._check_memory import disputed_size, memory_keys, too_large
+
+ORIN = targets.get("jetson-agx-orin-64gb")
+
+
+def _convolution(maps: int) -> Network:
+    """A 3x3 convolution of 8192 channels: 72 KiB of INT8 weights for each output map."""
+    tensors = {
+        "x": Tensor("x", (1, 8192, 2, 2), "float32"),
+        "y": Tensor("y", (1, maps, 2, 2), "float32"),
+    }
+    params = {
+        "kernel": (3, 3), "out_maps": maps, "groups": 1, "stride": (1, 1), "pads": (1, 1, 1, 1),
+        "dilation": (1, 1),
+    }  # fmt: skip
+    layer = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("x",), ("y",), params)
+    return Network("n", (layer,), tensors, ("x",), ("y",))
+
+
+def test_a_disputed_size_keeps_the_dla_and_is_told_with_both_sources() -> None:
+    for maps, disputed, refused in ((3584, 0, 0), (4096, 1, 0), (8192, 0, 1)):
+        network = _convolution(maps)
+        judgement = judge(network, ORIN, precision="int8", tensorrt="10.3")
+        keys = memory_keys(network, judgement, ORIN)
+        told = disputed_size(keys["memory"])
+        assert (len(told), len(too_large(keys["memory_refused"]))) == (disputed, refused)
+        assert judgement.placed == {"c": "GPU" if refused else "DLA"}
+        for sentence in told:
+            assert "288.0 MiB" in sentence
+            assert "NvInfer.h, comments about DLA; against: verbose TensorRT 10.3" in sentence
+            assert "split the layer" in sentence
