@@ -9,6 +9,7 @@ from edgekit.buildlog._comparison import (
     PoolComparison,
 )
 from edgekit.buildlog._messages import Message, Messages, load_messages
+from edgekit.buildlog._names import layers_called
 from edgekit.buildlog._parse import parse_log
 from edgekit.buildlog._read import read_log
 from edgekit.buildlog._types import BuildLog, Fallback, LogLayer, LogLoadable
@@ -26,6 +27,7 @@ __all__ = [
     "Messages",
     "PoolComparison",
     "compare",
+    "layers_called",
     "load_messages",
     "parse_log",
     "read_log",

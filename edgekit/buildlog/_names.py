@@ -11,7 +11,7 @@ from edgekit.buildlog._lines import split_items
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["Names"]
+__all__ = ["Names", "layers_called"]
 
 _PLUS = " + "
 _UNNAMED = re.compile(r"^\(Unnamed Layer\* \d+\) \[\w+\]$")
@@ -24,6 +24,19 @@ _IMPORTER = ("ONNXTRT_",)
 # what the builder adds for itself; no network has them
 _OWN = re.compile(r"^Reformatt(?:ing|ed) |^<reformat>| copy(?: finish)?$| (?:to|from) nvm$")
 _DEEP = 8
+
+
+def layers_called(network: Network, name: str) -> tuple[str, ...]:
+    """Returns our layers that a log calls ``name``; empty when there is none.
+
+    Args:
+        network: Our layer graph.
+        name: As a log prints it, without the type: a layer's name, also of a fusion
+            ("conv1 + relu1"), or of a constant or shuffle that one of ours took in.
+    """
+    known = Names(network, [name])
+    into = known.absorbed(name, "")
+    return known.find(name) or ((into,) if into else ())
 
 
 class Names:

@@ -38,7 +38,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 @click.option("--cache", type=o.FILE, help="Calibration cache: INT8 only where it has a scale.")
 @o.cut
 @click.option("--by-layer", is_flag=True, help="One line a layer.")
-@click.option("--layer", metavar="NAME", help="All about one layer or ONNX node.")
+@click.option("--layer", metavar="NAME", help="All about a layer, ONNX node or loadable.")
 @click.option("--sparsity", is_flag=True, help="2:4 sparsity by convolution; reads the weights.")
 @click.option("--compare-log", type=o.FILE, help="Compare with a TensorRT or trtexec build log.")
 @click.option(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
+from edgekit.pipeline._check_log_name import layers_in_log, loadable_in_log, without_kind
 
 if TYPE_CHECKING:
     from edgekit.network import Layer
@@ -25,22 +26,13 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
         result: From ``check_model``.
         name: A layer's name, or an ONNX node's; the layers that were inserted for a node are told
             with it. For a node that loading took out of the graph
-            ``folded`` says why, and the layers are those that took it in, if any.
+            ``folded`` says why, and the layers are those that took it in, if any. Or a name of
+            the builder's log: of a fusion, or of a loadable, which ``loadable`` then is.
 
     Raises:
         UsageError: "layer.unknown": there is neither.
     """
-    from edgekit.network import places
-
-    layers = result.network.whole.layers
-    found = [la for la in layers if name == la.name or name in la.nodes or name in la.origin]
-    gone = ""
-    if not found:
-        place = places(result.model, result.network).get(name)
-        if place is None:
-            raise _unknown(result, name)
-        gone = place.reason
-        found = [layer for layer in layers if layer.name in place.layers]
+    found, gone, whole = _named(result, name)
     told = {entry["name"]: entry for entry in result.document["layers"]}
     keys = ("model", "target", "precision", "tensorrt")
     return {
@@ -48,8 +40,32 @@ def layer_document(result: CheckResult, name: str) -> dict[str, Any]:
         **{key: result.document[key] for key in keys},
         "name": name,
         "folded": gone or None,
+        "loadable": whole,
         "layers": [{**told[layer.name], **_more(result, layer)} for layer in found],
     }
+
+
+def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, dict[str, Any] | None]:
+    """Returns the layers, why a node is none of them, and the loadable that is meant."""
+    from edgekit.network import places
+
+    layers = result.network.whole.layers
+    plain = without_kind(name)
+    tried = dict.fromkeys((name, plain))  # a layer may itself be called "A: b"
+    for one in tried:
+        found = [la for la in layers if one == la.name or one in la.nodes or one in la.origin]
+        if found:
+            return found, "", None
+    elsewhere = places(result.model, result.network)
+    for one in tried:
+        if place := elsewhere.get(one):
+            return [layer for layer in layers if layer.name in place.layers], place.reason, None
+    whole = loadable_in_log(result, plain)
+    inside = set(whole["layers"]) if whole else layers_in_log(result, plain)
+    found = [layer for layer in layers if layer.name in inside]
+    if not found:
+        raise _unknown(result, name)
+    return found, "", whole
 
 
 def _unknown(result: CheckResult, name: str) -> UsageError:
@@ -57,6 +73,7 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
         [
             *(one for layer in result.network.whole.layers for one in (layer.name, *layer.origin)),
             *result.model.folded,
+            *(one["name"] for one in result.document["memory"]),
         ]
     )
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

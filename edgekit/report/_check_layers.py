@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit.report import _text as text
@@ -66,11 +66,33 @@ def check_one_layer(
         page.add(f"{document['name']} {_GONE.get(folded, folded)}")
         stands = document["layers"]
         page.add("it is a part of:" if stands else "no layer stands for it")
+    if loadable := document.get("loadable"):
+        _whole(page, loadable, document["layers"])
+        return str(page)
     for number, layer in enumerate(document["layers"]):
         if number:
             page.add()
         _layer(page, layer)
     return str(page)
+
+
+def _whole(page: Page, loadable: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> None:
+    """Adds a loadable: where it goes, its memory, its layers by name."""
+    page.add(loadable["name"], style="bold")
+    total = sum(layer["macs"] for layer in layers)
+    where = "the DLA" if loadable["kept"] else f"the GPU ({loadable['dropped']})"
+    rows = [("predicted", f"goes to {where}, not measured")]
+    rows.append(("size", f"{text.plural(len(layers), 'layer')}, {text.macs(total)} MACs"))
+    times = [layer["predicted_us"] for layer in layers if layer["predicted_us"] is not None]
+    if times:
+        rows.append(("its layers", f"{text.microseconds(sum(times))}, predicted"))
+    if loadable["memory"]:
+        rows.append(("its memory", _pools(loadable["memory"]["need"])))
+    for name, value in rows:
+        page.add(f"{name:<13}{value}", indent=2, hang=13)
+    page.add("layers (--layer NAME tells more of one):", indent=2)
+    for layer in layers:
+        page.add(f"{layer['name']}  {layer['kind']}", indent=4, hang=2)
 
 
 def _layer(page: Page, layer: Mapping[str, Any]) -> None:
@@ -142,6 +164,9 @@ def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         return []
     count = text.plural(len(loadable["layers"]), "layer")
     rows = [("loadable", f"{count}, {loadable['name']}")]
-    pools = (f"{text.POOLS[name]} {text.size(size)}" for name, size in loadable["need"].items())
-    rows.append(("its memory", ", ".join(pools)))
+    rows.append(("its memory", _pools(loadable["need"])))
     return rows
+
+
+def _pools(need: Mapping[str, int]) -> str:
+    return ", ".join(f"{text.POOLS[name]} {text.size(size)}" for name, size in need.items())

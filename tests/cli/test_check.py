@@ -127,6 +127,39 @@ def test_a_folded_node_is_told_with_the_layer_that_took_it_in(run, tmp_path):
     assert (told["folded"], told["layers"]) == ("unused", [])
 
 
+def test_names_are_copied_from_a_log(model, run):
+    def layers(name):
+        told = json.loads(run("check", model, "-t", ORIN, "--layer", name, "--json"))
+        return [one["name"] for one in told["layers"]]
+
+    # the bias of a matrix product is a layer of the importer that the builder fuses
+    fused = edgekit.network.layers(edgekit.network.load(model)).layer("fc").builder_name
+    assert fused.startswith("fc + (Unnamed Layer* ")
+    for name in (fused, f"CONVOLUTION: {fused}", fused.removeprefix("fc + ")):
+        assert layers(name) == ["fc"]
+    assert layers("CONVOLUTION: conv2 + relu2") == ["conv2", "relu2"]
+    # with the type in front it is the same name, with what was inserted for the node
+    assert layers("CONVOLUTION: fc") == layers("fc")
+
+
+def test_a_loadable_is_told_by_the_name_in_a_log(model, run):
+    document = json.loads(run("check", model, "-t", ORIN, "--json"))
+    for entry in document["memory"]:
+        arguments = ("check", model, "-t", ORIN, "--layer", entry["name"])
+        told = json.loads(run(*arguments, "--json"))
+        assert [one["name"] for one in told["layers"]] == entry["layers"]
+        assert (told["loadable"]["kept"], told["loadable"]["memory"]) == (True, entry)
+        text = flat(run(*arguments))
+        assert f"{len(entry['layers'])} layer" in text
+        assert all(name in text for name in entry["layers"])
+    first, last = document["memory"][0]["layers"][0], document["memory"][0]["layers"][-1]
+    # another release's name of the same: a fusion at its end
+    name = f"{{ForeignNode[{first}...{last} + x]}}"
+    told = json.loads(run("check", model, "-t", ORIN, "--layer", name, "--json"))
+    assert told["loadable"]["layers"] == document["memory"][0]["layers"]
+    run("check", model, "-t", ORIN, "--layer", "{ForeignNode[a...b]}", status=2)
+
+
 def test_an_unknown_layer_gets_a_guess(model, run):
     out = run("check", model, "-t", ORIN, "--layer", "conv22", "--json", status=2)
     error = json.loads(out)["error"]
