@@ -1,5 +1,6 @@
 """The examples of docs/check.md run as they stand."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -29,12 +30,19 @@ def test_example(line, tmp_path, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) >= (1 if "--json" in line else 5)
 
 
-def test_every_key_of_the_table_is_in_the_document(tmp_path):
-    import edgekit
-
+def test_every_key_of_the_tables_is_in_the_document(tmp_path, monkeypatch, capsys):
     small_net(tmp_path / "model.onnx")
-    document = edgekit.check(tmp_path / "model.onnx", target="jetson-agx-orin-64gb")
-    rows = re.findall(r"^\| (`.*?) \|", PAGE.read_text(), re.M)
-    keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
-    assert keys
-    assert keys <= set(document)
+    (tmp_path / "build.log").write_text("[TRT] [GpuLayer] CONVOLUTION: conv2\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        _main.main(
+            shlex.split("check model.onnx -t jetson-agx-orin-64gb --compare-log build.log --json")
+        )
+    document = json.loads(capsys.readouterr().out)
+    # the second table is that of --compare-log
+    tables = re.findall(r"\| Key \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
+    for table, told in zip(tables, (document, document["compare"]), strict=True):
+        rows = re.findall(r"^\| (`.*?) \|", table, re.M)
+        keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+        assert keys
+        assert keys <= set(told)
