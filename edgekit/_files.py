@@ -10,28 +10,45 @@ from pathlib import Path
 
 from edgekit.errors import EnvironmentLack
 
-__all__ = ["write_atomically"]
+__all__ = ["replacing", "write_atomically"]
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yields a temporary path in the folder of ``path``; it is renamed when the block ends well.
+
+    Args:
+        path: The file; its folder is there.
+        private: Whether only its owner may read it; otherwise the umask decides.
+
+    Raises:
+        OSError: The folder is missing or cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        if not private:
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside ``path``; it is renamed when the block ends well.
+    """As :func:`replacing`, makes the folder, and says what is wrong as edgekit does.
 
     Raises:
         EnvironmentLack: The folder cannot be made or written (code "file.write").
     """
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        # mkstemp makes it private; the umask decides about ordinary files
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise EnvironmentLack(
             f"cannot write the file: {error.strerror or error}",
@@ -39,6 +56,3 @@ def write_atomically(path: Path) -> Iterator[Path]:
             where=str(path),
             hint="free space there, or choose a folder that can be written (EDGEKIT_CACHE, --out)",
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._files import replacing
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 
 if TYPE_CHECKING:
@@ -158,14 +157,8 @@ def _add_line(path: Path, line: str) -> None:
     old = path.read_text(encoding="utf-8") if path.is_file() else ""
     if line in old:
         return
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(old + line)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path, private=True) as temporary:
+        temporary.write_text(old + line, encoding="utf-8")
 
 
 def _mismatch(where: str, shown: str, against: str) -> BoardError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from edgekit._files import replacing
 from edgekit.errors import ModelError
 from edgekit.network._deferred import entries
 from edgekit.network._digest import chunks
@@ -81,17 +81,7 @@ def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[by
 
 def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes beside ``path`` under a temporary name and renames when all of it is on the disk."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes private files; a model is as readable as any new file
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())

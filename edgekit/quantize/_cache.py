@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._files import replacing
 from edgekit.errors import DataError
 from edgekit.quantize._groups import share
 from edgekit.quantize._scales import hex_of, make_scales
@@ -138,10 +138,9 @@ def write_cache(scales: Scales, path: str | Path, tensorrt: str) -> None:
             )
         lines.append(f"{name}: {hex_of(scale)}")
     target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        part.replace(target)
+        with replacing(target) as part:
+            part.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(
             f"cannot write the calibration cache: {error.strerror}",
@@ -149,5 +148,3 @@ def write_cache(scales: Scales, path: str | Path, tensorrt: str) -> None:
             where=str(path),
             hint="check the folder and its free space",
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
