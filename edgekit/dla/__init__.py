@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
-    from edgekit.dla._candidates import candidates
+    from edgekit.dla._candidates import SLOTS, candidates
     from edgekit.dla._cbuf import CbufUse, cbuf_banks, cbuf_use
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "GENERATIONS",
+    "SLOTS",
     "BrokenLimit",
     "CbufUse",
     "Judgement",
@@ -81,7 +82,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "_candidates": "candidates",
+        "_candidates": "SLOTS candidates",
         "_cbuf": "CbufUse cbuf_banks cbuf_use",
         "_docs": "docs_page",
         "_explain": "explain",

@@ -18,7 +18,7 @@ from edgekit.dla._types import LoadableCandidate
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["candidates"]
+__all__ = ["SLOTS", "candidates"]
 
 _BEFORE_ANY_DLA = -1
 SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds

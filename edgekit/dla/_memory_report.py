@@ -98,24 +98,10 @@ def memory_report(
         limits: The pools that the build is given; :func:`pool_limits` when None.
     """
     allowed = pool_limits(target) if limits is None else limits
-    found = []
     precision = judgement.precisions or judgement.precision
-    for group in judgement.candidates:
-        sizes = sizes_of(network, group.layers, target, precision)
-        broken, disputed = _broken(sizes, allowed, len(group.layers))
-        found.append(
-            LoadableMemory(
-                layers=tuple(group.layers),
-                kept=group.kept,
-                need=sizes.need,
-                tensors=sizes.tensors,
-                weights=sizes.weights,
-                limits=allowed,
-                broken=broken,
-                disputed=disputed,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        _memory_of(network, group, target, precision, allowed) for group in judgement.candidates
+    )
 
 
 def within_memory(
@@ -138,8 +124,7 @@ def within_memory(
     limits = pool_limits(target)
 
     def held(group: LoadableCandidate) -> LoadableCandidate:
-        sizes = sizes_of(network, group.layers, target, precision)
-        broken, _ = _broken(sizes, limits, len(group.layers))
+        broken = _memory_of(network, group, target, precision, limits).broken
         return replace(group, kept=False, dropped=broken[0].rule) if broken else group
 
     return tuple(held(group) if group.kept else group for group in groups)
@@ -172,6 +157,27 @@ def disputes_of(pool: str) -> dict[str, str]:
         generation: f"{row['text']} ({titles_of(row['source'])}; against: {ours})"
         for generation, row in fact.get("disputed", {}).items()
     }
+
+
+def _memory_of(
+    network: Network,
+    group: LoadableCandidate,
+    target: Target,
+    precision: str | Mapping[str, str],
+    limits: MemoryNeed,
+) -> LoadableMemory:
+    sizes = sizes_of(network, group.layers, target, precision)
+    broken, disputed = _broken(sizes, limits, len(group.layers))
+    return LoadableMemory(
+        layers=group.layers,
+        kept=group.kept,
+        need=sizes.need,
+        tensors=sizes.tensors,
+        weights=sizes.weights,
+        limits=limits,
+        broken=broken,
+        disputed=disputed,
+    )
 
 
 def _broken(

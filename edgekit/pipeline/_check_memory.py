@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["disputed_size", "memory_keys", "near_limit", "too_large"]
 
-SLOTS = "memory.loadables"  # what drops a candidate that breaks no memory limit
 MIB = 1 << 20
 
 
 def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[str, Any]:
     """Returns what the loadables need of the memory pools, alone and on a core, and the limits."""
-    from edgekit.dla import core_memory, memory_report, pool_disputes, pool_limits
+    from edgekit.dla import SLOTS, core_memory, memory_report, pool_disputes, pool_limits
     from edgekit.network import loadable_name
 
     held: list[dict[str, Any]] = []
@@ -44,7 +43,7 @@ def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warns of candidates that a memory limit keeps on the GPU."""
     return [
         f"{one['name']} is predicted to stay on the GPU, with all its {len(one['layers'])} layers: "
-        f"it needs {limit['need'] / MIB:,.1f} MiB of {limit['pool'].replace('_dram', ' DRAM')}, "
+        f"it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, "
         f"the limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
         f"{limit['fix']}"
         for one in refused
@@ -57,12 +56,17 @@ def disputed_size(held: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"{one['name']} is taken to be on the DLA, disputed: by the documented size of its weights "
         f"it needs {limit['documented'] / MIB:,.1f} MiB of "
-        f"{limit['pool'].replace('_dram', ' DRAM')}, where the limit is "
+        f"{_pool(limit)}, where the limit is "
         f"{limit['limit'] / MIB:,.0f}, but {limit['need'] / MIB:,.1f} by the size that a build was "
         f"seen to take ({limit['rule']}; {limit['source']}): {limit['fix']}"
         for one in held
         for limit in one["disputed"]
     ]
+
+
+def _pool(limit: Mapping[str, Any]) -> str:
+    """Returns "local DRAM" or "global DRAM", the pools that have limits."""
+    return str(limit["pool"]).replace("_dram", " DRAM")
 
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:

@@ -67,7 +67,7 @@ def check_named(
     if jetpack is not None and not _is_text(jetpack):
         hint = f"write it in quotes: '{jetpack}'"
         raise ConfigError([Problem(f"found {jetpack!r} for a release", "option jetpack", hint)])
-    if _is_file(config) and _is_plain(options):
+    if options.get("target") is not None and _is_file(config) and _is_plain(options):
         return _file(str(config), jetpack, options)
     from edgekit.config import open_config
     from edgekit.pipeline._pipeline import Pipeline
@@ -108,10 +108,6 @@ def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -
 def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckResult:
     from edgekit.targets import get
 
-    if options.get("target") is None:
-        raise UsageError(
-            "a model needs --target", where=path, hint="edgekit targets lists the boards"
-        )
     board = get(str(options["target"]))
     release = options.get("tensorrt")
     if jetpack is not None:

@@ -80,9 +80,8 @@ def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[
             continue
         groups.setdefault(rules, []).append(layer.name)
         ways.setdefault(rules, {}).update(dict.fromkeys(reasons[rule].fix for rule in rules))
-    now = clock.auto_us(judgement.candidates) if clock else None
     found = [
-        _suppose(network, judgement, clock, now, rules, names, tuple(ways[rules]))
+        _suppose(network, judgement, clock, rules, names, tuple(ways[rules]))
         for rules, names in groups.items()
     ]
     return tuple(sorted(found, key=_worth))
@@ -106,15 +105,13 @@ def together(
     wanted = {name for fix in chosen for name in fix.layers}
     names = [layer.name for layer in network.layers if layer.name in wanted]
     ways = dict.fromkeys(way for fix in chosen for way in fix.fix)
-    now = clock.auto_us(judgement.candidates) if clock else None
-    return _suppose(network, judgement, clock, now, tuple(rules), names, tuple(ways))
+    return _suppose(network, judgement, clock, tuple(rules), names, tuple(ways))
 
 
 def _suppose(
     network: Network,
     judgement: Judgement,
     clock: Clock | None,
-    now: float | None,
     rules: tuple[str, ...],
     names: Sequence[str],
     ways: tuple[str, ...],
@@ -130,7 +127,9 @@ def _suppose(
     names_on_dla = {name for group in groups if group.kept for name in group.layers}
     on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
     after = clock.auto_us(groups) if clock else None
-    gain = None if now is None or after is None else round(now - after, DIGITS)
+    gain = None
+    if clock is not None and after is not None:
+        gain = round(clock.auto_us(judgement.candidates) - after, DIGITS)
     return Fix(
         rules, tuple(names), ways, len(groups), sum(group.kept for group in groups),
         len(on_dla), macs_fraction(network, on_dla), after, gain,

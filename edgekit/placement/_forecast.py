@@ -23,6 +23,9 @@ __all__ = ["Clock", "Forecast", "clock_of", "forecast"]
 DIGITS = 6
 CORE = "DLA0"
 
+#: Kernels, whether each is on the DLA, and the loads of GPU and DLA in microseconds.
+_Loads = tuple[tuple[Kernel, ...], list[bool], float, float]
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -106,9 +109,10 @@ class Clock:
         self._rules = cost_data("kinds")["fusion"]
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._handover_us: dict[tuple[str, bool, str], float] = {}
+        self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._inputs = frozenset(network.inputs)
         self._outputs = frozenset(network.outputs)
-        self._gpu_only = sum(self._devices({})[2:])
+        self._gpu_only = sum(self._devices(())[2:])
 
     @property
     def target(self) -> Target:
@@ -122,11 +126,11 @@ class Clock:
 
     def auto_us(self, candidates: Sequence[LoadableCandidate]) -> float:
         """Returns the latency with these loadables and all else on the GPU."""
-        return round(sum(self._devices(_runs(candidates))[2:]), DIGITS)
+        return round(sum(self._devices(candidates)[2:]), DIGITS)
 
     def forecast(self, candidates: Sequence[LoadableCandidate]) -> Forecast:
         """Returns times of the placement with these loadables."""
-        kernels, on_dla, gpu_us, dla_us = self._devices(_runs(candidates))
+        kernels, on_dla, gpu_us, dla_us = self._devices(candidates)
         layers = self._network.layers
         layer_us: dict[int, float] = {}
         for kernel, dla in zip(kernels, on_dla, strict=True):
@@ -143,10 +147,14 @@ class Clock:
             {layers[i].name: layer_us[i] for i in sorted(layer_us)},
         )
 
-    def _devices(
-        self, run_of: Mapping[str, int]
-    ) -> tuple[tuple[Kernel, ...], list[bool], float, float]:
-        """Returns kernels, whether each is on the DLA, and the loads of GPU and DLA."""
+    def _devices(self, candidates: Sequence[LoadableCandidate]) -> _Loads:
+        loadables = tuple(candidate.layers for candidate in candidates if candidate.kept)
+        if loadables not in self._loads:
+            self._loads[loadables] = self._compute(loadables)
+        return self._loads[loadables]
+
+    def _compute(self, loadables: Sequence[Sequence[str]]) -> _Loads:
+        run_of = {name: number for number, names in enumerate(loadables, 1) for name in names}
         layers = self._network.layers
         fp16 = self._model.fp16_layers
         kernels = fuse(
@@ -205,9 +213,3 @@ class Clock:
                 known = self._model.to_gpu_us(tensor, precision, network_output=leaves)
             self._handover_us[key] = known
         return known
-
-
-def _runs(candidates: Sequence[LoadableCandidate]) -> dict[str, int]:
-    """Returns the loadable's number by layer."""
-    kept = [candidate for candidate in candidates if candidate.kept]
-    return {name: number for number, c in enumerate(kept, 1) for name in c.layers}
