@@ -9,8 +9,8 @@ import pytest
 import edgekit
 from tests.pipeline.nets import small_net
 
-FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "placement",
-          "build", "bundle", "deploy", "bench", "report", "config", "pipeline")  # fmt: skip
+FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "solver",
+          "placement", "build", "bundle", "deploy", "bench", "report", "config", "pipeline")  # fmt: skip
 
 
 @pytest.mark.parametrize("floor", FLOORS)

@@ -1,0 +1,47 @@
+"""The exact optimiser for placement problems, whatever network they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.solver._problem import (
+        OUTSIDE,
+        Border,
+        Cost,
+        Goal,
+        Mode,
+        Optimum,
+        Placing,
+        Pool,
+        Problem,
+        Step,
+        Transfer,
+        metrics,
+    )
+
+__all__ = [
+    "OUTSIDE",
+    "Border",
+    "Cost",
+    "Goal",
+    "Mode",
+    "Optimum",
+    "Placing",
+    "Pool",
+    "Problem",
+    "Step",
+    "Transfer",
+    "metrics",
+]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_problem": (
+            "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
+        ),
+    },
+)

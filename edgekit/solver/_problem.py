@@ -1,0 +1,238 @@
+"""A placement problem without its network: what each node costs where, and what a move costs.
+
+Nodes are kernels of a network, groups of them, or whatever an ``edgekit.problem/1`` names. Every
+node gets one mode (a device and the tensor formats it reads and writes there). Costs are vectors
+of loads, so that every objective is a weighted sum of them or their maximum:
+
+- latency: everything one after the other, the sum of all loads;
+- period: one plan in steady state, the largest load of a device;
+- gpu_time: the load of the GPU;
+- energy: a sum of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+__all__ = [
+    "OUTSIDE", "Border", "Cost", "Goal", "Mode", "Optimum", "Placing", "Pool", "Problem", "Step",
+    "Transfer", "metrics",
+]  # fmt: skip
+
+OUTSIDE = -1
+"""Producer of what enters a network; it is in the mode ``Problem.outside``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A device (index into ``Problem.devices``) with the formats a node reads and writes there."""
+
+    device: int
+    reads: str = ""
+    writes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Microseconds by resource (the devices, then the delay), and microjoules.
+
+    The delay is time in which no device works, such as a copy by another engine: it counts for
+    the latency and for no device's load.
+    """
+
+    load_us: tuple[float, ...]
+    energy_uj: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A conversion of a tensor, paid once however many consumers need it.
+
+    It is paid when for any consumer (producer's mode, consumer's mode) is one of ``pairs``; the
+    caller, who reads a network's outputs, is in the mode ``Problem.outside``. ``ways`` are
+    alternatives, of which the one that suits the goal best is taken.
+    """
+
+    pairs: frozenset[tuple[int, int]]
+    ways: tuple[Cost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A tensor: who writes it (a node or OUTSIDE), who reads it, whether it leaves the network.
+
+    A tensor without transfers still orders its consumers behind its producer.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    transfers: tuple[Transfer, ...] = ()
+    output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A memory pool of which a loadable has ``limit``: the sum of its nodes' ``needs``, no more."""
+
+    name: str
+    limit: float
+    needs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What to place, and what has to hold.
+
+    A loadable is a set of nodes of one network in modes of one core. All loadables and the runs
+    of nodes between them can be ordered: the graph over loadables and single other nodes has no
+    cycle (so a loadable is convex). Two loadables of one core may follow each other directly.
+
+    Attributes:
+        devices: Names; those with a launch cost are cores that run loadables ("DLA0", ...).
+        modes: All modes, of all nodes.
+        costs: By node (in a topological order) and mode; None where the node cannot run.
+        borders: The tensors; they define the edges.
+        launch: By device: what starting one loadable costs; None for a device without loadables.
+        max_loadables: Loadables that each core can hold, of all networks together; None: no limit.
+        pools: What a loadable may hold.
+        fits: Whether a set of nodes can be one loadable, beyond the pools: what fits, fits with
+            fewer nodes, too. None: everything.
+        min_size: The least sum of ``sizes`` of a loadable.
+        sizes: By node, its layers; empty: 1 each.
+        outside: The mode of what enters and leaves a network.
+        network_of: By node, the network it belongs to; empty: one network.
+        max_transitions: By network, the most device changes along its running order, or None.
+        contiguous: By network, whether each device has at most one unbroken run of it.
+    """
+
+    devices: tuple[str, ...]
+    modes: tuple[Mode, ...]
+    costs: tuple[tuple[Cost | None, ...], ...]
+    borders: tuple[Border, ...]
+    launch: tuple[Cost | None, ...]
+    max_loadables: int | None = None
+    pools: tuple[Pool, ...] = ()
+    fits: Callable[[frozenset[int]], bool] | None = field(default=None, compare=False)
+    min_size: int = 0
+    sizes: tuple[int, ...] = ()
+    outside: int = 0
+    network_of: tuple[int, ...] = ()
+    max_transitions: tuple[int | None, ...] = (None,)
+    contiguous: tuple[bool, ...] = (False,)
+
+    @cached_property
+    def cores(self) -> tuple[int, ...]:
+        """Devices that run loadables."""
+        return tuple(d for d, cost in enumerate(self.launch) if cost is not None)
+
+    @cached_property
+    def networks(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes by network, ascending."""
+        found: list[list[int]] = [[] for _ in self.max_transitions]
+        for v in range(len(self.costs)):
+            found[self.network_of[v] if self.network_of else 0].append(v)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Producing nodes by node, without OUTSIDE, ascending and each once."""
+        found: list[set[int]] = [set() for _ in self.costs]
+        for border in self.borders:
+            for user in border.consumers:
+                if border.producer != OUTSIDE:
+                    found[user].add(border.producer)
+        return tuple(tuple(sorted(before)) for before in found)
+
+    def device(self, mode: int) -> int:
+        """Returns the device of a mode."""
+        return self.modes[mode].device
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What to minimise, and the bounds on other metrics.
+
+    Attributes:
+        weights: By resource (devices, then the delay); None: the largest load of a device.
+        energy: Weight of the energy beside the loads.
+        bounds: Limits by metric: latency_us, energy_uj, gpu_us, period_us.
+    """
+
+    weights: tuple[float, ...] | None
+    energy: float = 0.0
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, problem: Problem, objective: str, bounds: Mapping[str, float] | None = None
+    ) -> Goal:
+        """Returns the goal of an objective: latency, period, energy or gpu_time."""
+        count = len(problem.devices)
+        weights: dict[str, tuple[float, ...] | None] = {
+            "latency": (1.0,) * (count + 1),
+            "period": None,
+            "energy": (0.0,) * (count + 1),
+            "gpu_time": (*(float(d == "GPU") for d in problem.devices), 0.0),
+        }
+        return cls(weights[objective], float(objective == "energy"), dict(bounds or {}))
+
+    def value(self, load_us: Sequence[float], energy_uj: float) -> float:
+        """Returns what is minimised; ``load_us`` by resource."""
+        if self.weights is None:
+            return max(load_us[:-1])
+        total = sum(w * us for w, us in zip(self.weights, load_us, strict=True))
+        return total + self.energy * energy_uj
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One loadable, or one run on a device without loadables; nodes ascending."""
+
+    network: int
+    device: int
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A placement that keeps every constraint.
+
+    Attributes:
+        modes: By node.
+        steps: Loadables and runs, in the running order of each network.
+        ways: Of every transfer paid: index of its border, of the transfer in it, of the way.
+        load_us: By resource.
+        energy_uj: Microjoules.
+        value: Of the goal.
+    """
+
+    modes: tuple[int, ...]
+    steps: tuple[Step, ...]
+    ways: tuple[tuple[int, int, int], ...]
+    load_us: tuple[float, ...]
+    energy_uj: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best placement found and a proven lower bound of the goal.
+
+    Without a placement the bound is infinite when there provably is none.
+    """
+
+    placing: Placing | None
+    bound: float
+
+
+def metrics(problem: Problem, load_us: Sequence[float], energy_uj: float) -> dict[str, float]:
+    """Returns latency_us, energy_uj, gpu_us and period_us of loads by resource."""
+    gpus = [d for d, name in enumerate(problem.devices) if name == "GPU"]
+    return {
+        "latency_us": sum(load_us),
+        "energy_uj": energy_uj,
+        "gpu_us": sum(load_us[d] for d in gpus),
+        "period_us": max(load_us[:-1]),
+    }
