@@ -10,7 +10,8 @@ import edgekit
 from tests.pipeline.nets import small_net
 
 FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "solver",
-          "placement", "build", "bundle", "deploy", "bench", "report", "config", "pipeline")  # fmt: skip
+          "placement", "build", "bundle", "deploy", "bench", "report", "config",
+          "pipeline")  # fmt: skip
 
 
 @pytest.mark.parametrize("floor", FLOORS)
