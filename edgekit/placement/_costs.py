@@ -9,35 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
-from edgekit._data import data_folder
-from edgekit._knowledge import read_knowledge
 from edgekit.network import Layer, Network, Tensor
+from edgekit.placement._costs_data import cost_data, model_error
+from edgekit.placement._costs_formats import (
+    BYTES,
+    Layout,
+    dla_formats,
+    gpu_formats,
+    padded_bytes,
+)  # fmt: skip
 from edgekit.placement._kernels import Kernel
 from edgekit.targets import PowerMode, Target
 
-__all__ = ["CostModel", "cost_data", "model_error"]
-
-BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
-
-
-@cache
-def cost_data(name: str) -> Mapping[str, Any]:
-    """Returns ``targets/costs/NAME.yaml``."""
-    loaded: Mapping[str, Any] = read_knowledge(data_folder("targets") / "costs" / f"{name}.yaml")
-    return loaded
-
-
-def model_error() -> str:
-    """Returns what is known about the model's error, as one sentence."""
-    error = cost_data("error")
-    return (
-        f"predicted by a model with a median error of {error['median_percent']} % and at most "
-        f"{error['max_percent']} % on the {error['rows']} published measurements it was fitted on"
-    )
+__all__ = ["CostModel", "Layout", "cost_data", "model_error"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +44,9 @@ class CostModel:
     precision: str
     fp16_layers: frozenset[str]
     constants: Mapping[str, Any]
+    _reformats: dict[Any, float] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def layer_precision(self, layer: Layer, device: str) -> str:
         """Returns the precision that a layer runs in on a device ("GPU", "DLA0", ...)."""
@@ -67,8 +57,27 @@ class CostModel:
             return "fp16"
         return "int8"
 
-    def kernel_us(self, network: Network, kernel: Kernel, device: str) -> float:
-        """Returns the time of one kernel on "GPU" or on a DLA core."""
+    def formats(self, network: Network, kernel: Kernel, device: str) -> tuple[str, ...]:
+        """Returns the tensor formats that a kernel can have on a device, its best one first.
+
+        On a DLA they are those in which a loadable that begins or ends with this kernel can read
+        or write; inside a loadable there is no choice. DLA_HWC4 is for reading only.
+        """
+        layers = [network.layers[i] for i in kernel.layers]
+        precision = self.layer_precision(layers[0], device)
+        if device == "GPU":
+            return gpu_formats(layers, network, precision)
+        return dla_formats(kernel, network, precision)
+
+    def kernel_us(
+        self, network: Network, kernel: Kernel, device: str, format: str | None = None
+    ) -> float:
+        """Returns the time of one kernel on "GPU" or on a DLA core, in its best format or in one.
+
+        A DLA kernel takes the same in every format; what another format at a loadable's border
+        adds is :meth:`dla_io_us`.
+        """
+        del format
         if device == "GPU":
             return self._gpu_us(network, kernel)
         return self._dla_us(network, kernel, int(device.removeprefix("DLA")))
@@ -128,6 +137,35 @@ class CostModel:
     def _bandwidth(self, share: float) -> float:
         """Returns bytes a microsecond."""
         return self.target.dram.bytes_per_second * self.mode.memory_share * share / 1e6
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
+        if source == goal or len(tensor.shape) == 0:
+            return 0.0
+        key = (tensor.shape, source, goal)
+        known = self._reformats.get(key)
+        if known is None:
+            known = self._reformats[key] = self._reformat(tensor, source, goal)
+        return known
+
+    def _reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        generation = self.target.dla.generation or "2.0"
+        moved = sum(padded_bytes(tensor.shape, side, generation) for side in (source, goal))
+        direction = "to_gpu" if goal[1] == "LINEAR" else "to_dla"
+        precision = "int8" if "int8" in (source[0], goal[0]) else "fp16"
+        return self._reformat_us(direction, precision, moved)
+
+    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+        """Returns what a loadable takes longer because a tensor at its border has this format.
+
+        Args:
+            tensor: What it reads or writes.
+            format: "CHW32", "CHW16", "DLA_LINEAR" or "DLA_HWC4".
+            precision: The loadable's, "int8" or "fp16".
+            direction: "read" or "write".
+        """
+        del tensor, format, precision, direction
+        return 0.0
 
     def to_dla_us(self, tensor: Tensor, precision: str, *, network_input: bool) -> float:
         """Returns the time of the GPU's reformat of a tensor for a DLA core."""
