@@ -12,7 +12,8 @@ from edgekit.targets import Target
 
 __all__ = ["check_options", "resolve_pins", "usable_cores"]
 
-BOUNDS = ("latency_us", "energy_uj", "gpu_us")
+BOUNDS = ("latency_us", "energy_uj", "gpu_us", "period_us")
+POOLS = ("managed_sram", "local_dram", "global_dram")
 DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 
 
@@ -27,6 +28,15 @@ def check_options(options: Options, target: Target) -> None:
         _known("device", pin.device, DEVICES)
     if options.max_loadables < 0:
         raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
+    if options.max_transitions is not None and options.max_transitions < 0:
+        raise UsageError("max_transitions must not be negative", code="plan.max_transitions")
+    if options.min_loadable_layers < 1:
+        raise UsageError("min_loadable_layers must be 1 or more", code="plan.min_loadable_layers")
+    for name, size in (options.pools or {}).items():
+        _known("pool", name, POOLS)
+        if size < 0:
+            raise UsageError(f"pool {name} is {size} bytes, it must not be negative",
+                             code="plan.pool")  # fmt: skip
     missing = [core for core in options.dla_cores if core not in range(target.dla.cores)]
     if missing and target.dla.cores:
         raise UsageError(

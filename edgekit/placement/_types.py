@@ -25,8 +25,19 @@ class Pin:
 class Options:
     """What the user asks of the placement (the config's ``placement`` section).
 
-    ``gpu=False`` is standalone: DLA only. ``bounds`` has "latency_us", "energy_uj", "gpu_us".
-    ``fp16_layers`` are layers that may not run in INT8 although the precision is INT8.
+    Attributes:
+        objective: One of :data:`OBJECTIVES`.
+        bounds: Limits by metric: "latency_us", "energy_uj", "gpu_us", "period_us".
+        dla_cores: Cores that may be used.
+        gpu: Whether the GPU may be used; without it the plan is standalone.
+        pins: Devices that layers must have; a later pin wins over an earlier one.
+        max_loadables: Loadables that a core may hold.
+        fp16_layers: Layers that may not run in INT8 although the precision is INT8.
+        max_transitions: The most changes between devices along the running order; None: any.
+        min_loadable_layers: The fewest layers of a loadable.
+        pools: Bytes that a loadable may have, by pool ("managed_sram", "local_dram",
+            "global_dram"); None, and for a pool that is not named: what a build gets by itself.
+        profile: Measured times (``read_profile``), which win over predicted ones; None: none.
     """
 
     objective: str = "latency"
@@ -36,6 +47,10 @@ class Options:
     pins: tuple[Pin, ...] = ()
     max_loadables: int = field(default_factory=loadables_per_core)
     fp16_layers: frozenset[str] = frozenset()
+    max_transitions: int | None = None
+    min_loadable_layers: int = 1
+    pools: Mapping[str, int] | None = None
+    profile: Any = None
 
 
 @dataclass(frozen=True, slots=True)
