@@ -17,6 +17,7 @@ __all__ = [
     "ConfigFile",
     "DeploySection",
     "ModelSection",
+    "NetworkSection",
     "PlacementSection",
     "RewriteSection",
 ]
@@ -31,9 +32,14 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ModelSection(_Section):
-    """The network: a file or one of the built-in networks."""
+class PinSection(_Section):
+    """Layers that must run on a device."""
 
+    layers: str = Field(description="Glob over layer names.", examples=["*/conv1"])
+    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(description="The device.")
+
+
+class _Source(_Section):
     onnx: str | None = Field(
         None, description="Path of the ONNX file, relative to this file.", examples=["model.onnx"]
     )
@@ -54,10 +60,62 @@ class ModelSection(_Section):
         examples=[["head_0", "head_1"]],
     )
 
+
+class NetworkSection(_Source):
+    """One of several networks that share a board (`edgekit plan` and `report` only)."""
+
+    name: Name = Field(description="Name of the network.", examples=["detect"])
+    rate_hz: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Frames a second; for all networks or for none. Without rates every network "
+        "runs once, or as often as it goes (objective `period`).",
+        examples=[30],
+    )
+    deadline_ms: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Longest time from a frame's arrival to its result; the time between two "
+        "frames when absent.",
+        examples=[33],
+    )
+    precision: Literal["fp32", "fp16", "int8"] | None = Field(
+        None, description="Lowest precision of this network; that of the file when absent."
+    )
+    pin: list[PinSection] = Field(
+        default_factory=list, description="Layers of this network tied to a device."
+    )
+
     @model_validator(mode="after")
-    def _one_source(self) -> ModelSection:
+    def _one_source(self) -> NetworkSection:
         if (self.onnx is None) == (self.builtin is None):
             raise ValueError("give exactly one of 'onnx' and 'builtin'")
+        return self
+
+
+class ModelSection(_Source):
+    """The network: a file, one of the built-in networks, or several of both."""
+
+    networks: list[NetworkSection] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Several networks on one board, instead of one; see "
+        "[several-networks.md](several-networks.md).",
+        examples=[[{"name": "detect", "onnx": "detect.onnx", "rate_hz": 30}]],
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSection:
+        given = [self.onnx is not None, self.builtin is not None, bool(self.networks)]
+        if sum(given) != 1:
+            raise ValueError("give exactly one of 'onnx', 'builtin' and 'networks'")
+        if self.networks and (self.seed or self.shapes or self.outputs):
+            raise ValueError("give 'seed', 'shapes' and 'outputs' for each of the networks")
+        names = [network.name for network in self.networks]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two networks have the name '{twice}'")
+        rated = sum(network.rate_hz is not None for network in self.networks)
+        if rated not in (0, len(names)):
+            raise ValueError("give every network a 'rate_hz', or none")
         return self
 
 
@@ -101,19 +159,15 @@ class CalibrationSection(_Section):
         return self
 
 
-class PinSection(_Section):
-    """Layers that must run on a device."""
-
-    layers: str = Field(description="Glob over layer names.", examples=["*/conv1"])
-    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(description="The device.")
-
-
 class BoundsSection(_Section):
     """Upper bounds that the plan must keep."""
 
     latency_us: Positive | None = Field(None, description="Latency of one inference, microseconds.")
     energy_uj: Positive | None = Field(None, description="Energy of one inference, microjoules.")
     gpu_us: Positive | None = Field(None, description="GPU time of one inference, microseconds.")
+    period_us: Positive | None = Field(
+        None, description="Time between two frames in steady state, microseconds."
+    )
 
 
 class PoolsSection(_Section):
@@ -135,8 +189,10 @@ class PoolsSection(_Section):
 class PlacementSection(_Section):
     """What the placement optimises and what it must keep."""
 
-    objective: Literal["latency", "throughput", "period", "energy", "gpu_time"] = Field(
-        "latency", description="What is made as small (throughput: as large) as possible."
+    objective: Literal["latency", "throughput", "period", "energy", "gpu_time", "makespan"] = Field(
+        "latency",
+        description="What is made as small (throughput: as large) as possible; `makespan` is for "
+        "several networks.",
     )
     bounds: BoundsSection = Field(default_factory=BoundsSection, description="Upper bounds.")
     dla_cores: list[Annotated[int, Field(ge=0, le=7)]] = Field(
@@ -145,9 +201,18 @@ class PlacementSection(_Section):
     gpu: bool = Field(True, description="`false`: DLA only (standalone loadables).")
     pin: list[PinSection] = Field(default_factory=list, description="Layers tied to a device.")
     max_loadables: int = Field(_SLOTS, ge=1, le=_SLOTS, description="Loadables per DLA core.")
+    max_transitions: int | None = Field(
+        None, ge=0, description="The most changes between devices along the running order."
+    )
+    min_loadable_layers: int = Field(1, ge=1, description="The fewest layers of a loadable.")
     pools: Literal["auto"] | PoolsSection = Field(
-        "auto",
-        description="DLA memory pool limits; a plan that needs more is refused with what it needs.",
+        "auto", description="What a loadable may have of the DLA's memory pools."
+    )
+    profile: str | None = Field(
+        None,
+        description="Measured times, relative to this file, which win over predicted ones: "
+        "a profile of trtexec, a bench of edgekit or a builder's verbose log.",
+        examples=["profile.json"],
     )
 
 
@@ -220,7 +285,7 @@ class BenchSection(_Section):
 
 
 class ConfigFile(_Section):
-    """One network for one target."""
+    """One network for one target, or several networks that share it."""
 
     version: Literal[1] = Field(description="Version of this schema.")
     name: Name = Field(description="Name of the application and of its releases.")
@@ -242,3 +307,22 @@ class ConfigFile(_Section):
     accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
     deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
     bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")
+
+    @model_validator(mode="after")
+    def _objective_fits(self) -> ConfigFile:
+        networks, wish = self.model.networks, self.placement.objective
+        rated = any(network.rate_hz is not None for network in networks)
+        if wish == "makespan" and not networks:
+            raise ValueError("placement.objective 'makespan' is for several networks: use latency")
+        if wish == "throughput" and networks:
+            raise ValueError(
+                "placement.objective 'throughput' is for one network: give rates, or use period"
+            )
+        if wish in ("makespan", "period") and rated:
+            raise ValueError(
+                f"placement.objective '{wish}' is for networks without rates: their rates say how "
+                "often they run; use latency, energy or gpu_time"
+            )
+        if networks and self.placement.bounds.model_dump(exclude_none=True):
+            raise ValueError("placement.bounds are for one network: give 'deadline_ms' instead")
+        return self

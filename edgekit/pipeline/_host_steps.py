@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._packing import Packing
@@ -64,6 +64,14 @@ class HostSteps:
     ) -> None:
         self.config = config
         self.file = config.file
+        if self.file.model.networks:
+            raise UsageError(
+                "this configuration has several networks, and this takes one",
+                code="config.networks",
+                where=config.document.where(("model", "networks")),
+                hint="edgekit plan and edgekit report take several; give each a file of its own "
+                "for everything else",
+            )
         self.out = out or Path("edgekit-out") / self.file.name
         self.cache = cache or Cache()
         self.work = Work(config, self.cache, force=force)
