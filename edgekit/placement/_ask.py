@@ -1,0 +1,62 @@
+"""What was asked of a placement, as one value: so that it can be asked again with a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgekit.dla import Judgement
+from edgekit.network import Network
+from edgekit.placement._types import Options, Plan
+from edgekit.targets import Target
+
+__all__ = ["Ask", "plan_value"]
+
+#: The unit of each objective's value.
+UNITS = {
+    "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """A network, its verdicts, a board and the user's options: all that ``place`` needs."""
+
+    network: Network
+    judgement: Judgement
+    target: Target
+    precision: str
+    power_mode: str | None
+    options: Options
+
+    def plan(
+        self, options: Options | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Plan:
+        """Places the layers; with other options where they are given.
+
+        Raises:
+            UsageError, GateError: As ``place``.
+        """
+        from edgekit.placement._place import place
+
+        return place(
+            self.network, self.judgement, self.target, precision=self.precision,
+            power_mode=self.power_mode, options=options or self.options, progress=progress,
+        )  # fmt: skip
+
+    def able(self, layer: str) -> Ask:
+        """Returns the same with a layer that a DLA core may run, whatever its verdict."""
+        verdicts = dict(self.judgement.verdicts)
+        verdicts[layer] = replace(verdicts[layer], ok=True)
+        return replace(self, judgement=replace(self.judgement, verdicts=verdicts))
+
+
+def plan_value(plan: Plan) -> float:
+    """Returns the value of a plan's objective: microseconds, microjoules or frames a second."""
+    predicted = plan.predicted
+    if plan.objective == "throughput":
+        return predicted.throughput_qps
+    if plan.objective == "period":
+        return 1e6 / predicted.throughput_qps if predicted.throughput_qps else 0.0
+    names = {"latency": predicted.latency_us, "energy": predicted.energy_uj}
+    return names.get(plan.objective, predicted.gpu_us)

@@ -1,0 +1,257 @@
+"""Which of the user's wishes cannot hold together: the smallest set of them.
+
+A set of wishes conflicts when no placement keeps all of it; more wishes then conflict, too. So a
+deletion filter finds a set of which every wish is needed (Chinneck, Feasibility and Infeasibility
+in Optimization, 2008, section 6.2), and smaller sets are then tried by size.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from edgekit.dla import loadables_per_core
+from edgekit.errors import GateError
+from edgekit.placement._ask import Ask, plan_value
+from edgekit.placement._types import Options, Pin
+
+__all__ = ["Conflict", "Wish", "Wishes", "explain_conflict", "find_conflict"]
+
+TRIALS = 48
+"""Placements that the search for a smaller set may cost."""
+
+_OBJECTIVES = {
+    "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One constraint, as the user wrote it.
+
+    Attributes:
+        kind: pin, bound, cores, gpu, max_loadables, pool, max_transitions, min_loadable_layers.
+        key: The pin's place in the list, or the name of the bound or the pool.
+        text: For people.
+        default: Whether the user wrote nothing.
+        why: What it runs into: the rule that keeps a pinned layer off the DLA.
+    """
+
+    kind: str
+    key: int | str
+    text: str
+    default: bool = False
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns kind, text and reason."""
+        return {"kind": self.kind, "text": self.text, "why": self.why}
+
+
+class Wishes:
+    """The constraints of a request, each of which can be dropped."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.all = (*self._pins, *self._others())
+
+    @cached_property
+    def _held(self) -> list[list[str] | None]:
+        """By pin the layers that a later one does not take from it; None: all that it names."""
+        names = [layer.name for layer in self.ask.network.layers]
+        pins = self.ask.options.pins
+        held: list[list[str] | None] = []
+        taken: set[str] = set()
+        for pin in reversed(pins):
+            named = [name for name in names if fnmatchcase(name, pin.layers)]
+            kept = [name for name in named if name not in taken]
+            held.append(None if len(kept) == len(named) else kept)
+            taken.update(named)
+        return held[::-1]
+
+    @cached_property
+    def _pins(self) -> tuple[Wish, ...]:
+        verdicts = self.ask.judgement.verdicts
+        found = []
+        for number, pin in enumerate(self.ask.options.pins):
+            held = self._held[number]
+            if held == []:
+                continue
+            refused = [
+                f"{name}: {verdict.reasons[0].message}"
+                for name, verdict in verdicts.items()
+                if pin.device != "GPU" and not verdict.ok and verdict.reasons
+                and (fnmatchcase(name, pin.layers) if held is None else name in held)
+            ]  # fmt: skip
+            text = f"pin {pin.layers}={pin.device}"
+            found.append(Wish("pin", number, text, why=refused[0] if refused else ""))
+        return tuple(found)
+
+    def _others(self) -> list[Wish]:
+        options = self.ask.options
+        found = [
+            Wish("bound", name, f"bound {name}={limit:g}") for name, limit in options.bounds.items()
+        ]
+        if not options.gpu:
+            found.append(Wish("gpu", "", "no GPU (--no-gpu, or build.mode standalone)"))
+        for name, limit in (options.pools or {}).items():
+            found.append(Wish("pool", name, f"pool {name}={limit}"))
+        if options.max_transitions is not None:
+            found.append(Wish("max_transitions", "", f"max_transitions {options.max_transitions}"))
+        if options.min_loadable_layers > 1:
+            text = f"min_loadable_layers {options.min_loadable_layers}"
+            found.append(Wish("min_loadable_layers", "", text))
+        if self.ask.precision != "fp32":
+            found += self._cores()
+        return found
+
+    def _cores(self) -> list[Wish]:
+        options, count = self.ask.options, self.ask.target.dla.cores
+        found = []
+        if count and len(set(options.dla_cores)) < count:
+            text = f"dla_cores {','.join(map(str, options.dla_cores)) or 'none'}"
+            found.append(Wish("cores", "", text, default=options.dla_cores == (0,)))
+        if count and options.dla_cores:
+            slots = options.max_loadables
+            usual = slots >= min(loadables_per_core(), self.ask.judgement.slots)
+            found.append(Wish("max_loadables", "", f"max_loadables {slots}", default=usual))
+        return found
+
+    def keeping(self, kept: Set[Wish]) -> Options:
+        """Returns the options with these wishes alone."""
+        return self.without(frozenset(self.all) - kept)
+
+    def without(self, dropped: Set[Wish]) -> Options:
+        """Returns the options without some wishes."""
+        options = self.ask.options
+        gone = {(wish.kind, wish.key) for wish in dropped}
+        pins: list[Pin] = []
+        for number, pin in enumerate(options.pins):
+            if ("pin", number) in gone:
+                continue
+            held = self._held[number]
+            exact = [Pin(glob.escape(name), pin.device) for name in held or ()]
+            pins += [pin] if held is None else exact
+        change: dict[str, Any] = {"pins": tuple(pins)}
+        change["bounds"] = {k: v for k, v in options.bounds.items() if ("bound", k) not in gone}
+        if options.pools:
+            change["pools"] = {k: v for k, v in options.pools.items() if ("pool", k) not in gone}
+        kinds = {wish.kind for wish in dropped}
+        if "gpu" in kinds:
+            change["gpu"] = True
+        if "cores" in kinds:
+            change["dla_cores"] = tuple(range(self.ask.target.dla.cores))
+        if "max_loadables" in kinds:
+            change["max_loadables"] = max(1, len(self.ask.network.layers))
+        if "max_transitions" in kinds:
+            change["max_transitions"] = None
+        if "min_loadable_layers" in kinds:
+            change["min_loadable_layers"] = 1
+        return replace(options, **change)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Wishes that cannot hold together.
+
+    Attributes:
+        wishes: Without any one of them the others can hold.
+        smallest: Whether no smaller set conflicts; False when trying them all took too long.
+        best: By bound in the conflict what can be had at best with the others.
+    """
+
+    wishes: tuple[Wish, ...]
+    smallest: bool
+    best: dict[str, float]
+
+    def text(self) -> str:
+        """Returns one sentence for people."""
+        told = " and ".join(w.text + (f" ({w.why})" if w.why else "") for w in self.wishes)
+        if len(self.wishes) == 1:
+            sentence = f"{told} cannot be kept"
+        else:
+            few = "the smallest set of constraints" if self.smallest else "constraints"
+            sentence = f"{told} cannot hold together ({few} that conflict)"
+        for name, value in self.best.items():
+            rest = "the others" if len(self.wishes) > 1 else "everything else as asked"
+            sentence += f"; with {rest} {name} is {value:.6g} at best (predicted)"
+        return sentence
+
+
+def find_conflict(ask: Ask, progress: Callable[[int, int], None] | None = None) -> Conflict | None:
+    """Returns the smallest set of wishes that cannot hold together; None when all can.
+
+    None also where the board and the network alone leave no placement, whatever is dropped.
+    """
+    wishes = Wishes(ask)
+    tell = progress or (lambda done, total: None)
+    count, steps = 0, len(wishes.all) + 2
+
+    def fails(kept: Set[Wish]) -> bool:
+        nonlocal count
+        count += 1
+        tell(min(count, steps), steps)
+        try:
+            ask.plan(wishes.keeping(kept))
+        except GateError:
+            return True
+        return False
+
+    if not fails(frozenset(wishes.all)) or fails(frozenset()):
+        return None
+    core = set(wishes.all)
+    # what nobody wrote is dropped first, so that the user's own words remain
+    for wish in sorted(wishes.all, key=lambda wish: not wish.default):
+        if len(core) > 1 and fails(core - {wish}):
+            core.discard(wish)
+    written = [wish for wish in wishes.all if wish in core]
+    smaller, smallest = _smaller(wishes.all, written, fails)
+    found = smaller or written
+    return Conflict(tuple(found), smallest, _best(wishes, found))
+
+
+def _smaller(
+    everything: tuple[Wish, ...], core: list[Wish], fails: Callable[[Set[Wish]], bool]
+) -> tuple[list[Wish], bool]:
+    """Returns a conflict with fewer wishes than ``core``, if any, and whether all were tried."""
+    tried = 0
+    for size in range(1, len(core)):
+        for some in itertools.combinations(everything, size):
+            if set(some) <= set(core):
+                continue  # every wish of the core is needed
+            if tried == TRIALS:
+                return [], False
+            tried += 1
+            if fails(frozenset(some)):
+                return list(some), True
+    return [], True
+
+
+def _best(wishes: Wishes, found: list[Wish]) -> dict[str, float]:
+    """Returns by bound what it could be at least if all the other wishes are kept."""
+    best = {}
+    for wish in found:
+        if wish.kind != "bound" or str(wish.key) not in _OBJECTIVES:
+            continue
+        options = replace(wishes.without({wish}), objective=_OBJECTIVES[str(wish.key)])
+        try:
+            best[str(wish.key)] = plan_value(wishes.ask.plan(options))
+        except GateError:
+            continue
+    return best
+
+
+def explain_conflict(
+    ask: Ask, error: GateError, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Adds to an error of ``place`` which wishes conflict: in its hint and as "conflict"."""
+    conflict = find_conflict(ask, progress)
+    if conflict is None:
+        return
+    error.extra["conflict"] = [wish.to_json() for wish in conflict.wishes]
+    error.hint = "; ".join(filter(None, (conflict.text(), error.hint)))
