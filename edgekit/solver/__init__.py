@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
+    from edgekit.solver._chain import chain_optimum
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -34,12 +35,14 @@ __all__ = [
     "Problem",
     "Step",
     "Transfer",
+    "chain_optimum",
     "metrics",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
+        "_chain": "chain_optimum",
         "_problem": (
             "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
         ),

@@ -1,0 +1,172 @@
+"""The dynamic programme over chains agrees with trying everything, and is quick."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from edgekit.solver import Border, Cost, Goal, Mode, Pool, Problem, Transfer
+from edgekit.solver._chain import chain_optimum, settle_chain
+from edgekit.solver._problem import OUTSIDE
+
+LIMITS = ("none", "slots", "pool", "fits", "min_size", "transitions", "contiguous", "all")
+
+
+def random_chain(rng: random.Random, count: int, cores: int, formats: int, limit: str) -> Problem:
+    """Returns a chain of nodes on a GPU and cores, where a core has its modes by format."""
+    devices = ("GPU", *(f"DLA{core}" for core in range(cores)))
+    modes = (Mode(0), *(Mode(1 + c, str(f), str(f)) for c in range(cores) for f in range(formats)))
+
+    def cost(resource: int, us: float) -> Cost:
+        load = [0.0] * (len(devices) + 1)
+        load[resource] = us
+        return Cost(tuple(load), round(rng.uniform(0, 9), 1))
+
+    def transfer(pairs: set[tuple[int, int]]) -> Transfer:
+        ways = (cost(rng.choice([0, len(devices)]), rng.uniform(0, 4)) for _ in range(2))
+        return Transfer(frozenset(pairs), tuple(ways))
+
+    on_core = range(1, len(modes))
+    costs = tuple(
+        tuple(
+            None if rng.random() < 0.15 else cost(mode.device, rng.uniform(1, 9)) for mode in modes
+        )
+        for _ in range(count)
+    )
+    borders = [Border(OUTSIDE, (0,), (transfer({(0, m) for m in on_core}),))]
+    for v in range(count):
+        transfers = [transfer({(0, m) for m in on_core}), transfer({(m, 0) for m in on_core})]
+        if len(modes) > 2:
+            odd = {(a, b) for a in on_core for b in on_core if a != b and rng.random() < 0.8}
+            transfers.append(transfer(odd))
+        last = v == count - 1
+        borders.append(
+            Border(v, () if last else (v + 1,), tuple(transfers), last or rng.random() < 0.2)
+        )
+    every = limit == "all"
+    needs = tuple(float(rng.randint(1, 9)) for _ in range(count))
+    wide = rng.randint(2, 4)
+    return Problem(
+        devices,
+        modes,
+        costs,
+        tuple(borders),
+        (None, *(cost(1 + c, rng.choice([0.0, 1.5])) for c in range(cores))),
+        max_loadables=rng.randint(0, 2) if limit == "slots" or every else None,
+        pools=(Pool("weights", 14.0, needs),) if limit == "pool" or every else (),
+        fits=(lambda s: max(s) - min(s) < wide) if limit == "fits" or every else None,
+        min_size=rng.randint(1, 3) if limit == "min_size" or every else 0,
+        sizes=tuple(rng.randint(1, 2) for _ in range(count)) if limit == "min_size" else (),
+        max_transitions=(rng.randint(0, 3) if limit == "transitions" or every else None,),
+        contiguous=(limit == "contiguous",),
+    )
+
+
+def brute_force(problem: Problem, goal: Goal) -> float | None:
+    """Tries every mode of every node and every place where a loadable may begin."""
+    best = None
+    able = [[m for m, c in enumerate(row) if c] for row in problem.costs]
+    sizes = problem.sizes or (1,) * len(able)
+    for modes in itertools.product(*able):
+        devices = [problem.device(m) for m in modes]
+        runs = [d for d, _ in itertools.groupby(devices)]
+        most = problem.max_transitions[0]
+        if most is not None and len(runs) - 1 > most:
+            continue
+        if problem.contiguous[0] and len(runs) != len(set(runs)):
+            continue
+        same = [v for v in range(1, len(modes)) if devices[v] == devices[v - 1] > 0]
+        for bits in itertools.product((0, 1), repeat=len(same)):
+            starts = {v for v, bit in zip(same, bits, strict=True) if bit}
+            placing = settle_chain(problem, goal, modes, frozenset(starts))
+            loadables = [step for step in placing.steps if step.device]
+            used = [step.device for step in loadables]
+            if problem.max_loadables is not None and any(
+                used.count(core) > problem.max_loadables for core in problem.cores
+            ):
+                continue
+            if any(
+                sum(pool.needs[v] for v in step.nodes) > pool.limit
+                for step in loadables
+                for pool in problem.pools
+            ):
+                continue
+            if problem.fits and not all(problem.fits(frozenset(s.nodes)) for s in loadables):
+                continue
+            if any(sum(sizes[v] for v in step.nodes) < problem.min_size for step in loadables):
+                continue
+            if best is None or placing.value < best:
+                best = placing.value
+    return best
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_agrees_with_trying_everything(limit: str) -> None:
+    rng = random.Random(f"chain {limit}")
+    impossible = 0
+    for number in range(14):
+        cores = 1 + number % 2
+        formats = 2 if cores == 1 and number % 4 == 0 else 1
+        problem = random_chain(rng, rng.randint(1, 6), cores, formats, limit)
+        goal = Goal.of(problem, rng.choice(["latency", "energy", "gpu_time"]))
+        found = chain_optimum(problem, goal)
+        expected = brute_force(problem, goal)
+        assert found is not None
+        if expected is None:
+            impossible += 1
+            assert found.placing is None
+            assert found.bound == float("inf")
+            continue
+        assert found.placing is not None
+        assert found.placing.value == pytest.approx(expected, abs=1e-6)
+        assert found.placing.value >= found.bound >= expected * (1 - 1e-6) - 1e-9
+    assert impossible < 12
+
+
+def test_says_when_it_cannot_carry_a_problem() -> None:
+    chain = random_chain(random.Random(1), 4, 1, 1, "none")
+    latency = Goal.of(chain, "latency")
+    assert chain_optimum(chain, Goal.of(chain, "period")) is None
+    assert chain_optimum(chain, Goal.of(chain, "latency", {"energy_uj": 1e9})) is None
+    skip = replace(chain, borders=(*chain.borders, Border(0, (2,))))
+    assert chain_optimum(skip, latency) is None
+    apart = replace(chain, borders=chain.borders[:2])
+    assert chain_optimum(apart, latency) is None
+    assert chain_optimum(chain, latency) == chain_optimum(chain, latency)
+
+
+def test_equal_values_prefer_fewer_transitions() -> None:
+    one, zero = Cost((1.0, 0.0, 0.0)), Cost((0.0, 1.0, 0.0))
+    borders = tuple(Border(v, (v + 1,)) for v in range(4))
+    chain = Problem(
+        ("GPU", "DLA0"), (Mode(0), Mode(1)), ((one, zero),) * 5, borders, (None, Cost((0.0,) * 3))
+    )
+    found = chain_optimum(chain, Goal.of(chain, "latency"))
+    assert found is not None
+    assert found.placing is not None
+    assert len(found.placing.steps) == 1
+
+
+def test_two_thousand_nodes_with_sixteen_loadables_on_two_cores() -> None:
+    rng = random.Random(5)
+    chain = random_chain(rng, 2000, 2, 1, "none")
+    weights = Pool("weights", 2000.0, tuple(float(rng.randint(1, 9)) for _ in chain.costs))
+    chain = replace(chain, max_loadables=16, pools=(weights,))
+    for row in chain.costs:  # every node has a device
+        assert row
+    chain = replace(
+        chain,
+        costs=tuple((row[0] or Cost((9.0, 0.0, 0.0, 0.0)), *row[1:]) for row in chain.costs),
+    )
+    begin = time.process_time()
+    found = chain_optimum(chain, Goal.of(chain, "latency"))
+    assert time.process_time() - begin < 5
+    assert found is not None
+    assert found.placing is not None
+    used = [step.device for step in found.placing.steps]
+    assert max(used.count(core) for core in chain.cores) <= 16 < len(used)
+    assert found.placing.value - found.bound <= 1e-6 * found.placing.value
