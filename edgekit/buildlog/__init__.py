@@ -11,12 +11,28 @@ from edgekit.buildlog._comparison import (
 from edgekit.buildlog._messages import Message, Messages, load_messages
 from edgekit.buildlog._names import layers_called
 from edgekit.buildlog._parse import parse_log
-from edgekit.buildlog._read import read_log
+from edgekit.buildlog._read import read_log, read_timings
+from edgekit.buildlog._timing_types import (
+    ChosenReformat,
+    Combination,
+    ConsoleRow,
+    EngineLayer,
+    EngineTensor,
+    OnnxNode,
+    ReformatTiming,
+    Timings,
+    UnitTiming,
+)
 from edgekit.buildlog._types import BuildLog, Fallback, LogLayer, LogLoadable
 
 __all__ = [
     "BuildLog",
+    "ChosenReformat",
+    "Combination",
     "Comparison",
+    "ConsoleRow",
+    "EngineLayer",
+    "EngineTensor",
     "Fallback",
     "LayerComparison",
     "LoadableComparison",
@@ -25,10 +41,15 @@ __all__ = [
     "LogOnly",
     "Message",
     "Messages",
+    "OnnxNode",
     "PoolComparison",
+    "ReformatTiming",
+    "Timings",
+    "UnitTiming",
     "compare",
     "layers_called",
     "load_messages",
     "parse_log",
     "read_log",
+    "read_timings",
 ]

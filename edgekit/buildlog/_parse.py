@@ -12,7 +12,7 @@ from edgekit.buildlog._lines import split_items, strip
 from edgekit.buildlog._sizes import sizes
 from edgekit.buildlog._types import BuildLog, LogLayer
 
-__all__ = ["parse_log"]
+__all__ = ["LogParser", "parse_log"]
 
 # a line without any of these is TensorRT's, but tells nothing about placement
 _KEYS = ("DLA", "Dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
@@ -73,13 +73,15 @@ def parse_log(lines: Iterable[str]) -> BuildLog:
     Args:
         lines: With or without line ends; consumed once, in bounded memory.
     """
-    parser = _Parser()
+    parser = LogParser()
     for line in lines:
         parser.feed(line)
     return parser.result()
 
 
-class _Parser:
+class LogParser:
+    """Takes a log line by line."""
+
     def __init__(self) -> None:
         self._header = Header()
         self._builds = [Build()]
@@ -90,6 +92,7 @@ class _Parser:
         self._errors: list[str] = []
 
     def feed(self, line: str) -> None:
+        """Takes one line."""
         self._number += 1
         own = "[TRT]" in line
         self._recognised += own
@@ -112,6 +115,7 @@ class _Parser:
             self._about_dla(text, severity)
 
     def result(self) -> BuildLog:
+        """Returns what the lines said."""
         told = [build for build in self._builds if build.told]
         placed = [build for build in told if build.placed]
         build = (placed or told or self._builds)[-1]

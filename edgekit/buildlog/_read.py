@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import codecs
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from edgekit.buildlog._parse import parse_log
+from edgekit.buildlog._parse import LogParser, parse_log
+from edgekit.buildlog._timing_types import Timings
+from edgekit.buildlog._timings import TimingParser
 from edgekit.buildlog._types import BuildLog
 from edgekit.errors import UsageError
 
-__all__ = ["read_log"]
+__all__ = ["read_log", "read_timings"]
 
 _CHUNK = 1 << 20
 # a longer line is no line of a builder; its beginning is enough
@@ -31,13 +34,40 @@ def read_log(path: str | Path) -> BuildLog:
         UsageError: The file is missing or unreadable (``log.missing``, ``log.unreadable``), empty
             (``log.empty``), or no line of it is TensorRT's (``log.unknown``).
     """
+    return _read(path, parse_log)
+
+
+def read_timings(path: str | Path) -> tuple[BuildLog, Timings]:
+    """Reads a verbose build log, or what trtexec prints of a run, with the times in it.
+
+    Memory grows with what was measured, not with the file. A log without times has an empty
+    answer; nothing else is refused than by :func:`read_log`.
+
+    Raises:
+        UsageError: As :func:`read_log`.
+    """
+    times = TimingParser()
+
+    def take(lines: Iterable[str]) -> BuildLog:
+        log = LogParser()
+        for line in lines:
+            log.feed(line)
+            times.feed(line)
+        found, timed = log.result(), times.result()
+        told = len(timed.table) + len(timed.units)
+        return replace(found, recognised=found.recognised + told)
+
+    return _read(path, take), times.result()
+
+
+def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildLog:
     path = Path(path)
     try:
         if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISFIFO(mode)):
             raise UsageError(
                 "not a file", code="log.unreadable", where=str(path), hint="name a build log"
             )
-        log = parse_log(_lines(path))
+        log = take(_lines(path))
     except FileNotFoundError as error:
         raise UsageError(
             "no such build log",

@@ -1,0 +1,187 @@
+"""The times in a verbose build log: format combinations, reformats, and trtexec's own tables.
+
+Four generations print them, all alike: "Autotuning format combination", then a runner for each
+kind of kernel, each with its fastest tactic. Where the builder knows the answer from a layer of the
+same shape, it prints the combination alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from edgekit.buildlog._engine import EngineReader
+from edgekit.buildlog._lines import strip
+from edgekit.buildlog._sources import SourceReader
+from edgekit.buildlog._tables import TableReader
+from edgekit.buildlog._timing_types import Combination, ReformatTiming, Timings, UnitTiming
+
+__all__ = ["TimingParser"]
+
+# a line with none of these tells nothing of times
+_KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
+         "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
+         "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:")  # fmt: skip
+_COMBINATION = re.compile(r"\*+ Autotuning format combination: ?(.*?) ?-> ?(.*?) ?\*{3,}$")
+_REFORMAT = re.compile(r"\*+ Autotuning Reformat: ?(.*?) -> (.*?) ?\*{3,}$")
+_RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
+_FASTEST = re.compile(r"Fastest Tactic: \S+ Time: (\S+)$")
+_COSTS = "=============== Computing costs for"
+_OPTIMISER = "Optimizer Reformat("
+_FORMAT = re.compile(r"[A-Za-z]\w*(?:\([^()]*\))?")
+_MOST = 1e12  # microseconds; what the builder prints for "no tactic" is far above
+
+
+class TimingParser:
+    """Takes a log line by line, in memory that grows with what it measured only."""
+
+    def __init__(self) -> None:
+        self._before: Timings | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._sources, self._engine, self._table = SourceReader(), EngineReader(), TableReader()
+        self._units: list[_Unit] = []
+        self._reformats: dict[tuple[str, bool, str, str], float] = {}
+        self._pair: tuple[str, str] | None = None
+        self._tensor: tuple[str, bool] = ("", False)
+        self._named = self._finished = False
+
+    def feed(self, line: str) -> None:
+        """Takes one line."""
+        reading = self._table.open or self._engine.open
+        if not reading and not any(key in line for key in _KEYS):
+            return
+        _, text, _ = strip(line)
+        if text.startswith("&&&& RUNNING"):
+            if self._units:
+                self._before = self.result()
+            self._start()
+        elif self._timing(text) or self._engine.feed(text) or self._sources.feed(text):
+            return
+        else:
+            self._table.feed(text)
+
+    def result(self) -> Timings:
+        """Returns what was read so far; of several builds the last with timings."""
+        if self._before is not None and not self._units:
+            return self._before
+        return Timings(
+            units=_finished(self._units if self._named else _merged(self._units)),
+            reformats=tuple(ReformatTiming(*key, us) for key, us in self._reformats.items()),
+            chosen=self._engine.chosen(),
+            engine=self._engine.layers(),
+            finished=self._finished,
+            **self._sources.facts(),
+            **self._table.facts(),
+        )
+
+    def _timing(self, text: str) -> bool:
+        if text.startswith("***"):
+            if match := _COMBINATION.match(text):
+                if not self._named or not self._units:
+                    self._units.append(_Unit(""))
+                self._pair = None
+                self._units[-1].begin(_formats(match[1]), _formats(match[2]))
+                return True
+            if match := _REFORMAT.match(text):
+                self._pair = (match[1].strip(), match[2].strip())
+                self._tensor = ("", False)
+                return True
+            return False
+        if text.startswith(_COSTS):
+            self._named, self._pair = True, None
+            self._units.append(_Unit(text[len(_COSTS) :].strip()))
+            return True
+        if "Timing Runner: " in text and (match := _RUNNER.match(text)):
+            self._runner(match[1], match[2])
+            return True
+        if "Fastest Tactic: " in text and (match := _FASTEST.search(text)):
+            self._fastest(match[1])
+            return True
+        if text.startswith("Formats and tactics selection completed"):
+            self._finished = True
+            return True
+        return False
+
+    def _runner(self, name: str, kind: str) -> None:
+        if self._pair is not None:
+            self._tensor = _tensor(name)
+            return
+        if not self._units:
+            return
+        unit = self._units[-1]
+        unit.name = unit.name or name
+        unit.runners[kind] = None
+
+    def _fastest(self, number: str) -> None:
+        try:
+            us = round(float(number) * 1e3, 6)
+        except ValueError:
+            return
+        if not (math.isfinite(us) and 0 <= us < _MOST):
+            return
+        if self._pair is not None:
+            key = (*self._tensor, *self._pair)
+            self._reformats[key] = min(us, self._reformats.get(key, us))
+        elif self._units:
+            self._units[-1].took(us)
+
+
+class _Unit:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.runners: dict[str, None] = {}
+        self.combinations: list[tuple[tuple[str, ...], tuple[str, ...], float | None]] = []
+
+    def begin(self, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
+        self.combinations.append((reads, writes, None))
+
+    def took(self, us: float) -> None:
+        if self.combinations:
+            reads, writes, before = self.combinations[-1]
+            self.combinations[-1] = (reads, writes, us if before is None else min(us, before))
+
+
+def _finished(units: list[_Unit]) -> tuple[UnitTiming, ...]:
+    """Returns the units; a later timing of one counts, and what was cached is looked up."""
+    known: dict[tuple[object, ...], float] = {}
+    found: dict[str, UnitTiming] = {}
+    for unit in units:
+        if not unit.combinations:
+            continue
+        every = tuple((reads, writes) for reads, writes, _ in unit.combinations)
+        combinations = []
+        for reads, writes, own in unit.combinations:
+            key = (every, reads, writes)
+            if own is not None:
+                known[key] = own
+            combinations.append(Combination(reads, writes, known.get(key)))
+        name = unit.name or f"unit {len(found)}"
+        found[name] = UnitTiming(name, tuple(unit.runners), tuple(combinations))
+    return tuple(found.values())
+
+
+def _merged(units: list[_Unit]) -> list[_Unit]:
+    """Puts together what old builders print apart: one combination after the other, no heading."""
+    merged: list[_Unit] = []
+    for unit in units:
+        if merged and unit.name in ("", merged[-1].name):
+            merged[-1].combinations += unit.combinations
+            merged[-1].runners |= unit.runners
+        else:
+            merged.append(unit)
+    return merged
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    return tuple(_FORMAT.findall(text))
+
+
+def _tensor(name: str) -> tuple[str, bool]:
+    if not name.startswith(_OPTIMISER):
+        return "", False
+    inner = name[len(_OPTIMISER) :].removesuffix(")")
+    if inner.startswith("<in> -> "):
+        return inner[len("<in> -> ") :], True
+    return inner.removesuffix(" -> <out>"), False
