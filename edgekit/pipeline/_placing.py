@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from edgekit.errors import GateError
 from edgekit.pipeline._sources import Sources
@@ -13,7 +13,7 @@ from edgekit.pipeline._stored import identity
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.placement import Options, Plan
+    from edgekit.placement import Ask, Options, Plan
     from edgekit.quantize import Scales
 
 __all__ = ["Placing"]
@@ -103,6 +103,7 @@ class Placing(Sources):
                 "(build.mode: split uses several)"
             )
             cores = cores[:1]
+        pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
         return Options(
             objective=section.objective,
             bounds=bounds,
@@ -110,35 +111,84 @@ class Placing(Sources):
             gpu=section.gpu and not standalone,
             pins=tuple(Pin(pin.layers, pin.device) for pin in section.pin),
             max_loadables=section.max_loadables,
+            max_transitions=section.max_transitions,
+            min_loadable_layers=section.min_loadable_layers,
+            pools=pools,
+            profile=self._profile,
         )
+
+    @cached_property
+    def _profile(self) -> Any:
+        """The measured times that the configuration names, or None."""
+        path = self.file.placement.profile
+        if path is None:
+            return None
+        from edgekit.placement import read_profile
+
+        self.update(0, 1, "reading the profile")
+        return read_profile(self.config.resolve(path))
+
+    @cached_property
+    def ask(self) -> Ask:
+        """All that the placement needs, to ask it once or with changes."""
+        from edgekit.placement import Ask
+
+        return Ask(
+            self.network, self.judgement, self.target, self.file.precision, self.file.power_mode,
+            self.options,
+        )  # fmt: skip
 
     @cached_property
     def plan(self) -> Plan:
         """The placement."""
-        from edgekit.placement import place, plan_from_json
+        from edgekit.placement import explain_conflict, plan_from_json
 
         found: list[Plan] = []
 
         def compute() -> dict[str, Any]:
-            plan = place(
-                self.network,
-                self.judgement,
-                self.target,
-                precision=self.file.precision,
-                power_mode=self.file.power_mode,
-                options=self.options,
-            )
+            try:
+                plan = self.ask.plan(progress=lambda a, b: self.update(a, b, "placing"))
+            except GateError as error:
+                tell = "looking for the constraints that conflict"
+                explain_conflict(self.ask, error, lambda a, b: self.update(a, b, tell))
+                raise
             found.append(plan)
             return plan.to_json()
 
-        section = self.file.placement.model_dump()
-        document = self.stored(
-            "plan", compute, self.model_digest, self.file.target, self.file.power_mode,
-            self.file.build.mode, section, *self._rules,
-        )  # fmt: skip
+        document = self.stored("plan", compute, *self.plan_identity)
         plan = found[0] if found else plan_from_json(document)
         self._check_pools(plan)
         return plan
+
+    @property
+    def plan_identity(self) -> tuple[Any, ...]:
+        """What a plan depends on: the model, the board, every wish and the profile's content."""
+        section = self.file.placement
+        profile = identity(self.config.resolve(section.profile)) if section.profile else None
+        return (
+            self.model_digest, self.file.target, self.file.power_mode, self.file.build.mode,
+            section.model_dump(), profile, *self._rules,
+        )  # fmt: skip
+
+    def variant(self, **changes: Any) -> Self:
+        """Returns the same work with other keys of the configuration; what it can, it shares."""
+        from edgekit.config import open_config
+
+        other = type(self)(open_config(self.config, **changes), self.cache, force=self.force)
+        other.update = self.update
+        mine, its = self.file, other.file
+        shared = []
+        if mine.model == its.model:
+            shared.append("source")
+            keys = ("target", "precision", "tensorrt", "calibration", "rewrite")
+            if all(getattr(mine, key) == getattr(its, key) for key in keys):
+                shared += ["_rewriting", "model", "network", "judgement"]
+        if mine.placement.profile == its.placement.profile:
+            shared.append("_profile")
+        for name in shared:
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
 
     def _check_pools(self, plan: Plan) -> None:
         pools = self.file.placement.pools

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
+    from edgekit.placement._ask import Ask, plan_value
+    from edgekit.placement._compare import compare_plans, plan_summary
+    from edgekit.placement._conflicts import explain_conflict
+    from edgekit.placement._explain import explain_layer
     from edgekit.placement._fixes import Fix, fixes, together
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._json import plan_from_json, plan_to_json
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OBJECTIVES",
+    "Ask",
     "Clock",
     "Fix",
     "Forecast",
@@ -38,11 +43,16 @@ __all__ = [
     "Predicted",
     "Share",
     "clock_of",
+    "compare_plans",
+    "explain_conflict",
+    "explain_layer",
     "fixes",
     "forecast",
     "place",
     "plan_from_json",
+    "plan_summary",
     "plan_to_json",
+    "plan_value",
     "together",
     "transitions",
 ]
@@ -50,6 +60,10 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
+        "_ask": "Ask plan_value",
+        "_compare": "compare_plans plan_summary",
+        "_conflicts": "explain_conflict",
+        "_explain": "explain_layer",
         "_fixes": "Fix fixes together",
         "_forecast": "Clock Forecast clock_of forecast",
         "_json": "plan_from_json plan_to_json",

@@ -1,0 +1,269 @@
+"""Why a layer is where it is: its verdict, its costs, what binds it, and the other way."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from edgekit.errors import GateError, UsageError
+from edgekit.network import Layer, Network
+from edgekit.placement._ask import UNITS, Ask, plan_value
+from edgekit.placement._compare import percent_change
+from edgekit.placement._conflicts import Wish, Wishes
+from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._explain_costs import Costing
+from edgekit.placement._options import usable_cores
+from edgekit.placement._types import Options, Pin, Plan
+
+__all__ = ["explain_layer"]
+
+SCHEMA = "edgekit.why/1"
+SAME = 1e-9  # relative; values that differ by less are equal
+Tell = Callable[[int, int], None]
+
+
+def explain_layer(ask: Ask, plan: Plan, name: str, progress: Tell | None = None) -> dict[str, Any]:
+    """Returns an ``edgekit.why/1``: the reasons for a layer's place.
+
+    Args:
+        ask: What was asked.
+        plan: The plan that came of it.
+        name: A layer, or an ONNX node that it stands for.
+        progress: Called with (placements tried, placements in all).
+
+    Raises:
+        UsageError: "layer.unknown": there is neither; the nearest name is in the hint.
+    """
+    layer = _named(ask.network, name)
+    placed = next(one for one in plan.layers if one.name == layer.name)
+    verdict = ask.judgement.verdicts[layer.name]
+    cores = usable_cores(ask.options, ask.target, ask.precision)
+    costing = _costing(ask)
+    kernel = costing.kernel_of(layer.name)
+    members = [ask.network.layers[i].name for i in kernel.layers]
+    other = "GPU" if placed.device != "GPU" else f"DLA{cores[0]}" if cores else ""
+    blocked = _blocked(ask, members, other, cores)
+    trials = _Trials(ask, plan, layer.name, members, progress)
+    binds = trials.binding()
+    document = {
+        "schema": SCHEMA,
+        "layer": layer.name,
+        "nodes": list(layer.nodes),
+        "kind": layer.kind,
+        "target": plan.target,
+        "power_mode": plan.power_mode,
+        "precision": plan.precision,
+        "objective": plan.objective,
+        "value": plan_value(plan),
+        "unit": UNITS[plan.objective],
+        "clock": "predicted",
+        "device": placed.device,
+        "shares": _shares(plan, layer.name),
+        "dla": verdict.to_json(),
+        "kernel": members,
+        "costs": costing.costs(kernel, "GPU")
+        + [row for core in cores if verdict.ok for row in costing.costs(kernel, f"DLA{core}")],
+        "launch_us": costing.model.launch_us() if cores else None,
+        "borders": costing.borders(kernel, {x.name: x.device for x in plan.layers}, other)
+        if other and verdict.ok
+        else [],
+        "binds": binds,
+        "otherwise": trials.otherwise(other, blocked),
+    }
+    document["because"] = _because(document, blocked)
+    return document
+
+
+def _named(network: Network, name: str) -> Layer:
+    layers = network.layers
+    for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
+        found = next((layer for layer in layers if fits(layer)), None)
+        if found is not None:
+            return found
+    known = list(dict.fromkeys(one for x in layers for one in (x.name, *x.origin)))
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    raise UsageError(
+        f"there is no layer or ONNX node called {name!r}",
+        code="layer.unknown",
+        where=network.name,
+        hint=f"did you mean {' or '.join(near)}?"
+        if near
+        else "`edgekit check --by-layer` lists the layers",
+    )
+
+
+def _costing(ask: Ask) -> Costing:
+    mode = ask.target.mode(ask.power_mode)
+    fp16 = ask.options.fp16_layers
+    if ask.precision == "int8":
+        fp16 |= {name for name, own in ask.judgement.precisions.items() if own == "fp16"}
+    model = CostModel(ask.target, mode, ask.precision, fp16, cost_data("devices"))
+    return Costing.of(ask.network, ask.judgement, model, ask.options)
+
+
+def _shares(plan: Plan, layer: str) -> dict[str, float]:
+    """Returns the share of frames by device: a mix of plans may have a layer on several."""
+    found: Counter[str] = Counter()
+    for part in plan.plans:
+        found[next(x.device for x in part.layers if x.name == layer)] += part.share  # type: ignore[assignment]
+    return {device: round(float(share), 9) for device, share in sorted(found.items())}
+
+
+def _blocked(ask: Ask, members: list[str], other: str, cores: tuple[int, ...]) -> str:
+    """Returns why the other device is out of the question, or nothing."""
+    if not other:
+        if not ask.target.dla.cores:
+            return f"{ask.target.name} has no DLA"
+        if ask.precision == "fp32":
+            return "FP32 does not run on a DLA"
+        return "no DLA core may be used (dla_cores none)" if not cores else ""
+    if other == "GPU":
+        return "" if ask.options.gpu else "the plan is standalone, without the GPU"
+    for name in members:
+        verdict = ask.judgement.verdicts[name]
+        if not verdict.ok:
+            return verdict.reasons[0].message if verdict.reasons else "a DLA cannot run it"
+    return ""
+
+
+class _Trials:
+    """Placements of the same request with changes, to see what makes the difference."""
+
+    def __init__(
+        self, ask: Ask, plan: Plan, layer: str, members: list[str], progress: Tell | None
+    ) -> None:
+        self._ask, self._plan, self._layer, self._members = ask, plan, layer, members
+        self._value = plan_value(plan)
+        self._wishes = Wishes(ask)
+        self._done = 0
+        self._tell = progress or (lambda done, total: None)
+
+    def _place(self, options: Options, ask: Ask | None = None) -> Plan:
+        self._done += 1
+        total = len(self._wishes.all) + 3
+        self._tell(min(self._done, total), total)
+        return (ask or self._ask).plan(options)
+
+    def binding(self) -> list[dict[str, Any]]:
+        """Returns the constraints without which the layer would move or the objective gain."""
+        found = []
+        verdict = self._ask.judgement.verdicts[self._layer]
+        cores = usable_cores(self._ask.options, self._ask.target, self._ask.precision)
+        pinned = any(wish.kind == "pin" for wish in self._wishes.all)
+        if not verdict.ok and cores and self._ask.options.gpu and not pinned:
+            found.append(self._verdict())
+        wishes = self._wishes.all
+        if not wishes:
+            return found
+        free = self._effect(wishes[0], self._wishes.keeping(frozenset()))
+        if not free["moves"] and not free["gains"]:
+            return found  # nothing at all binds
+        for wish in wishes:
+            effect = self._effect(wish, self._wishes.without({wish}))
+            if effect["moves"] or effect["gains"]:
+                found.append(effect)
+        if not any(effect["moves"] for effect in found) and free["moves"]:
+            # only together do they hold the layer
+            found.append({**free, "kind": "together", "text": "several constraints together"})
+        return found
+
+    def _verdict(self) -> dict[str, Any]:
+        """What the rules of the DLA cost: the plan if it could run this kernel."""
+        ask = self._ask
+        for name in self._members:
+            ask = ask.able(name)
+        rules = [r.rule for r in ask.judgement.verdicts[self._layer].reasons]
+        wish = Wish("verdict", "", f"verdict: {', '.join(rules) or 'cannot run on a DLA'}")
+        return self._effect(wish, self._ask.options, ask)
+
+    def _effect(self, wish: Wish, options: Options, ask: Ask | None = None) -> dict[str, Any]:
+        document: dict[str, Any] = {"kind": wish.kind, "text": wish.text}
+        try:
+            plan = self._place(options, ask)
+        except GateError:
+            return {**document, "value": None, "device": None, "moves": False, "gains": False}
+        value = plan_value(plan)
+        device = next(x.device for x in plan.layers if x.name == self._layer)
+        here = next(x.device for x in self._plan.layers if x.name == self._layer)
+        change = (value - self._value) * (1 if self._plan.objective == "throughput" else -1)
+        tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
+        return {
+            **document, "value": value, "device": device,
+            "moves": device[:3] != here[:3], "gains": change > tolerance,
+        }  # fmt: skip
+
+    def otherwise(self, other: str, blocked: str) -> dict[str, Any]:
+        """Returns what the objective would be with the layer's kernel on the other device."""
+        document: dict[str, Any] = {
+            "device": other or None, "pinned": self._members, "possible": False, "reason": blocked,
+            "value": None, "difference": None, "percent": None, "predicted": None, "moved": [],
+        }  # fmt: skip
+        if blocked or not other:
+            return document
+        device = "GPU" if other == "GPU" else "DLA"
+        pins = tuple(Pin(glob.escape(name), device) for name in self._members)
+        options = replace(self._ask.options, pins=(*self._ask.options.pins, *pins))
+        try:
+            plan = self._place(options)
+        except GateError as error:
+            return {**document, "reason": error.message}
+        was = {x.name: x.device for x in self._plan.layers}
+        value = plan_value(plan)
+        return {
+            **document, "possible": True, "value": value, "difference": value - self._value,
+            "percent": percent_change(self._value, value), "predicted": plan.predicted.to_json(),
+            "transitions": plan.transitions, "loadables": len(plan.loadables),
+            "moved": [
+                {"layer": x.name, "from": was[x.name], "to": x.device}
+                for x in plan.layers if was[x.name] != x.device
+            ],
+        }  # fmt: skip
+
+
+def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
+    """Returns the reasons in sentences, the deciding one first."""
+    told = []
+    here, other = document["device"], document["otherwise"]
+    if blocked:
+        told.append(f"it cannot be elsewhere: {blocked}")
+    told += [
+        f"{bind['text']} holds it: without it, it would be on {bind['device']}"
+        for bind in document["binds"]
+        if bind["moves"] and bind["kind"] not in ("verdict", "together")
+    ]
+    if other["possible"]:
+        worse = (
+            other["difference"] if document["objective"] != "throughput" else -(other["difference"])
+        )
+        figure = "" if other["percent"] is None else f" by {abs(other['percent']):.3g} %"
+        if abs(worse) <= SAME * abs(document["value"]):
+            told.append(f"on the {other['device']} the objective would be the same; ties go to "
+                        "fewer transitions")  # fmt: skip
+        else:
+            word = "worse" if worse > 0 else "better"
+            told.append(f"on {_the(other['device'])} {document['objective']} would be "
+                        f"{word}{figure} (predicted)")  # fmt: skip
+    elif other["reason"] and not blocked:
+        told.append(f"it cannot be on {_the(other['device'])}: {other['reason']}")
+    times = {row["device"]: row["us"] for row in reversed(document["costs"])}
+    if len(times) > 1 and here in times:
+        rival = min((d for d in times if d[:3] != here[:3]), default="", key=lambda d: times[d])
+        if rival:
+            told.append(f"its kernel takes {times[here]:.4g} us on {_the(here)} and "
+                        f"{times[rival]:.4g} us on {_the(rival)} (predicted)")  # fmt: skip
+    paid = sum(row["us"] for row in document["borders"])
+    would = sum(row["otherwise_us"] for row in document["borders"])
+    if document["borders"]:
+        told.append(f"reformats at its border take {paid:.4g} us here and would take "
+                    f"{would:.4g} us on {_the(other['device'])} with its neighbours where "
+                    "they are (predicted)")  # fmt: skip
+    return told
+
+
+def _the(device: str) -> str:
+    return "the GPU" if device == "GPU" else device
