@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
-    from edgekit.dla._candidates import SLOTS, candidates
+    from edgekit.dla._candidates import SLOTS, candidates, loadable_batch
     from edgekit.dla._cbuf import CbufUse, cbuf_banks, cbuf_use
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         BrokenLimit,
         LoadableMemory,
         core_memory,
+        loadable_memory,
         memory_report,
         pool_disputes,
         within_memory,
@@ -60,6 +61,8 @@ __all__ = [
     "judge",
     "legal",
     "load_rules",
+    "loadable_batch",
+    "loadable_memory",
     "loadables_per_core",
     "macs_fraction",
     "memory",
@@ -82,7 +85,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "_candidates": "SLOTS candidates",
+        "_candidates": "SLOTS candidates loadable_batch",
         "_cbuf": "CbufUse cbuf_banks cbuf_use",
         "_docs": "docs_page",
         "_explain": "explain",
@@ -91,7 +94,8 @@ __getattr__ = lazy(
         "_judge": "drives_dla judge",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
         "_memory_report": (
-            "BrokenLimit LoadableMemory core_memory memory_report pool_disputes within_memory"
+            "BrokenLimit LoadableMemory core_memory loadable_memory memory_report pool_disputes "
+            "within_memory"
         ),
         "_pack": "pack unpack",
         "_rule": "GENERATIONS Operator Rule",

@@ -18,7 +18,7 @@ from edgekit.dla._types import LoadableCandidate
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["SLOTS", "candidates"]
+__all__ = ["SLOTS", "candidates", "loadable_batch"]
 
 _BEFORE_ANY_DLA = -1
 SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
@@ -46,7 +46,7 @@ def candidates(
     groups: dict[tuple[int, int], list[str]] = {}
     for layer in network.layers:
         on_dla = ok.get(layer.name, False)
-        size = _batch(layer, network) if on_dla else 0
+        size = loadable_batch(layer, network) if on_dla else 0
         deepest = _BEFORE_ANY_DLA
         for name in layer.inputs:
             source = producers.get(name)
@@ -79,6 +79,7 @@ def candidates(
     )
 
 
-def _batch(layer: Layer, network: Network) -> int:
+def loadable_batch(layer: Layer, network: Network) -> int:
+    """Returns the batch size that a layer gives its loadable, which has only one."""
     name = (layer.outputs or layer.inputs)[0]
     return batch_of(network.tensors[name].shape)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._memory import Sizes, pool_limits, sizes_of
 from edgekit.dla._rules import load_rules, memory_facts, titles_of
-from edgekit.dla._types import MemoryNeed
+from edgekit.dla._types import LoadableCandidate, MemoryNeed
 
 if TYPE_CHECKING:
-    from edgekit.dla._types import Judgement, LoadableCandidate
+    from edgekit.dla._types import Judgement
     from edgekit.network import Network
     from edgekit.targets import Target
 
-__all__ = ["BrokenLimit", "LoadableMemory", "core_memory", "memory_report", "pool_disputes"]
+__all__ = [
+    "BrokenLimit", "LoadableMemory", "core_memory", "loadable_memory", "memory_report",
+    "pool_disputes",
+]  # fmt: skip
 
 _DRAM = ("local_dram", "global_dram")
 
@@ -102,6 +105,19 @@ def memory_report(
     return tuple(
         _memory_of(network, group, target, precision, allowed) for group in judgement.candidates
     )
+
+
+def loadable_memory(
+    network: Network,
+    layers: Sequence[str],
+    target: Target,
+    precision: str | Mapping[str, str],
+    limits: MemoryNeed | None = None,
+) -> LoadableMemory:
+    """Predicts the memory of one loadable; arguments as for :func:`memory` and the report."""
+    allowed = pool_limits(target) if limits is None else limits
+    group = LoadableCandidate(tuple(layers), True)
+    return _memory_of(network, group, target, precision, allowed)
 
 
 def within_memory(
