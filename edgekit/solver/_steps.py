@@ -1,0 +1,188 @@
+"""Placements with their running order solved at once by CP-SAT: exact for every constraint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from edgekit.solver._cpsat import run_worker
+from edgekit.solver._problem import OUTSIDE, Goal, Optimum, Placing, Problem, Step, metrics
+from edgekit.solver._steps_request import positions, steps_request
+
+__all__ = ["solve_steps"]
+
+GAP = 1e-6
+EFFORT_PER_S = 1.0
+"""Deterministic units of CP-SAT's search in a second of ``seconds``: about one on a free core."""
+
+
+def solve_steps(
+    problem: Problem,
+    goal: Goal,
+    *,
+    start: Placing | None = None,
+    lower: float = 0.0,
+    seconds: float,
+) -> Optimum:
+    """Minimises a goal exactly, every constraint of the problem included.
+
+    Args:
+        problem: What to place.
+        goal: What to minimise, under which bounds.
+        start: A placement to begin from; its value bounds the search.
+        lower: A proven lower bound.
+        seconds: Of search; counted in CP-SAT's deterministic time, so that the answer is the
+            same every time, and by the clock at three times as much.
+
+    Returns:
+        The best placement found (``start`` when nothing better is) and a proven bound.
+
+    Raises:
+        EnvironmentLack: OR-Tools is missing or its process failed.
+    """
+    if any(all(cost is None for cost in costs) for costs in problem.costs):
+        return Optimum(None, math.inf)
+    most = _most_loadables(problem, goal, start)
+    rows = [positions(problem, i, most) for i in range(len(problem.networks))]
+    best, bound = start, lower
+    forbidden: list[list[int]] = []
+    strict = False
+    ends = time.monotonic() + 3 * seconds
+    effort = EFFORT_PER_S * seconds
+    while effort > 0 and (left := ends - time.monotonic()) > 0:
+        request, scale = steps_request(problem, goal, rows, start=best, lower=bound, strict=strict)
+        request |= {"forbidden": forbidden, "gap": GAP, "effort": effort}
+        request["upper"] = 2**53 if best is None else scale.limit(best.value, False)
+        answer = run_worker("steps", request, seconds=left)
+        effort -= answer["effort"] + 0.01
+        if answer["bound"] is None:
+            proven = math.inf if best is None else best.value
+            return Optimum(best, bound if strict else proven)
+        if not strict:
+            bound = max(bound, scale.bound(answer["bound"]))
+        if "mode" not in answer:
+            break
+        steps = _steps(problem, answer["mode"], answer["position"], rows)
+        if broken := _broken(problem, steps):
+            forbidden += broken
+            continue
+        found = placed(problem, goal, answer["mode"], steps, answer["ways"])
+        if any(
+            metrics(problem, found.load_us, found.energy_uj)[name] > limit * (1 + 1e-9)
+            for name, limit in goal.bounds.items()
+        ):
+            strict = True  # the rounding let it through
+            continue
+        if best is None or found.value < best.value:
+            best = found
+        break
+    if best is not None:
+        bound = min(bound, best.value)
+    return Optimum(best, bound)
+
+
+def _most_loadables(problem: Problem, goal: Goal, start: Placing | None) -> int:
+    """Returns how many loadables a placement better than ``start`` can pay for."""
+    launches = [problem.launch[core] for core in problem.cores]
+    if start is None or goal.weights is None or not launches:
+        return len(problem.costs)
+    worth = [goal.value(c.load_us, c.energy_uj) for c in launches if c is not None]
+    least = sum(
+        min(goal.value(c.load_us, c.energy_uj) for c in costs if c is not None)
+        for costs in problem.costs
+    )
+    if min(worth) <= 0:
+        return len(problem.costs)
+    return min(len(problem.costs), math.floor((start.value - least) / min(worth) + 1e-6))
+
+
+def _steps(
+    problem: Problem,
+    modes: Sequence[int],
+    position: Sequence[int],
+    rows: Sequence[tuple[list[list[int]], int, bool]],
+) -> tuple[Step, ...]:
+    """Returns the steps in running order, runs on one device without loadables joined."""
+    steps: list[Step] = []
+    for network, nodes in enumerate(problem.networks):
+        for p in range(len(rows[network][0])):
+            here = [v for v in nodes if position[v] == p]
+            while here:
+                last = steps[-1] if steps and steps[-1].network == network else None
+                device = problem.device(modes[here[0]])
+                if last and last.device not in problem.cores:
+                    ready = _ready(problem, modes, here, last.device)
+                    device = last.device if ready else device
+                run = _ready(problem, modes, here, device)
+                here = [v for v in here if v not in run]
+                if last and device == last.device and device not in problem.cores:
+                    run = sorted([*steps.pop().nodes, *run])
+                steps.append(Step(network, device, tuple(run)))
+    return tuple(steps)
+
+
+def _ready(problem: Problem, modes: Sequence[int], nodes: Sequence[int], device: int) -> list[int]:
+    """Returns the nodes that can run on the device before any of the others does."""
+    run: list[int] = []
+    waiting: set[int] = set()
+    for v in nodes:
+        if problem.device(modes[v]) == device and waiting.isdisjoint(problem.predecessors[v]):
+            run.append(v)
+        else:
+            waiting.add(v)
+    return run
+
+
+def _broken(problem: Problem, steps: Sequence[Step]) -> list[list[int]]:
+    """Returns smallest sets of nodes that do not fit into one loadable though they share one."""
+    fits = problem.fits
+    if fits is None:
+        return []
+    found = []
+    for step in steps:
+        if step.device not in problem.cores or fits(frozenset(step.nodes)):
+            continue
+        for order in (step.nodes, step.nodes[::-1]):
+            kept = frozenset(step.nodes)
+            for v in order:
+                if not fits(kept - {v}):
+                    kept -= {v}
+            if sorted(kept) not in found:
+                found.append(sorted(kept))
+    return found
+
+
+def placed(
+    problem: Problem,
+    goal: Goal,
+    modes: Sequence[int],
+    steps: Sequence[Step],
+    taken: Sequence[tuple[int, int]],
+) -> Placing:
+    """Returns a placing with its loads computed anew.
+
+    Args:
+        taken: The way of each transfer, counted over all borders; those not needed are dropped.
+    """
+    way_of: dict[int, int] = dict(taken)
+    costs = [problem.costs[v][m] for v, m in enumerate(modes)]
+    costs += [problem.launch[step.device] for step in steps if step.device in problem.cores]
+    ways = []
+    index = 0
+    for b, border in enumerate(problem.borders):
+        writes = problem.outside if border.producer == OUTSIDE else modes[border.producer]
+        reads = {modes[c] for c in border.consumers} | (
+            {problem.outside} if border.output else set()
+        )
+        for t, transfer in enumerate(border.transfers):
+            if any((writes, r) in transfer.pairs for r in reads):
+                ways.append((b, t, way_of[index]))
+                costs.append(transfer.ways[way_of[index]])
+            index += 1
+    load = tuple(
+        math.fsum(c.load_us[r] for c in costs if c is not None)
+        for r in range(len(problem.devices) + 1)
+    )
+    energy = math.fsum(c.energy_uj for c in costs if c is not None)
+    return Placing(tuple(modes), tuple(steps), tuple(ways), load, energy, goal.value(load, energy))

@@ -1,0 +1,235 @@
+"""The worker's part of ``_steps``: the CP-SAT model of a placement with its running order.
+
+Every network has a row of positions, each of one device: a level is a position for the runs on
+devices without loadables, then one for each core. A node's position is order-encoded (``after``),
+never before its producers', and decides its device; a core's position is one loadable.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+__all__ = ["solve"]
+
+STATUS = {"OPTIMAL": True, "FEASIBLE": True, "INFEASIBLE": False}
+
+
+def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Solves the integer problem that ``_steps`` describes.
+
+    Returns:
+        ``bound`` (integer, None when there is provably no placement) and, when one was found,
+        ``value``, ``mode`` and ``position`` by node and ``ways`` (transfer and way).
+    """
+    from ortools.sat.python import cp_model
+
+    steps = _Steps(request, cp_model.CpModel())
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.max_deterministic_time = request["effort"]
+    solver.parameters.relative_gap_limit = request["gap"]
+    solver.parameters.random_seed = 0
+    solver.parameters.num_workers = 1
+    for name, value in request.get("parameters", {}).items():
+        setattr(solver.parameters, name, value)
+    status = solver.solve(steps.model)
+    answer: dict[str, Any] = {
+        "status": solver.status_name(status),
+        "bound": solver.best_objective_bound,
+        "effort": solver.response_proto.deterministic_time,
+    }
+    if status == cp_model.INFEASIBLE:
+        answer["bound"] = None
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        answer |= {"value": solver.objective_value, **steps.answer(solver)}
+    elif status == cp_model.UNKNOWN and not abs(answer["bound"]) < 1e18:
+        answer["bound"] = request["lower"]
+    return answer
+
+
+class _Steps:
+    def __init__(self, request: dict[str, Any], model: Any) -> None:
+        self.asked = request
+        self.model = model
+        self.nodes = range(len(request["allowed"]))
+        self.network_of = {v: i for i, net in enumerate(request["networks"]) for v in net["nodes"]}
+        self.mode = [{m: model.new_bool_var("") for m in allowed} for allowed in request["allowed"]]
+        for choice in self.mode:
+            model.add_exactly_one(choice.values())
+        self.after = [self._order(v) for v in self.nodes]
+        self.used: list[dict[int, Any]] = [self._positions(net) for net in request["networks"]]
+        self.ways = [self._transfer(t) for t in request["transfers"]]
+        self._slots()
+        self._goal()
+        self._hint()
+
+    def on(self, v: int, devices: set[int]) -> Any:
+        """A linear expression: whether the node is on one of the devices."""
+        where = self.asked["mode_device"]
+        return sum(b for m, b in self.mode[v].items() if where[m] in devices)
+
+    def inside(self, v: int, p: int) -> Any:
+        """A linear expression: whether the node is at the position."""
+        after = self.after[v]
+        return after[p] - after[p + 1]
+
+    def _order(self, v: int) -> list[Any]:
+        count = len(self.asked["networks"][self.network_of[v]]["positions"])
+        after = [1, *(self.model.new_bool_var("") for _ in range(count - 1)), 0]
+        for first, second in pairwise(after[1:-1]):
+            self.model.add_implication(second, first)
+        return after
+
+    def _positions(self, net: dict[str, Any]) -> dict[int, Any]:
+        """One network's order and loadables; returns whether each position is used."""
+        model, asked = self.model, self.asked
+        for u, v in net["edges"]:
+            for before, behind in zip(self.after[u][1:-1], self.after[v][1:-1], strict=True):
+                model.add_implication(before, behind)
+        groups = {tuple(devices) for devices in net["positions"]}
+        where = asked["mode_device"]
+        for v in net["nodes"]:
+            for devices in sorted(groups):
+                here = [p for p, d in enumerate(net["positions"]) if tuple(d) == devices]
+                model.add(sum(self.inside(v, p) for p in here) == self.on(v, set(devices)))
+        cores = set(asked["cores"])
+        used: dict[int, Any] = {}
+        for p, devices in enumerate(net["positions"]):
+            core = devices[0] in cores
+            if not core and not net["limited"]:
+                continue
+            used[p] = model.new_bool_var("")
+            able = [v for v in net["nodes"] if any(where[m] in devices for m in self.mode[v])]
+            for v in able:
+                model.add(self.inside(v, p) <= used[p])
+            if core:
+                self._loadable(p, able, used[p])
+        self._levels(net, used)
+        if net["limited"]:
+            self._transitions(net, used)
+        return used
+
+    def _loadable(self, p: int, able: list[int], used: Any) -> None:
+        model, asked = self.model, self.asked
+        for pool in asked["pools"]:
+            needs = [(pool["needs"][v], v) for v in able if pool["needs"][v]]
+            model.add(sum(need * self.inside(v, p) for need, v in needs) <= pool["limit"] * used)
+        if asked["min_size"] > 1:
+            size = sum(asked["sizes"][v] * self.inside(v, p) for v in able)
+            model.add(size >= asked["min_size"] * used)
+        else:
+            model.add(sum(self.inside(v, p) for v in able) >= used)
+        for together in asked["forbidden"]:
+            if set(together) <= set(able):
+                model.add(sum(self.inside(v, p) for v in together) <= len(together) - 1)
+
+    def _levels(self, net: dict[str, Any], used: dict[int, Any]) -> None:
+        """Levels are used in order (an empty one could be left out)."""
+        cores = set(self.asked["cores"])
+        width, count = net["width"], len(net["positions"])
+        levels = [
+            [p for p in range(start, min(start + width, count)) if net["positions"][p][0] in cores]
+            for start in range(0, count, width)
+        ]
+        for level, behind in pairwise(levels):
+            for p in behind:
+                self.model.add_bool_or([*(used[q] for q in level), ~used[p]])
+
+    def _transitions(self, net: dict[str, Any], used: dict[int, Any]) -> None:
+        """Counts device changes: an unused position may pass for any device."""
+        model, devices = self.model, sorted({d for ds in net["positions"] for d in ds})
+        carry = [{d: model.new_bool_var("") for d in devices} for _ in net["positions"]]
+        enter: list[dict[int, Any]] = []
+        for p, own in enumerate(net["positions"]):
+            model.add_exactly_one(carry[p].values())
+            model.add_implication(used[p], carry[p][own[0]])
+            enter.append({d: model.new_bool_var("") for d in devices})
+            for d in devices:
+                before = [] if p == 0 else [carry[p - 1][d]]
+                model.add_bool_or([~carry[p][d], *before, enter[p][d]])
+        if net["max_transitions"] is not None:
+            changes = sum(sum(e.values()) for e in enter[1:])
+            model.add(changes <= net["max_transitions"])
+        if net["contiguous"]:
+            for d in devices:
+                model.add(sum(e[d] for e in enter) <= 1)
+
+    def _transfer(self, transfer: dict[str, Any]) -> list[Any]:
+        """The ways of a transfer, of which one is taken when a consumer needs it."""
+        model = self.model
+        ways = [model.new_bool_var("") for _ in range(transfer["ways"])]
+        for producer, writes, consumer, reads in transfer["clauses"]:
+            clause = list(ways)
+            for v, modes in ((producer, writes), (consumer, reads)):
+                if v >= 0:
+                    clause += [b for m, b in self.mode[v].items() if m not in modes]
+            model.add_bool_or(clause)
+        return ways
+
+    def _slots(self) -> None:
+        asked = self.asked
+        self.count = {}
+        for core in asked["cores"]:
+            self.count[core] = sum(
+                used[p]
+                for net, used in zip(asked["networks"], self.used, strict=True)
+                for p, devices in enumerate(net["positions"])
+                if devices[0] == core
+            )
+            if asked["max_loadables"] is not None:
+                self.model.add(self.count[core] <= asked["max_loadables"])
+        for first, twin in asked["twins"]:
+            self.model.add(self.count[first] >= self.count[twin])
+
+    def _goal(self) -> None:
+        model, asked = self.model, self.asked
+        sums = []
+        for measure in asked["measures"]:
+            total = sum(
+                cost * self.mode[v][int(m)]
+                for v, costs in enumerate(measure["modes"])
+                for m, cost in costs.items()
+                if cost
+            )
+            for ways, costs in zip(self.ways, measure["ways"], strict=True):
+                total += sum(c * w for c, w in zip(costs, ways, strict=True) if c)
+            for core, cost in zip(asked["cores"], measure["launch"], strict=True):
+                total += cost * self.count[core]
+            sums.append(total)
+            if measure["limit"] is not None:
+                model.add(total <= measure["limit"])
+        goals = [sums[i] for i in asked["objective"]]
+        if len(goals) == 1:
+            model.add(goals[0] >= asked["lower"])
+            model.minimize(goals[0])
+            return
+        most = model.new_int_var(asked["lower"], max(asked["upper"], asked["lower"]), "")
+        for goal in goals:
+            model.add(goal <= most)
+        model.minimize(most)
+
+    def _hint(self) -> None:
+        hint = self.asked["hint"]
+        if hint is None:
+            return
+        for v in self.nodes:
+            for m, b in self.mode[v].items():
+                self.model.add_hint(b, int(m == hint["mode"][v]))
+            for p, b in enumerate(self.after[v][1:-1], start=1):
+                self.model.add_hint(b, int(hint["position"][v] >= p))
+
+    def answer(self, solver: Any) -> dict[str, Any]:
+        return {
+            "mode": [
+                next(m for m, b in choice.items() if solver.boolean_value(b))
+                for choice in self.mode
+            ],
+            "position": [sum(solver.boolean_value(b) for b in a[1:-1]) for a in self.after],
+            "ways": [
+                [t, w]
+                for t, ways in enumerate(self.ways)
+                for w, b in enumerate(ways)
+                if solver.boolean_value(b)
+            ],
+        }
