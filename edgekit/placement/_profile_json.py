@@ -1,0 +1,190 @@
+"""Profiles as JSON: trtexec's, an IProfiler's list, and edgekit's own bench documents."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DataError
+from edgekit.placement._profile_rows import attributed
+from edgekit.placement._profile_types import Profile, Row
+
+__all__ = ["profile_of_json"]
+
+_LARGEST = 256 << 20
+# trtexec writes names without escaping them, and nan where a total is zero
+_LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
+_MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
+_COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
+_TIMES = (
+    ("medianMs", 1e3), ("averageMs", 1e3), ("timeMs", 1e3), ("time_ms", 1e3), ("mean_ms", 1e3),
+    ("ms", 1e3), ("averageUs", 1.0), ("time_us", 1.0), ("mean_us", 1.0), ("us", 1.0),
+)  # fmt: skip
+_LISTS = ("layers", "Layers", "profile", "times")
+_BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
+_MEASURED = "board-measured"
+
+
+def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
+    """Returns the profile in a JSON file; raises DataError as ``read_profile`` does."""
+    text = _text(path)
+    kinds = _kinds(Path(layer_info)) if layer_info is not None else {}
+    if '"name" : "' in text and (found := _trtexec(text)):
+        return _of_rows("trtexec", path, found, kinds)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f"{path}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
+        raise DataError(
+            "the profile is cut off or no JSON",
+            code="profile.unreadable", where=where, hint="export it again",
+        ) from error  # fmt: skip
+    if isinstance(document, dict) and document.get("schema"):
+        return _bench(path, document)
+    rows = _rows(document)
+    if not rows:
+        raise DataError(
+            "the profile has no layer times",
+            code="profile.no_times", where=str(path),
+            hint='expected a list of {"name", "timeMs"} as trtexec --exportProfile writes it',
+        )  # fmt: skip
+    return _of_rows("iprofiler", path, rows, kinds)
+
+
+def _of_rows(kind: str, path: Path, rows: Sequence[Row], kinds: Mapping[str, str]) -> Profile:
+    layers, others = attributed(rows, kinds)
+    if not sum(row.us for row in layers):
+        raise DataError(
+            "every time in the profile is zero",
+            code="profile.no_times", where=str(path),
+            hint="run trtexec with --dumpProfile --separateProfileRun and more --iterations",
+        )  # fmt: skip
+    return Profile(kind, str(path), layers, overhead=others)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise DataError(
+                f"the profile is larger than {_LARGEST >> 20} MiB",
+                code="profile.unreadable", where=str(path), hint="export one engine's profile",
+            )  # fmt: skip
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"cannot read the profile: {error.strerror or error}",
+            code="profile.unreadable", where=str(path), hint="check the path and its permissions",
+        ) from error  # fmt: skip
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return data.decode(encoding, errors="replace")
+
+
+def _trtexec(text: str) -> list[Row]:
+    """Reads line by line: a strict parser would refuse what trtexec writes."""
+    rows = []
+    count = int(match[1]) if (match := _COUNT.search(text)) else 1
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        fields = dict(_MORE.findall(match[3]))
+        total = _us(match[2], 1e3) / max(count, 1)
+        us = _us(fields.get("medianMs"), 1e3) or _us(fields.get("averageMs"), 1e3) or total
+        rows.append(Row(match[1], us))
+    return rows
+
+
+def _rows(document: Any) -> list[Row]:
+    """Returns the mean of each name, in the order of first appearance."""
+    if isinstance(document, dict):
+        for key in _LISTS:
+            if isinstance(document.get(key), list | dict):
+                return _rows(document[key])
+        pairs = list(document.items())
+        document = pairs if all(_is_time(value) for _, value in pairs) else []
+    if not isinstance(document, list):
+        return []
+    times: dict[str, list[float]] = {}
+    count = 1
+    for entry in document:
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            key, scale = next(((k, s) for k, s in _TIMES if k in entry), ("", 0.0))
+            share = count if key == "timeMs" else 1
+            if key:
+                times.setdefault(entry["name"], []).append(_us(entry[key], scale) / share)
+        elif isinstance(entry, dict) and isinstance(entry.get("count"), int):
+            count = max(1, entry["count"])
+        elif isinstance(entry, list | tuple) and len(entry) == 2 and _is_time(entry[1]):
+            times.setdefault(str(entry[0]), []).append(_us(entry[1], 1e3))
+    return [Row(name, sum(each) / len(each)) for name, each in times.items()]
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _us(value: Any, scale: float) -> float:
+    try:
+        us = float(value) * scale
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return round(us, 6) if math.isfinite(us) and us >= 0 else 0.0
+
+
+def _kinds(path: Path) -> dict[str, str]:
+    """Returns layer types by name of an --exportLayerInfo file; names alone tell nothing."""
+    try:
+        document = json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            "the layer information is no JSON",
+            code="profile.layer_info", where=str(path),
+            hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
+        ) from error  # fmt: skip
+    layers = document.get("Layers") if isinstance(document, dict) else None
+    found = {}
+    for layer in layers if isinstance(layers, list) else ():
+        if isinstance(layer, dict) and isinstance(layer.get("Name"), str):
+            found[layer["Name"]] = str(layer.get("LayerType", ""))
+    return found
+
+
+def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
+    if document["schema"] not in _BENCH:
+        raise DataError(
+            f"a document of schema {document['schema']!r} holds no measured times",
+            code="profile.unknown", where=str(path), hint="give the output of `edgekit bench`",
+        )  # fmt: skip
+    clock = document.get("clock")
+    if clock != _MEASURED:
+        what = "a CPU's" if clock == "cpu-measured" else "predicted"
+        raise DataError(
+            f"the times are {what} (clock {clock!r}), they say nothing about the board's",
+            code="profile.clock", where=str(path), hint="give a bench of the board itself",
+        )  # fmt: skip
+    rows: list[Row] = []
+    for segment in document.get("segments") or ():
+        latency, layers = segment.get("latency_ms") or {}, segment.get("layers") or ()
+        us = _us(latency.get("median") or latency.get("mean"), 1e3)
+        if us and layers:
+            device = "GPU" if segment.get("device") == "GPU" else "DLA"
+            name = f"segment {segment.get('index', len(rows))}"
+            rows.append(Row(name, us, device, tuple(map(str, layers))))
+    if not rows:
+        raise DataError(
+            "the bench has no times of segments",
+            code="profile.no_times", where=str(path), hint="bench a bundle on the board",
+        )  # fmt: skip
+    verdict = document.get("verdict") or {}
+    notes = tuple(
+        f"the bench is not valid: {reason.get('message')}" for reason in verdict.get("reasons", ())
+    )
+    return Profile(
+        "bench", str(path), tuple(rows), board=str(document.get("target") or ""),
+        tensorrt=str((document.get("environment") or {}).get("tensorrt") or ""),
+        precisions=tuple(filter(None, [document.get("precision")])), notes=notes,
+    )  # fmt: skip
