@@ -8,6 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.solver._chain import chain_optimum
+    from edgekit.solver._cpsat import run_worker
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         Transfer,
         metrics,
     )
+    from edgekit.solver._steps import solve_steps
 
 __all__ = [
     "OUTSIDE",
@@ -37,11 +39,15 @@ __all__ = [
     "Transfer",
     "chain_optimum",
     "metrics",
+    "run_worker",
+    "solve_steps",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
+        "_cpsat": "run_worker",
+        "_steps": "solve_steps",
         "_chain": "chain_optimum",
         "_problem": (
             "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
