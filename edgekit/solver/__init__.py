@@ -9,6 +9,8 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.solver._chain import chain_optimum
     from edgekit.solver._cpsat import run_worker
+    from edgekit.solver._evaluate import evaluate
+    from edgekit.solver._minimise import minimise
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -38,7 +40,9 @@ __all__ = [
     "Step",
     "Transfer",
     "chain_optimum",
+    "evaluate",
     "metrics",
+    "minimise",
     "run_worker",
     "solve_steps",
 ]
@@ -49,6 +53,8 @@ __getattr__ = lazy(
         "_cpsat": "run_worker",
         "_steps": "solve_steps",
         "_chain": "chain_optimum",
+        "_evaluate": "evaluate",
+        "_minimise": "minimise",
         "_problem": (
             "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
         ),

@@ -1,0 +1,233 @@
+"""The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two.
+
+With one core and no pools the relaxation is exact (see ``_relax``): HiGHS proves networks of a few
+hundred nodes in a second. With more cores the paths of one core bound its loadables from below,
+but the loadables of all need a common order as well, and pools and least sizes can take more of
+them. That is added where a solution lacks it, as a combinatorial Benders cut over the few nodes
+that force it (Hooker and Ottosson, 2003), until a solution stands. What is still open then goes to
+the formulation over steps (``_steps``), which states everything, with the bound and the placement
+found so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from edgekit.solver._arrange import arrange, is_packed
+from edgekit.solver._evaluate import better, evaluate, evaluated
+from edgekit.solver._highs import INFINITY
+from edgekit.solver._pack import fits
+from edgekit.solver._problem import Goal, Optimum, Placing, Problem
+from edgekit.solver._relax import Relaxation
+from edgekit.solver._twins import as_one_core, twins
+
+__all__ = ["PROVEN", "minimise"]
+
+PROVEN = 1e-4  # the gap up to which a placement is called optimal
+ROUNDS = 40  # cuts before the steps are tried
+EXACT_GAP = 1e-7
+CLOSE = 1e-6  # what the relaxation's rounding may leave open
+TIE_SLACK = 2e-5
+PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
+NODES = 200_000
+PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
+
+Progress = Callable[[float, float], None]
+
+
+def minimise(
+    problem: Problem,
+    goal: Goal,
+    *,
+    starts: Sequence[Placing] = (),
+    seconds: float = 60.0,
+    progress: Progress | None = None,
+) -> Optimum:
+    """Returns the placement with the least goal, and the bound that proves it.
+
+    Args:
+        problem: What to place.
+        goal: What to minimise, and the bounds on other metrics.
+        starts: Placements to begin from; only their modes count.
+        seconds: Wall-clock limit, the last resort: node limits come first and are the same
+            everywhere.
+        progress: Told the best value and the bound now and then during long work.
+    """
+    solver = _Solver(problem, goal, time.monotonic() + seconds, progress)
+    return solver.run([placing.modes for placing in starts])
+
+
+def playable(problem: Problem) -> Problem:
+    """Returns the problem without the modes in which a node cannot be in any loadable."""
+    cores = set(problem.cores)
+    alone = [not is_packed(problem) or fits(problem, (v,)) for v in range(len(problem.costs))]
+    costs = tuple(
+        tuple(
+            None if problem.device(m) in cores and not alone[v] else cost
+            for m, cost in enumerate(row)
+        )
+        for v, row in enumerate(problem.costs)
+    )
+    return problem if costs == problem.costs else replace(problem, costs=costs)
+
+
+class _Solver:
+    """One problem and goal, the best placement so far and the bound."""
+
+    def __init__(
+        self, problem: Problem, goal: Goal, deadline: float, progress: Progress | None
+    ) -> None:
+        self.problem, self.goal = playable(problem), goal
+        self.deadline, self.progress = deadline, progress
+        self.best: Placing | None = None
+        self.bound = -INFINITY
+
+    @property
+    def seconds(self) -> float:
+        """What is left."""
+        return max(0.1, self.deadline - time.monotonic())
+
+    def run(self, starts: Sequence[Sequence[int]] = ()) -> Optimum:
+        """Tries one way after the other until one proves the best placement."""
+        if any(all(cost is None for cost in row) for row in self.problem.costs):
+            return Optimum(None, INFINITY)
+        for modes in starts:
+            self.take(evaluate(self.problem, modes, self.goal))
+        for way in (self._chain, self._as_one_core, self._relaxed, self._steps):
+            way()
+            if self.done(CLOSE):
+                break
+        if self.best is not None:
+            return Optimum(self.best, min(self.bound, self.best.value))
+        return Optimum(None, self.bound)
+
+    def done(self, gap: float) -> bool:
+        """Returns whether the best placement is proven, or that there is none."""
+        if self.best is None:
+            return self.bound == INFINITY
+        return self.best.value - self.bound <= gap * abs(self.best.value)
+
+    def take(self, found: Placing | None) -> None:
+        """Keeps a placement when it is better."""
+        if found and better(found, self.best):
+            self.best = found
+
+    def _chain(self) -> None:
+        """A chain without what a dynamic programme cannot carry is solved by one."""
+        from edgekit.solver._chain import chain_optimum
+
+        found = chain_optimum(self.problem, self.goal)
+        if found is not None:
+            self.bound = max(self.bound, found.bound)
+            self.take(found.placing)
+
+    def _as_one_core(self) -> None:
+        """Identical cores that run one after the other are one core with the slots of all."""
+        weights = self.goal.weights
+        if weights is None or "period_us" in self.goal.bounds:
+            return
+        single = as_one_core(self.problem)
+        if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
+            return
+        one = _Solver(single[0], self.goal, self.deadline, self.progress)
+        one.run([self.best.modes] if self.best else ())
+        self.bound = max(self.bound, one.bound)
+        if one.best is None:
+            return
+        modes = list(one.best.modes)
+        slots, used = self.problem.max_loadables, 0
+        for step in one.best.steps:
+            if step.device == self.problem.cores[0]:
+                used += 1
+                if slots is not None and used > slots:
+                    for v in step.nodes:
+                        modes[v] = single[1][modes[v]]
+        self.take(evaluate(self.problem, modes, self.goal))
+
+    def _relaxed(self) -> None:
+        ties = self.goal.weights is not None
+        self._search(Relaxation(self.problem, self.goal))
+        if ties and self.best and self.bound < self.best.value * (1 - TIE_SLACK):
+            # the costs that decide ties weigh too much beside so small a value
+            self._search(Relaxation(self.problem, self.goal, ties=False))
+
+    def _search(self, model: Relaxation) -> None:
+        """Solves the relaxation, adding cuts until its placement can be run as it says."""
+        if self.goal.weights:
+            gap, nodes = EXACT_GAP, NODES
+        else:
+            gap, nodes = PERIOD_GAP, max(20, PERIOD_WORK // len(self.problem.costs))
+        for _ in range(ROUNDS):
+            modes, bound = model.solve(
+                gap=gap,
+                nodes=nodes,
+                seconds=self.seconds,
+                start=self.best.modes if self.best else None,
+                progress=self.progress,
+            )
+            self.bound = max(self.bound, bound)
+            if modes is None:
+                return
+            found, exact = evaluated(self.problem, modes, self.goal)
+            self.take(found)
+            if not exact or not self._cut(model, modes) or time.monotonic() > self.deadline:
+                return
+
+    def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
+        """Adds a cut where modes take more loadables than the relaxation counted."""
+        devices = [self.problem.device(m) for m in modes]
+        added = False
+        for network in range(len(self.problem.networks)):
+            added = self._cut_network(model, network, devices) or added
+        return added
+
+    def _cut_network(self, model: Relaxation, network: int, devices: Sequence[int]) -> bool:
+        problem = replace(
+            self.problem,
+            max_loadables=None,
+            max_transitions=(None,) * len(self.problem.networks),
+            contiguous=(False,) * len(self.problem.networks),
+        )
+        nodes = problem.networks[network]
+        cores = [c for c in problem.cores if any(devices[v] == c for v in nodes)]
+        total = _fewest(problem, network, devices)
+        if not cores or total is None:
+            return False
+        if total <= sum(model.counted(network, core, devices) for core in cores):
+            return False
+        wild: list[int] = []
+        for v in nodes:  # keep only the nodes without which fewer would do
+            if _fewest(problem, network, devices, (*wild, v)) == total:
+                wild.append(v)
+        forcing = {v: devices[v] for v in nodes if v not in wild}
+        model.require_loadables(network, problem.cores, forcing, total)
+        for one, other in twins(self.problem):
+            change = {one: other, other: one}
+            swapped = {v: change.get(d, d) for v, d in forcing.items()}
+            model.require_loadables(network, problem.cores, swapped, total)
+        return True
+
+    def _steps(self) -> None:
+        from edgekit.solver._steps import solve_steps
+
+        found = solve_steps(
+            self.problem,
+            self.goal,
+            start=self.best,
+            lower=max(self.bound, 0.0),
+            seconds=self.seconds,
+        )
+        self.bound = max(self.bound, found.bound)
+        self.take(found.placing)
+
+
+def _fewest(
+    problem: Problem, network: int, devices: Sequence[int], wild: Sequence[int] = ()
+) -> int | None:
+    """Returns the fewest loadables of a network on all cores together, if it is known."""
+    orders = arrange(problem, network, devices, wild)
+    if not orders.exact:
+        return None
+    return min((sum(order.counts) for order in orders.found), default=None)
