@@ -9,6 +9,8 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.solver._chain import chain_optimum
     from edgekit.solver._cpsat import run_worker
+    from edgekit.solver._document import solve_document
+    from edgekit.solver._document_file import read_document
     from edgekit.solver._evaluate import evaluate
     from edgekit.solver._minimise import minimise
     from edgekit.solver._problem import (
@@ -43,7 +45,9 @@ __all__ = [
     "evaluate",
     "metrics",
     "minimise",
+    "read_document",
     "run_worker",
+    "solve_document",
     "solve_steps",
 ]
 
@@ -55,6 +59,8 @@ __getattr__ = lazy(
         "_chain": "chain_optimum",
         "_evaluate": "evaluate",
         "_minimise": "minimise",
+        "_document": "solve_document",
+        "_document_file": "read_document",
         "_problem": (
             "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
         ),
