@@ -74,6 +74,8 @@ def as_one_core(problem: Problem) -> tuple[Problem, Mapping[int, int]] | None:
     if any(problem.contiguous) or not _cheaper_together(problem, second):
         return None
     gone = set(second.values())
+    if not any(row[m] for row in problem.costs for m in gone):
+        return None  # nothing can run on either
     slots = problem.max_loadables
     single = replace(
         problem,
