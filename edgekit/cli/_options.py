@@ -17,11 +17,13 @@ from edgekit.errors import EdgekitError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgekit.config import Config
     from edgekit.pipeline import Pipeline, Progress
 
 __all__ = [
     "FILE",
     "accept_host_key",
+    "all_of",
     "boards",
     "command",
     "config",
@@ -32,6 +34,7 @@ __all__ = [
     "json",
     "model",
     "open_pipeline",
+    "optional_model",
     "out",
     "outputs",
     "paper",
@@ -52,7 +55,9 @@ Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
 
 
-def _all(*decorators: Decorator) -> Decorator:
+def all_of(*decorators: Decorator) -> Decorator:
+    """Returns several decorators as one."""
+
     def decorate(function: Any) -> Any:
         for decorator in reversed(decorators):
             function = decorator(function)
@@ -93,7 +98,10 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
 
 
 config = argument("config", "YAML configuration.", callback=_no_model)
-model = argument("model", "ONNX file, builtin:NAME or YAML configuration.")
+_MODEL = "ONNX file, builtin:NAME or YAML configuration."
+model = argument("model", _MODEL)
+#: For a command that can do without one.
+optional_model = argument("model", _MODEL, required=False)
 
 target = click.option("-t", "--target", help="Board; see edgekit targets.")
 precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
@@ -119,7 +127,7 @@ def cut(function: Any) -> Any:
     def with_part(*, shape: Any, outputs: Any, **others: Any) -> Any:
         return function(part={"shapes": shape, "outputs": outputs}, **others)
 
-    return _all(_shape, outputs)(with_part)
+    return all_of(_shape, outputs)(with_part)
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
@@ -128,7 +136,7 @@ accept_host_key = click.option(
     "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."
 )
 #: What a board is allowed to trust, as ``accept_host_key`` and ``trust_key``.
-boards = _all(
+boards = all_of(
     accept_host_key,
     click.option(
         "--trust-key", is_flag=True, help="Let the board trust the key that signs this bundle."
@@ -140,7 +148,7 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 # main() reads it from the arguments: it must hold also where parsing them fails
 debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
 #: How a command talks, as ``json``, ``quiet`` and ``verbose``.
-talk = _all(
+talk = all_of(
     json,
     quiet,
     click.option("-v", "--verbose", is_flag=True, help="Tell what a step is doing, line by line."),
@@ -202,7 +210,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def open_pipeline(
-    config: str,
+    config: str | Config,
     options: Mapping[str, Any] | None = None,
     *,
     quiet: bool = False,
@@ -212,7 +220,7 @@ def open_pipeline(
     """Returns the pipeline of a YAML file or of a model, with progress on stderr.
 
     Args:
-        config: What the user named.
+        config: What the user named, or a configuration.
         options: The configuration's keys that options of the command set; None means not given.
         quiet: No progress.
         verbose: Progress line by line.

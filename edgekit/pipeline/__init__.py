@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
+    from edgekit.pipeline._abstract import plan_of_profile, solve_problem
     from edgekit.pipeline._cache import Cache
+    from edgekit.pipeline._changes import read_size
     from edgekit.pipeline._check import CheckResult, check_model
     from edgekit.pipeline._check_layer import layer_document, sparsity_document
     from edgekit.pipeline._check_named import check_named
@@ -27,13 +29,18 @@ __all__ = [
     "check_model",
     "check_named",
     "layer_document",
+    "plan_of_profile",
+    "read_size",
+    "solve_problem",
     "sparsity_document",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
+        "_abstract": "plan_of_profile solve_problem",
         "_cache": "Cache",
+        "_changes": "read_size",
         "_check": "CheckResult check_model",
         "_check_layer": "layer_document sparsity_document",
         "_check_named": "check_named",

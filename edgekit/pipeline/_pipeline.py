@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.pipeline._host_steps import HOST_STEPS, HostSteps, file_stamps
+from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
+from edgekit.pipeline._questions import Questions
 from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class RunResult:
     report: dict[str, Any]
 
 
-class Pipeline(HostSteps):
+class Pipeline(Questions):
     """The steps of one configuration. Use it as a context manager: boards are closed at its end."""
 
     def check(self) -> dict[str, Any]:

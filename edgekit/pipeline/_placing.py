@@ -20,7 +20,14 @@ __all__ = ["Placing"]
 
 
 class Placing(Sources):
-    """From the rewritten network to its INT8 scales and its placement."""
+    """From the rewritten network to its INT8 scales and its placement.
+
+    Attributes:
+        explains: Whether an impossible plan is told with the constraints that conflict, which
+            takes further placements.
+    """
+
+    explains = True
 
     def inputs(self) -> Iterable[Mapping[str, np.ndarray]]:
         """Returns the calibration inputs: the user's, or synthetic seeded ones."""
@@ -149,6 +156,8 @@ class Placing(Sources):
             try:
                 plan = self.ask.plan(progress=lambda a, b: self.update(a, b, "placing"))
             except GateError as error:
+                if not self.explains:
+                    raise
                 tell = "looking for the constraints that conflict"
                 explain_conflict(self.ask, error, lambda a, b: self.update(a, b, tell))
                 raise

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from edgekit.placement._ask import Ask, plan_value
     from edgekit.placement._compare import compare_plans, plan_summary
     from edgekit.placement._conflicts import explain_conflict
-    from edgekit.placement._explain import explain_layer
+    from edgekit.placement._explain import explain_layer, find_layer
     from edgekit.placement._fixes import Fix, fixes, together
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._json import plan_from_json, plan_to_json
@@ -46,6 +46,7 @@ __all__ = [
     "compare_plans",
     "explain_conflict",
     "explain_layer",
+    "find_layer",
     "fixes",
     "forecast",
     "place",
@@ -63,7 +64,7 @@ __getattr__ = lazy(
         "_ask": "Ask plan_value",
         "_compare": "compare_plans plan_summary",
         "_conflicts": "explain_conflict",
-        "_explain": "explain_layer",
+        "_explain": "explain_layer find_layer",
         "_fixes": "Fix fixes together",
         "_forecast": "Clock Forecast clock_of forecast",
         "_json": "plan_from_json plan_to_json",

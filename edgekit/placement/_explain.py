@@ -19,7 +19,7 @@ from edgekit.placement._explain_costs import Costing
 from edgekit.placement._options import usable_cores
 from edgekit.placement._types import Options, Pin, Plan
 
-__all__ = ["explain_layer"]
+__all__ = ["explain_layer", "find_layer"]
 
 SCHEMA = "edgekit.why/1"
 SAME = 1e-9  # relative; values that differ by less are equal
@@ -38,7 +38,7 @@ def explain_layer(ask: Ask, plan: Plan, name: str, progress: Tell | None = None)
     Raises:
         UsageError: "layer.unknown": there is neither; the nearest name is in the hint.
     """
-    layer = _named(ask.network, name)
+    layer = find_layer(ask.network, name)
     placed = next(one for one in plan.layers if one.name == layer.name)
     verdict = ask.judgement.verdicts[layer.name]
     cores = usable_cores(ask.options, ask.target, ask.precision)
@@ -78,7 +78,8 @@ def explain_layer(ask: Ask, plan: Plan, name: str, progress: Tell | None = None)
     return document
 
 
-def _named(network: Network, name: str) -> Layer:
+def find_layer(network: Network, name: str) -> Layer:
+    """Returns a layer by its name or an ONNX node's; UsageError "layer.unknown" without one."""
     layers = network.layers
     for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
         found = next((layer for layer in layers if fits(layer)), None)
@@ -258,7 +259,7 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
                         f"{times[rival]:.4g} us on {_the(rival)} (predicted)")  # fmt: skip
     paid = sum(row["us"] for row in document["borders"])
     would = sum(row["otherwise_us"] for row in document["borders"])
-    if document["borders"]:
+    if paid or would:
         told.append(f"reformats at its border take {paid:.4g} us here and would take "
                     f"{would:.4g} us on {_the(other['device'])} with its neighbours where "
                     "they are (predicted)")  # fmt: skip

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from edgekit.report._compare import render_comparison
     from edgekit.report._document import report_document
     from edgekit.report._html import render_html, write_report
+    from edgekit.report._plan_answers import (
+        pareto_text,
+        plan_table_text,
+        solution_text,
+        what_if_text,
+        why_text,
+    )
     from edgekit.report._terminal import terminal_summary
     from edgekit.report._terminal_parts import summary_plan
     from edgekit.report._types import RunFacts
@@ -22,14 +29,19 @@ __all__ = [
     "RunFacts",
     "check_layers",
     "check_one_layer",
+    "pareto_text",
+    "plan_table_text",
     "render_comparison",
     "render_html",
     "report_document",
     "rule_text",
+    "solution_text",
     "sparsity_text",
     "summary_check",
     "summary_plan",
     "terminal_summary",
+    "what_if_text",
+    "why_text",
     "write_report",
 ]
 
@@ -43,6 +55,7 @@ __getattr__ = lazy(
         "_compare": "render_comparison",
         "_document": "report_document",
         "_html": "render_html write_report",
+        "_plan_answers": "pareto_text plan_table_text solution_text what_if_text why_text",
         "_terminal": "terminal_summary",
         "_terminal_parts": "summary_plan",
         "_types": "RunFacts",

@@ -1,0 +1,53 @@
+"""Plans without a network: of a problem's document, and of a profile alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edgekit.pipeline._progress import Progress, Quiet
+from edgekit.pipeline._steps import Steps
+
+__all__ = ["plan_of_profile", "solve_problem"]
+
+SECONDS = 60.0  # of search; what is not proved by then carries its gap
+
+
+def solve_problem(
+    path: Path, progress: Progress | None = None, *, seconds: float = SECONDS
+) -> dict[str, Any]:
+    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1`` file.
+
+    Raises:
+        DataError: The file is none.
+        GateError: No placement keeps its constraints.
+    """
+    from edgekit.solver import read_document, solve_document
+
+    steps = Steps(["solve"], progress or Quiet())
+    with steps.step("solve") as step:
+
+        def tell(value: float, bound: float) -> None:
+            steps.progress.update(0, 1, f"{value:.6g} found, {bound:.6g} proven")
+
+        document = solve_document(read_document(path), seconds=seconds, progress=tell)
+        proof = "optimal under the model" if document["optimal"] else f"gap {document['gap']:.2%}"
+        step.detail = f"{document['objective']} {document['value']:.6g}, {proof}"
+    return document
+
+
+def plan_of_profile(path: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Returns what a builder's verbose log alone says of the best formats and devices.
+
+    Raises:
+        DataError: The file has no timings of alternatives.
+    """
+    from edgekit.placement import plan_of_log, read_profile
+
+    steps = Steps(["profile", "plan"], progress or Quiet())
+    with steps.step("profile") as step:
+        profile = read_profile(path)
+        step.detail = f"{len(profile.rows)} rows"
+    with steps.step("plan"):
+        found: dict[str, Any] = plan_of_log(profile).to_json()
+    return found

@@ -1,0 +1,120 @@
+"""Boards and power modes beside each other, each with its own best plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import GateError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._work import Work
+    from edgekit.placement import Plan
+    from edgekit.targets import Target
+
+__all__ = ["plan_table"]
+
+SCHEMA = "edgekit.plan-table/1"
+METRICS = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj"}
+
+
+def plan_table(
+    work: Work,
+    *,
+    modes: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    objective: str | None = None,
+) -> dict[str, Any]:
+    """Returns an ``edgekit.plan-table/1``: latency, throughput and energy by board and mode.
+
+    Args:
+        work: The configuration; its board and mode hold where none are named.
+        modes: Power modes, or "all".
+        targets: Boards.
+        objective: The one whose plan all figures are of; None: each figure of its own best plan.
+
+    Raises:
+        UsageError: An unknown board or mode.
+        GateError: No row has a plan.
+    """
+    pairs = list(_pairs(work, modes, targets))
+    objectives = [objective] if objective else list(METRICS)
+    rows, failures = [], []
+    for number, (board, mode, note) in enumerate(pairs):
+        row: dict[str, Any] = {
+            "target": board.name, "power_mode": mode, "precision": work.file.precision,
+            "dla_cores": [], "latency_us": None, "throughput_qps": None, "energy_uj": None,
+            "plans": {}, "notes": [note] if note else [], "error": None,
+        }  # fmt: skip
+        for step, aim in enumerate(objectives):
+            done = number * len(objectives) + step
+            work.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
+            try:
+                plan = _plan(work, board, mode, aim, row)
+            except GateError as error:
+                failures.append(error)
+                row["error"] = error.to_json()["error"]
+                break
+            values = plan.predicted.to_json()
+            for metric in METRICS.values() if objective else (METRICS[aim],):
+                row[metric] = values[metric]
+            row["plans"][aim] = _proof(plan)
+        rows.append(row)
+    if failures and all(row["error"] for row in rows):
+        raise failures[0]
+    return {
+        "schema": SCHEMA,
+        "clock": "predicted",
+        "model": work.source.source,
+        "objective": objective,
+        "rows": rows,
+    }
+
+
+def _pairs(
+    work: Work, modes: Sequence[str], targets: Sequence[str]
+) -> Iterator[tuple[Target, str, str]]:
+    """Yields board, mode and what is to be said of the mode."""
+    from edgekit import targets as boards
+
+    for name in dict.fromkeys(targets) or (work.file.target,):
+        board = boards.get(name)
+        if list(modes) == ["all"]:
+            if not board.power_modes:
+                raise UsageError("its power modes are not known", where=name, code="target.mode")
+            found = list(board.power_modes)
+        else:
+            found = [board.mode(mode).name for mode in modes]
+        if found:
+            yield from ((board, mode, "") for mode in dict.fromkeys(found))
+            continue
+        asked = work.file.power_mode
+        try:
+            yield board, board.mode(asked).name, ""
+        except UsageError:
+            usual = board.mode(None).name
+            yield board, usual, f"{name} has no power mode {asked}: {usual} instead"
+
+
+def _plan(work: Work, board: Target, mode: str, objective: str, row: dict[str, Any]) -> Plan:
+    placement = work.file.placement
+    cores = [core for core in placement.dla_cores if core < board.dla.cores]
+    other = work.variant(
+        target=board.name, power_mode=mode,
+        placement={"objective": objective, "dla_cores": cores},
+    )  # fmt: skip
+    other.explains = False
+    row["dla_cores"] = cores
+    row["tensorrt"] = other.tensorrt
+    return other.plan
+
+
+def _proof(plan: Plan) -> dict[str, Any]:
+    from edgekit.placement import plan_summary
+
+    kept = ("value", "unit", "optimal", "bound", "gap", "layers", "loadables", "transitions")
+    summary = plan_summary(plan)
+    total = sum(layer.predicted_us for layer in plan.layers)
+    on_gpu = sum(layer.predicted_us for layer in plan.layers if layer.device == "GPU")
+    share = on_gpu / total if total else 1.0
+    return {**{key: summary[key] for key in kept}, "gpu_share": share, "dla_share": 1.0 - share}

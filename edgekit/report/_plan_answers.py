@@ -1,0 +1,231 @@
+"""What ``edgekit plan`` answers beside the plan, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgekit.report import _text as text
+from edgekit.report._page import Page
+
+__all__ = ["pareto_text", "plan_table_text", "solution_text", "what_if_text", "why_text"]
+
+METRICS = {
+    "latency_us": ("latency", text.microseconds),
+    "throughput_qps": ("per second", text.significant),
+    "energy_uj": ("energy", text.energy),
+    "gpu_us": ("GPU time", text.microseconds),
+    "period_us": ("period", text.microseconds),
+}
+UNITS: dict[str, Callable[[float | None], str]] = {
+    "us": text.microseconds, "uj": text.energy,
+    "qps": lambda value: f"{text.significant(value)} per second",
+}  # fmt: skip
+SHOWN = 12  # layers listed before "and N more"
+
+
+def proof(document: Mapping[str, Any]) -> str:
+    """Returns "optimal under the model", or the bound and the gap."""
+    if document["optimal"]:
+        return "optimal under the model"
+    bound = text.significant(document["bound"], 4)
+    return f"not proved optimal: bound {bound}, gap {text.percent(document['gap'], 2)}"
+
+
+def why_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Returns an ``edgekit.why/1`` as text."""
+    page = Page(width, colour=colour)
+    value = UNITS[document["unit"]](document["value"])
+    page.add(f"{document['layer']} runs on {document['device']}", style="bold")
+    page.add(f"{document['kind']}, {document['target']} {document['power_mode']}, "
+             f"{document['precision'].upper()}; objective {document['objective']} {value} "
+             "(predicted)", style="dim")  # fmt: skip
+    if len(document["shares"]) > 1:
+        parts = (f"{text.percent(s)} on {device}" for device, s in document["shares"].items())
+        page.add(f"frames use several plans: {', '.join(parts)}")
+    page.add()
+    for reason in document["because"]:
+        page.add(f"- {reason}", hang=2)
+    dla = document["dla"]
+    page.add()
+    disputed = ", disputed between sources" if dla["certainty"] == "disputed" else ""
+    page.add(f"verdict: {'can' if dla['ok'] else 'cannot'} run on a DLA{disputed}")
+    for reason in dla["reasons"]:
+        page.add(f"{reason['rule']}: {reason['message']}", indent=2, hang=2)
+        if reason["fix"]:
+            page.add(f"fix: {reason['fix']}", indent=4, hang=2)
+    others = [name for name in document["kernel"] if name != document["layer"]]
+    if others:
+        page.add(f"runs as one kernel with {', '.join(others)}", hang=2)
+    page.add()
+    _costs(page, document)
+    _binds(page, document)
+    _otherwise(page, document)
+    return str(page)
+
+
+def _costs(page: Page, document: Mapping[str, Any]) -> None:
+    page.add("Its kernel alone (predicted)", style="bold")
+    page.table(
+        ["device", "precision", "format", "time", "energy"],
+        [[row["device"], row["precision"], row["format"], text.microseconds(row["us"]),
+          text.energy(row["uj"])] for row in document["costs"]],
+        "lllrr",
+    )  # fmt: skip
+    if document["launch_us"] and any(row["device"] != "GPU" for row in document["costs"]):
+        page.add(f"starting a loadable takes {text.microseconds(document['launch_us'])}")
+    rows = [row for row in document["borders"] if row["us"] or row["otherwise_us"]]
+    if rows:
+        page.add()
+        page.add("Reformats at its border (predicted)", style="bold")
+        other = document["otherwise"]["device"]
+        page.table(
+            [document["device"], f"on {other}", "neighbour", "tensor"],
+            [[text.microseconds(row["us"]), text.microseconds(row["otherwise_us"]),
+              row["device"] or "caller", f"{row['direction']} {row['tensor']}"] for row in rows],
+            "rrll",
+        )  # fmt: skip
+
+
+def _binds(page: Page, document: Mapping[str, Any]) -> None:
+    page.add()
+    if not document["binds"]:
+        page.add("No constraint binds: without all of them the plan would be as good.")
+        return
+    page.add("What binds", style="bold")
+    show = UNITS[document["unit"]]
+    for bind in document["binds"]:
+        if bind["value"] is None:
+            page.add(f"- {bind['text']}", hang=2)
+            continue
+        where = f"it would be on {bind['device']}" if bind["moves"] else "it would stay here"
+        page.add(f"- {bind['text']}: without it {where}, {document['objective']} "
+                 f"{show(bind['value'])} (predicted)", hang=2)  # fmt: skip
+
+
+def _otherwise(page: Page, document: Mapping[str, Any]) -> None:
+    other = document["otherwise"]
+    page.add()
+    if not other["possible"]:
+        device = other["device"] or "a DLA"
+        page.add(f"The other way: not possible on {device}, {other['reason']}", hang=2)
+        return
+    show = UNITS[document["unit"]]
+    change = "" if other["percent"] is None else f" ({other['percent']:+.3g} %)"
+    sign = "+" if other["difference"] >= 0 else "-"
+    page.add(f"The other way, on {other['device']}: {document['objective']} "
+             f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, predicted",
+             style="bold")  # fmt: skip
+    page.add(f"{text.plural(other['loadables'], 'loadable')}, "
+             f"{text.plural(other['transitions'], 'device change')}, "
+             f"{text.plural(len(other['moved']), 'layer')} elsewhere", indent=2)  # fmt: skip
+
+
+def what_if_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Returns an ``edgekit.whatif/1`` as text: two plans beside each other."""
+    page = Page(width, colour=colour)
+    before, after = document["before"], document["after"]
+    page.add(f"What if: {'; '.join(document['changes'])}", style="bold")
+    page.add("predicted, not measured", style="dim")
+    page.add()
+    rows = []
+    for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
+        label, show = METRICS[key]
+        percent = document["difference"][key]["percent"]
+        change = text.ABSENT if percent is None else f"{percent:+.3g} %"
+        old, new = before["predicted"][key], after["predicted"][key]
+        rows.append([label, show(old), show(new), change])
+    for key, label in (("loadables", "loadables"), ("transitions", "device changes")):
+        change = f"{after[key] - before[key]:+d}"
+        rows.append([label, f"{before[key]:,}", f"{after[key]:,}", change])
+    for device in sorted({*before["layers"], *after["layers"]}, key=lambda d: (d != "GPU", d)):
+        old, new = before["layers"].get(device, 0), after["layers"].get(device, 0)
+        rows.append([f"layers on {device}", f"{old:,}", f"{new:,}", f"{new - old:+d}"])
+    page.table(["", "now", "then", "change"], rows, "lrrr")
+    page.add()
+    for label, plan in (("now", before), ("then", after)):
+        page.add(f"{label}: objective {plan['objective']} {UNITS[plan['unit']](plan['value'])}, "
+                 f"{proof(plan)}; {plan['target']} {plan['power_mode']}, "
+                 f"{plan['precision'].upper()}", hang=2)  # fmt: skip
+    moved = document["moved"]
+    page.add()
+    page.add(f"{text.plural(len(moved), 'layer')} would move" + (":" if moved else ""))
+    for row in moved[:SHOWN]:
+        page.add(f"{row['layer']}  {row['from']} -> {row['to']}", indent=2, hang=2)
+    if len(moved) > SHOWN:
+        page.add(f"and {len(moved) - SHOWN} more; --json lists them", indent=2)
+    return str(page)
+
+
+def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Returns an ``edgekit.plan-table/1`` as text."""
+    page = Page(width, colour=colour)
+    aim = document["objective"]
+    whose = f"all of the plan for {aim}" if aim else "each of its own best plan"
+    page.add(f"Predicted, not measured; {whose}", style="bold")
+    rows: list[list[str]] = []
+    several = len({row["target"] for row in document["rows"]}) > 1
+    for row in document["rows"]:
+        name = f"{row['target']} {row['power_mode']}" if several else row["power_mode"]
+        if row["error"]:
+            rows.append([f"{name}: {row['error']['message']}"])
+            continue
+        plans = row["plans"].values()
+        first = next(iter(plans))
+        gap = max(plan["gap"] for plan in plans)
+        proved = all(plan["optimal"] for plan in plans)
+        rows.append([
+            name, text.microseconds(row["latency_us"]), text.significant(row["throughput_qps"]),
+            text.energy(row["energy_uj"]), text.percent(first["dla_share"], 0),
+            "optimal" if proved else f"gap {text.percent(gap, 2)}",
+        ])  # fmt: skip
+    head = ["board and mode" if several else "mode", "latency", "per second", "energy", "on DLA",
+            "proof"]  # fmt: skip
+    page.table(head, rows, "lrrrrl")
+    page.add()
+    which = aim or "latency"
+    page.add(f"on DLA: share of the kernels' time in the plan for {which}. optimal: under the "
+             "model.", style="dim")  # fmt: skip
+    for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
+        page.add(f"note: {note}", style="yellow", hang=2)
+    return str(page)
+
+
+def pareto_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Returns an ``edgekit.pareto/1`` as text."""
+    page = Page(width, colour=colour)
+    first, second = document["metrics"]
+    names = f"{METRICS[first][0]} against {METRICS[second][0]}"
+    page.add(f"{names}, predicted, not measured", style="bold")
+    others = [key for key in METRICS if key not in (first, second)]
+    keys = [first, second, *(k for k in others if all(k in p for p in document["points"]))]
+    page.table(
+        [*(METRICS[key][0] for key in keys), "on DLA", "loadables", "proof"],
+        [[*(METRICS[key][1](point[key]) for key in keys), f"{point['dla_layers']:,}",
+          f"{point['loadables']:,}", "optimal" if point["optimal"] else
+          f"gap {text.percent(point['gap'], 2)}"] for point in document["points"]],
+        "r" * (len(keys) + 2) + "l",
+    )  # fmt: skip
+    page.add()
+    count = text.plural(len(document["points"]), "point")
+    if document["complete"]:
+        page.add(f"{count}: the whole front under the model; every other placement is worse in "
+                 "one of the two and no better in the other")  # fmt: skip
+    else:
+        page.add(f"{count} of a longer front: {document['note']}")
+    return str(page)
+
+
+def solution_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Returns an ``edgekit.solution/1`` as text."""
+    page = Page(width, colour=colour)
+    unit = UNITS["uj" if document["objective"] == "energy" else "us"]
+    page.add(f"{document['objective']} {unit(document['value'])}, {proof(document)}", style="bold")
+    page.add()
+    rows = [
+        [network, node, device, str(document["loadable_of"].get(network, {}).get(node, ""))]
+        for network, nodes in document["assignment"].items()
+        for node, device in nodes.items()
+    ]
+    page.table(["network", "node", "device", "loadable"], rows, "lllr")
+    return str(page)
