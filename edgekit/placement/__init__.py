@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._json import plan_from_json, plan_to_json
     from edgekit.placement._place import place
+    from edgekit.placement._profile import read_profile
+    from edgekit.placement._profile_plan import LogPlan, plan_of_log
+    from edgekit.placement._profile_types import Profile
     from edgekit.placement._request import PlanImpossible
     from edgekit.placement._transitions import transitions
     from edgekit.placement._types import (
@@ -35,12 +38,14 @@ __all__ = [
     "Fix",
     "Forecast",
     "Loadable",
+    "LogPlan",
     "Options",
     "Pin",
     "PlacedLayer",
     "Plan",
     "PlanImpossible",
     "Predicted",
+    "Profile",
     "Share",
     "clock_of",
     "compare_plans",
@@ -51,9 +56,11 @@ __all__ = [
     "forecast",
     "place",
     "plan_from_json",
+    "plan_of_log",
     "plan_summary",
     "plan_to_json",
     "plan_value",
+    "read_profile",
     "together",
     "transitions",
 ]
@@ -69,6 +76,9 @@ __getattr__ = lazy(
         "_forecast": "Clock Forecast clock_of forecast",
         "_json": "plan_from_json plan_to_json",
         "_place": "place",
+        "_profile": "read_profile",
+        "_profile_plan": "LogPlan plan_of_log",
+        "_profile_types": "Profile",
         "_request": "PlanImpossible",
         "_transitions": "transitions",
         "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Share",
