@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgekit.solver._document_file import read_document
     from edgekit.solver._evaluate import evaluate
     from edgekit.solver._minimise import minimise
+    from edgekit.solver._mix import Mix, mix_plans
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -34,6 +35,7 @@ __all__ = [
     "Border",
     "Cost",
     "Goal",
+    "Mix",
     "Mode",
     "Optimum",
     "Placing",
@@ -45,6 +47,7 @@ __all__ = [
     "evaluate",
     "metrics",
     "minimise",
+    "mix_plans",
     "read_document",
     "run_worker",
     "solve_document",
@@ -61,6 +64,7 @@ __getattr__ = lazy(
         "_minimise": "minimise",
         "_document": "solve_document",
         "_document_file": "read_document",
+        "_mix": "Mix mix_plans",
         "_problem": (
             "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
         ),

@@ -1,0 +1,152 @@
+"""Mixed plans against a linear programme over every plan there is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from edgekit.solver import Border, Cost, Goal, Mode, Problem, Transfer, minimise, mix_plans
+from edgekit.solver._highs import Expression, Program
+from edgekit.solver._mix import Mix
+from tests.solver.plans import Plan, every_plan
+
+
+def branching(
+    rng: random.Random, count: int, cores: int, *, twins: bool, slots: int | None = None
+) -> Problem:
+    """Returns a branching graph on a GPU and cores; its transfers run on the GPU."""
+    devices = ("GPU", *(f"DLA{core}" for core in range(cores)))
+
+    def cost(resource: int, us: float) -> Cost:
+        return Cost(tuple(us * (r == resource) for r in range(len(devices) + 1)), us * 3)
+
+    rows = []
+    for _ in range(count):
+        gpu, dla = rng.uniform(2, 10), rng.uniform(2, 14)
+        able = rng.random() < 0.85
+        rows.append(
+            (
+                cost(0, gpu),
+                *(
+                    cost(1 + c, dla * (1 if twins else rng.uniform(0.8, 1.2))) if able else None
+                    for c in range(cores)
+                ),
+            )
+        )
+    on_core = range(1, cores + 1)
+    borders = []
+    for v in range(count):
+        users = tuple(w for w in range(v + 1, count) if rng.random() < (0.8 if w == v + 1 else 0.2))
+        ways = (cost(0, rng.uniform(0.2, 1.5)), cost(0, rng.uniform(0.2, 1.5)))
+        there = Transfer(frozenset((0, m) for m in on_core), ways[:1])
+        back = Transfer(frozenset((m, 0) for m in on_core), ways[1:])
+        borders.append(Border(v, users, (there, back), output=not users))
+    return Problem(
+        devices,
+        tuple(Mode(d) for d in range(len(devices))),
+        tuple(rows),
+        tuple(borders),
+        (None, *(cost(1 + c, 0.5) for c in range(cores))),
+        max_loadables=slots,
+    )
+
+
+def most(problem: Problem, plans: list[Plan]) -> float:
+    """Returns the most frames a second over plans that have all slots of their core each."""
+    program = Program()
+    rates = [program.variable(cost=-1.0) for _ in plans]
+    for device in range(len(problem.devices)):
+        load = {f: plan.loads[device] for f, plan in zip(rates, plans, strict=True)}
+        program.row(Expression(load), high=1.0)
+    return -1e6 * program.solve().value
+
+
+def verify(problem: Problem, found: Mix) -> None:
+    """Asserts that shares, loads and slots of a mix are right."""
+    assert sum(part.share for part in found.parts) == pytest.approx(1)
+    for device in range(len(problem.devices)):
+        busy = sum(found.qps * part.share * part.placing.load_us[device] for part in found.parts)
+        assert busy <= 1e6 * (1 + 1e-6)
+    slots = dict.fromkeys(problem.cores, 0)
+    for part in found.parts:
+        used = {step.device for step in part.placing.steps} & set(problem.cores)
+        assert len(used) <= 1
+        for step in part.placing.steps:
+            if step.device in slots:
+                slots[step.device] += 1
+    assert problem.max_loadables is None or max(slots.values()) <= problem.max_loadables
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_mix_agrees_with_all_plans(seed: int) -> None:
+    rng = random.Random(4000 + seed)
+    problem = branching(rng, 5, 1 + seed % 2, twins=seed % 4 != 3)
+    free = Goal.of(problem, "latency")
+    bounds = {}
+    if seed % 3 == 0:
+        bounds = {"latency_us": 1.15 * min(sum(p.loads[:-1]) for p in every_plan(problem, free))}
+    plans = [
+        plan
+        for plan in every_plan(problem, replace(free, bounds=bounds))
+        if len(set(plan.devices) - {0}) <= 1
+    ]
+    start = minimise(problem, free).placing
+    found = mix_plans(problem, bounds, [start] if start else [])
+    assert found is not None
+    best = most(problem, plans)
+    assert found.qps == pytest.approx(best, rel=1e-5)
+    assert best * (1 - 1e-6) <= found.bound <= best * (1 + 1e-4)
+    assert len(found.parts) <= len(problem.devices) + (seed % 2)
+    verify(problem, found)
+
+
+def test_nothing_keeps_the_bounds() -> None:
+    problem = branching(random.Random(1), 4, 1, twins=True)
+    assert mix_plans(problem, {"latency_us": 1.0}) is None
+
+
+def test_identical_cores_get_mirrored_plans() -> None:
+    problem = branching(random.Random(4001), 5, 2, twins=True)
+    found = mix_plans(problem, {})
+    assert found is not None
+    share = dict.fromkeys(problem.cores, 0.0)
+    for part in found.parts:
+        for core in {step.device for step in part.placing.steps} & set(problem.cores):
+            share[core] += part.share
+    assert share[1] == pytest.approx(share[2])
+    assert share[1] > 0
+
+
+def _best_pair(plans: list[Plan], slots: int) -> float:
+    """Returns the most frames a second of two plans that share one core's slots."""
+    best = 0.0
+    for one, other in itertools.combinations_with_replacement(plans, 2):
+        if one != other and sum(one.counts) + sum(other.counts) > slots:
+            continue
+        (a, c), (b, d) = one.loads[:2], other.loads[:2]
+        best = max(best, 1 / max(a, c), 1 / max(b, d))
+        if not math.isclose(a * d, b * c):
+            x, y = (d - b) / (a * d - b * c), (a - c) / (a * d - b * c)
+            if x > 0 and y > 0:
+                best = max(best, x + y)
+    return 1e6 * best
+
+
+def test_plans_of_one_core_share_its_slots() -> None:
+    exact = proved = 0
+    for seed in range(14):
+        problem = branching(random.Random(seed), 6, 1, twins=True, slots=2)
+        plans = every_plan(problem, Goal.of(problem, "latency"))
+        found = mix_plans(problem, {})
+        assert found is not None
+        verify(problem, found)
+        best = _best_pair(plans, 2)
+        assert found.qps <= best * (1 + 1e-6) <= found.bound * (1 + 2e-6)
+        exact += found.qps >= best * (1 - 1e-5)
+        proved += found.qps >= found.bound * (1 - 1e-4)
+    assert exact >= 13
+    assert 0 < proved < 14
