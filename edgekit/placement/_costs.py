@@ -19,8 +19,8 @@ from edgekit.placement._costs_formats import (
     Layout,
     dla_formats,
     gpu_formats,
-    padded_bytes,
 )  # fmt: skip
+from edgekit.placement._costs_reformat import fixed_us, moving_us
 from edgekit.placement._kernels import Kernel
 from edgekit.targets import PowerMode, Target
 
@@ -150,10 +150,11 @@ class CostModel:
 
     def _reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         generation = self.target.dla.generation or "2.0"
-        moved = sum(padded_bytes(tensor.shape, side, generation) for side in (source, goal))
-        direction = "to_gpu" if goal[1] == "LINEAR" else "to_dla"
-        precision = "int8" if "int8" in (source[0], goal[0]) else "fp16"
-        return self._reformat_us(direction, precision, moved)
+        measured = cost_data("reformat")["measured_on"]["dram_bytes_per_second"]
+        share = self.target.dram.bytes_per_second * self.mode.memory_share / measured
+        slower = self._gpu_slowdown(self.constants["gpu"][self.target.gpu.arch])
+        moving = moving_us(tensor.shape, source, goal, generation)
+        return float(fixed_us() * slower + moving / share)
 
     def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
         """Returns what a loadable takes longer because a tensor at its border has this format.

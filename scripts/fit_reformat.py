@@ -1,0 +1,211 @@
+"""Fits the time of reformat kernels on the measured ones and prints the error by pair of layouts.
+
+scripts/fit_reformat.py            fit, cross-validate by tensor shape, print
+scripts/fit_reformat.py --write    and keep the constants in targets/costs/reformat.yaml
+
+Least absolute relative error by reweighted non-negative least squares. A Gemm's rows are a batch
+that the strides do not show; DETR, which most rows come from, has 100 and 850, so each group of
+rows with an unknown batch gets 1, 100 or 850, whichever fits best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from reformat_rows import Row, read_rows
+
+BATCHES = (1, 100, 850)
+FOLDS = 5
+GOAL = Path(__file__).parent.parent / "targets" / "costs" / "reformat.yaml"
+
+Features = Mapping[Hashable, float]
+Constants = dict[Hashable, float]
+
+
+def by_class(row: Row, batch: int) -> Features:
+    """Returns launch, bytes read and bytes written, by classes, types and alignment."""
+    lines = "aligned" if row.aligned else "unaligned"
+    pair = (row.source[1], row.goal[1], lines)
+    return {
+        "launch": 1.0,
+        ("read", *pair, row.source[0]): batch * row.read / 1e6,
+        ("written", *pair, row.goal[0]): batch * row.written / 1e6,
+    }
+
+
+def by_size(row: Row, batch: int) -> Features:
+    """Returns launch, bytes read and bytes written, whatever the layouts."""
+    return {
+        "launch": 1.0,
+        "read": batch * row.read / 1e6,
+        "written": batch * row.written / 1e6,
+    }
+
+
+def solve(
+    rows: Sequence[Row], batches: Sequence[int], features: Callable[..., Features]
+) -> Constants:
+    """Returns the constants with the least absolute relative error, none below 0."""
+    found = [features(row, batch) for row, batch in zip(rows, batches, strict=True)]
+    names = sorted({name for one in found for name in one}, key=str)
+    place = {name: i for i, name in enumerate(names)}
+    matrix = np.zeros((len(rows), len(names)))
+    for line, one in enumerate(found):
+        for name, value in one.items():
+            matrix[line, place[name]] = value / rows[line].us
+    weights = np.ones(len(rows))
+    values = np.zeros(len(names))
+    for _ in range(6):
+        weighted = matrix * weights[:, None]
+        values = _descend(weighted.T @ weighted, weighted.T @ weights, values)
+        weights = 1 / np.sqrt(np.maximum(abs(matrix @ values - 1), 0.02))
+    return dict(zip(names, map(float, values), strict=True))
+
+
+def _descend(square: np.ndarray, right: np.ndarray, values: np.ndarray) -> np.ndarray:
+    scale = np.diag(square) + 1e-12
+    for _ in range(300):
+        most = 0.0
+        for j in range(len(values)):
+            new = max(0.0, values[j] - (square[j] @ values - right[j]) / scale[j])
+            most = max(most, abs(new - values[j]) * math.sqrt(scale[j]))
+            values[j] = new
+        if most < 1e-5:
+            break
+    return values
+
+
+def predict(constants: Constants, features: Features) -> float:
+    """Returns microseconds; a constant that the fit did not see counts as 0."""
+    return sum(constants.get(name, 0.0) * value for name, value in features.items())
+
+
+def guess_batches(rows: Sequence[Row]) -> tuple[list[int], Constants]:
+    """Returns each row's batch and the constants, which are found in turns."""
+    chosen: dict[Hashable, int] = {row.unknown: 100 for row in rows if row.unknown}
+    for _ in range(6):
+        batches = [chosen.get(row.unknown, 1) if row.unknown else 1 for row in rows]
+        constants = solve(rows, batches, by_class)
+        before = dict(chosen)
+        for group in chosen:
+            members = [row for row in rows if row.unknown == group]
+
+            chosen[group] = min(BATCHES, key=partial(_loss, members, constants))
+        if chosen == before:
+            break
+    return batches, constants
+
+
+def _loss(rows: Sequence[Row], constants: Constants, batch: int) -> float:
+    times = ((predict(constants, by_class(row, batch)), row.us) for row in rows)
+    return sum(abs(math.log(time / measured)) for time, measured in times)
+
+
+def held_out(rows: Sequence[Row], batches: Sequence[int]) -> list[float]:
+    """Returns relative errors of each fold of shapes by constants fitted on the others."""
+    shapes = sorted({row.geometry for row in rows})
+    fold_of = {shape: number % FOLDS for number, shape in enumerate(shapes)}
+    errors = [0.0] * len(rows)
+    for fold in range(FOLDS):
+        inside = [i for i, row in enumerate(rows) if fold_of[row.geometry] != fold]
+        part, sizes = [rows[i] for i in inside], [batches[i] for i in inside]
+        fine, coarse = solve(part, sizes, by_class), solve(part, sizes, by_size)
+        for i in set(range(len(rows))) - set(inside):
+            features = by_class(rows[i], batches[i])
+            known = all(name in fine for name in features)
+            time = (
+                predict(fine, features) if known else predict(coarse, by_size(rows[i], batches[i]))
+            )
+            errors[i] = time / rows[i].us - 1
+    return errors
+
+
+def summary(errors: Sequence[float]) -> str:
+    """Returns median and 90 % quantile of absolute relative errors in percent."""
+    sizes = sorted(100 * abs(error) for error in errors)
+    return (
+        f"median {statistics.median(sizes):.1f} %, 90 % below {sizes[int(0.9 * len(sizes))]:.0f} %"
+    )
+
+
+def text(
+    constants: Constants, rows: Sequence[Row], fitted: float, cross: float, size: Constants
+) -> str:
+    """Returns ``targets/costs/reformat.yaml``."""
+    lines = [
+        "schema: edgekit.costs/1",
+        "# Written by scripts/fit_reformat.py --write; do not edit. Reformat kernels of a GPU:",
+        "# launch_us + megabytes read * read + megabytes written * written, by the layout classes",
+        "# (left>entered), whether lines are multiples of 16 elements, and type.",
+        "# Classes: LINEAR; DLA (linear, lines of 64 bytes); CHW (vectors of channels, plane by",
+        "# plane); HWC (channels last). A type or pair that is missing was not measured.",
+        'source: "github.com/yyshin-katech/embedded-ai-quantization-guide (MIT), commit c042cb1: '
+        'verbose build logs of an AGX Orin 64 GB at MAXN, TensorRT 10.3"',
+        f"kernels: {len(rows)}",
+        f"median_percent: {fitted:.1f}",
+        f"median_percent_held_out: {cross:.1f}",
+        "measured_on: {dram_bytes_per_second: 204.8e+9}",
+        f"launch_us: {constants['launch']:.2f}",
+        "us_per_megabyte_of_any_pair: "
+        f"{{read: {size['read']:.2f}, written: {size['written']:.2f}}}",
+        "us_per_megabyte:",
+    ]
+    nested: dict[str, dict[str, dict[str, dict[str, float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    for name, value in constants.items():
+        if isinstance(name, tuple):
+            what, source, goal, aligned, dtype = name
+            nested[f"{source}>{goal}"][aligned][what][dtype] = value
+    for pair, tables in sorted(nested.items()):
+        lines.append(f"  {pair}:")
+        for aligned, rates in sorted(tables.items()):
+            parts = [
+                f"{what}: {{{', '.join(f'{k}: {v:.2f}' for k, v in sorted(rates[what].items()))}}}"
+                for what in ("read", "written")
+            ]
+            lines.append(f"    {aligned}: {{{', '.join(parts)}}}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Fits and prints; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    rows = read_rows()
+    batches, constants = guess_batches(rows)
+    size = solve(rows, batches, by_size)
+    pairs = list(zip(rows, batches, strict=True))
+    errors = [predict(constants, by_class(row, batch)) / row.us - 1 for row, batch in pairs]
+    coarse = [predict(size, by_size(row, batch)) / row.us - 1 for row, batch in pairs]
+    cross = held_out(rows, batches)
+    by_pair: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        by_pair[row.formats].append(i)
+    for (source, goal), members in sorted(by_pair.items()):
+        fitted, apart = ([found[i] for i in members] for found in (errors, cross))
+        print(f"{source:16} -> {goal:16} {len(members):4}  fitted {summary(fitted)}")
+        print(f"{'':42}held out {summary(apart)}")
+    large = [i for i, row in enumerate(rows) if batches[i] * (row.read + row.written) > 1e6]
+    print(f"{len(rows)} kernels, {len(constants)} constants: {summary(errors)}")
+    print(f"held out by shape: {summary(cross)}; by size alone: {summary(coarse)}")
+    print(f"{len(large)} of more than a megabyte: {summary([errors[i] for i in large])}")
+    if options.write:
+        medians = [statistics.median(abs(100 * e) for e in found) for found in (errors, cross)]
+        GOAL.write_text(text(constants, rows, medians[0], medians[1], size), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
