@@ -91,7 +91,7 @@ class Questions(HostSteps):
 
         with self._asked("pareto") as step:
             work = self.work
-            document = pareto_front(
+            document: dict[str, Any] = pareto_front(
                 work.ask, first, second, lambda a, b: work.update(a, b, "the next point")
             )
             step.detail = f"{len(document['points'])} points"

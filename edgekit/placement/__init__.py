@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
-    from edgekit.placement._ask import Ask, plan_value
+    from edgekit.placement._ask import Ask, plan_value, value_of
     from edgekit.placement._compare import compare_plans, plan_summary
     from edgekit.placement._conflicts import explain_conflict
     from edgekit.placement._explain import explain_layer, find_layer
@@ -63,12 +63,13 @@ __all__ = [
     "read_profile",
     "together",
     "transitions",
+    "value_of",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
-        "_ask": "Ask plan_value",
+        "_ask": "Ask plan_value value_of",
         "_compare": "compare_plans plan_summary",
         "_conflicts": "explain_conflict",
         "_explain": "explain_layer find_layer",

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from edgekit.dla import Judgement
 from edgekit.network import Network
-from edgekit.placement._types import Options, Plan
+from edgekit.placement._types import Options, Plan, Predicted
 from edgekit.targets import Target
 
-__all__ = ["Ask", "plan_value"]
+__all__ = ["UNITS", "Ask", "plan_value", "value_of"]
 
 #: The unit of each objective's value.
 UNITS = {
@@ -53,10 +53,12 @@ class Ask:
 
 def plan_value(plan: Plan) -> float:
     """Returns the value of a plan's objective: microseconds, microjoules or frames a second."""
-    predicted = plan.predicted
-    if plan.objective == "throughput":
-        return predicted.throughput_qps
-    if plan.objective == "period":
+    return value_of(plan.objective, plan.predicted)
+
+
+def value_of(objective: str, predicted: Predicted) -> float:
+    """Returns what a prediction is worth for an objective, in the objective's unit."""
+    if objective == "period":
         return 1e6 / predicted.throughput_qps if predicted.throughput_qps else 0.0
-    names = {"latency": predicted.latency_us, "energy": predicted.energy_uj}
-    return names.get(plan.objective, predicted.gpu_us)
+    names = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj"}
+    return float(getattr(predicted, names.get(objective, "gpu_us")))

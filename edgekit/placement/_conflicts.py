@@ -25,6 +25,8 @@ __all__ = ["Conflict", "Wish", "Wishes", "explain_conflict", "find_conflict"]
 TRIALS = 48
 """Placements that the search for a smaller set may cost."""
 
+_OPEN = "plan.limit"  # neither a placement was found, nor that there is none
+
 _OBJECTIVES = {
     "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
 }  # fmt: skip
@@ -169,9 +171,12 @@ class Conflict:
     smallest: bool
     best: dict[str, float]
 
-    def text(self) -> str:
-        """Returns one sentence for people."""
-        told = " and ".join(w.text + (f" ({w.why})" if w.why else "") for w in self.wishes)
+    def text(self, known: str = "") -> str:
+        """Returns one sentence for people, without the reasons that ``known`` has already."""
+        told = " and ".join(
+            f"{wish.text} ({wish.why})" if wish.why and wish.why.partition(": ")[2] not in known
+            else wish.text for wish in self.wishes
+        )  # fmt: skip
         if len(self.wishes) == 1:
             sentence = f"{told} cannot be kept"
         else:
@@ -198,19 +203,24 @@ def find_conflict(ask: Ask, progress: Callable[[int, int], None] | None = None) 
         tell(min(count, steps), steps)
         try:
             ask.plan(wishes.keeping(kept))
-        except GateError:
+        except GateError as error:
+            if error.code == _OPEN:
+                raise
             return True
         return False
 
-    if not fails(frozenset(wishes.all)) or fails(frozenset()):
+    try:
+        if not fails(frozenset(wishes.all)) or fails(frozenset()):
+            return None
+        core = set(wishes.all)
+        # what nobody wrote is dropped first, so that the user's own words remain
+        for wish in sorted(wishes.all, key=lambda wish: not wish.default):
+            if len(core) > 1 and fails(core - {wish}):
+                core.discard(wish)
+        written = [wish for wish in wishes.all if wish in core]
+        smaller, smallest = _smaller(wishes.all, written, fails)
+    except GateError:  # the solver's limits leave open whether some of them conflict
         return None
-    core = set(wishes.all)
-    # what nobody wrote is dropped first, so that the user's own words remain
-    for wish in sorted(wishes.all, key=lambda wish: not wish.default):
-        if len(core) > 1 and fails(core - {wish}):
-            core.discard(wish)
-    written = [wish for wish in wishes.all if wish in core]
-    smaller, smallest = _smaller(wishes.all, written, fails)
     found = smaller or written
     return Conflict(tuple(found), smallest, _best(wishes, found))
 
@@ -254,4 +264,4 @@ def explain_conflict(
     if conflict is None:
         return
     error.extra["conflict"] = [wish.to_json() for wish in conflict.wishes]
-    error.hint = "; ".join(filter(None, (conflict.text(), error.hint)))
+    error.hint = "; ".join(filter(None, (conflict.text(error.message), error.hint)))

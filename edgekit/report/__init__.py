@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.report._document import report_document
     from edgekit.report._html import render_html, write_report
     from edgekit.report._plan_answers import (
+        log_plan_text,
         pareto_text,
         plan_table_text,
         solution_text,
@@ -29,6 +30,7 @@ __all__ = [
     "RunFacts",
     "check_layers",
     "check_one_layer",
+    "log_plan_text",
     "pareto_text",
     "plan_table_text",
     "render_comparison",
@@ -55,7 +57,9 @@ __getattr__ = lazy(
         "_compare": "render_comparison",
         "_document": "report_document",
         "_html": "render_html write_report",
-        "_plan_answers": "pareto_text plan_table_text solution_text what_if_text why_text",
+        "_plan_answers": (
+            "log_plan_text pareto_text plan_table_text solution_text what_if_text why_text"
+        ),
         "_terminal": "terminal_summary",
         "_terminal_parts": "summary_plan",
         "_types": "RunFacts",

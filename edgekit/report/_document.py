@@ -27,10 +27,17 @@ HISTOGRAM_BINS = 32
 
 
 def comparison(plan: Plan) -> list[dict[str, Any]]:
-    """Returns the plan's prediction and the baselines', with latency relative to the plan's."""
+    """Returns the plan's prediction and the baselines', with latency relative to the plan's.
+
+    ``change`` is by how much of itself the plan's objective would change.
+    """
+    from edgekit.placement import value_of
+
     rows: list[dict[str, Any]] = [
-        {"key": "plan", "label": "This plan", **plan.predicted.to_json(), "latency_ratio": 1.0}
-    ]
+        {"key": "plan", "label": "This plan", **plan.predicted.to_json(), "latency_ratio": 1.0,
+         "change": 0.0}
+    ]  # fmt: skip
+    value = value_of(plan.objective, plan.predicted)
     for key, label in BASELINES:
         baseline = plan.baselines.get(key)
         if baseline is None:
@@ -38,8 +45,10 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
             continue
         own = plan.predicted.latency_us
         ratio = baseline.latency_us / own if own > 0 else None
+        change = value_of(plan.objective, baseline) / value - 1 if value > 0 else None
         rows.append(
-            {"key": key, "label": label, **baseline.to_json(), "latency_ratio": ratio}
+            {"key": key, "label": label, **baseline.to_json(), "latency_ratio": ratio,
+             "change": change}
         )  # fmt: skip
     return rows
 

@@ -8,7 +8,14 @@ from typing import Any
 from edgekit.report import _text as text
 from edgekit.report._page import Page
 
-__all__ = ["pareto_text", "plan_table_text", "solution_text", "what_if_text", "why_text"]
+__all__ = [
+    "log_plan_text",
+    "pareto_text",
+    "plan_table_text",
+    "solution_text",
+    "what_if_text",
+    "why_text",
+]
 
 METRICS = {
     "latency_us": ("latency", text.microseconds),
@@ -228,4 +235,38 @@ def solution_text(document: Mapping[str, Any], *, width: int = 80, colour: bool 
         for node, device in nodes.items()
     ]
     page.table(["network", "node", "device", "loadable"], rows, "lllr")
+    return str(page)
+
+
+def log_plan_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Returns an ``edgekit.logplan/1`` as text."""
+    page = Page(width, colour=colour)
+    board = ", ".join(filter(None, (document["board"], f"TensorRT {document['tensorrt']}")))
+    latency = text.microseconds(document["latency_us"])
+    page.add(f"latency {latency}, {text.percent(document['measured'])} of it measured by the log; "
+             f"{proof(document)}", style="bold")  # fmt: skip
+    page.add(f"{board}; {text.microseconds(document['dla_us'])} on the DLA, "
+             f"{text.microseconds(document['gpu_us'])} on the GPU, without copies from and to the "
+             "host", style="dim")  # fmt: skip
+    copies = document["host_copies"]
+    if copies:
+        low, high = (text.microseconds(side) for side in copies["latency_us"])
+        page.add(f"with host copies ({copies['clock']}): {low} to {high}", style="dim")
+    page.add()
+    page.add("Layers and loadables, their best formats together", style="bold")
+    for unit in document["units"]:
+        page.add(f"{text.microseconds(unit['us']):>8}  {unit['device']}  {unit['name']}", hang=2)
+        page.add(f"{', '.join(unit['reads'])} -> {', '.join(unit['writes'])}", indent=10, hang=2,
+                 style="dim")  # fmt: skip
+    page.add()
+    page.add(text.plural(len(document["reformats"]), "reformat"), style="bold")
+    for one in document["reformats"]:
+        page.add(f"{text.microseconds(one['us']):>8}  {one['tensor']}: {one['from']} -> "
+                 f"{one['to']}, {one['clock']}", hang=2)  # fmt: skip
+    agrees = {True: "the builder put in the same reformats",
+              False: "the builder put in other reformats"}  # fmt: skip
+    if document["agrees_with_builder"] is not None:
+        page.add(agrees[document["agrees_with_builder"]])
+    for note in document["notes"]:
+        page.add(f"note: {note}", style="yellow", hang=2)
     return str(page)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["prediction_table", "terminal_summary"]
 
 WIDTH = 80
+SAME = 5e-6  # relative; the plan's figures are rounded
 SEGMENTS = 4  # as many as a person wants to read at the end of a run
 
 
@@ -27,7 +28,7 @@ def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
         box=None, padding=(0, 2, 0, 0), expand=False,
     )  # fmt: skip
     table.add_column("")
-    for name in ("latency", "per second", "energy", "GPU time"):
+    for name in ("latency", "per second", "energy", "GPU time", "vs plan"):
         table.add_column(name, justify="right", header_style="dim", no_wrap=True)
     for row in rows:
         if row["latency_us"] is None:
@@ -36,10 +37,17 @@ def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
         table.add_row(
             row["label"], text.microseconds(row["latency_us"]),
             text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
-            text.microseconds(row.get("gpu_us")),
+            text.microseconds(row.get("gpu_us")), _change(row),
             style="bold" if row["key"] == "plan" else "",
         )  # fmt: skip
     return table
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    change = row.get("change")
+    if row["key"] == "plan" or change is None:
+        return "" if row["key"] == "plan" else text.ABSENT
+    return "the same" if abs(change) < SAME else f"{100 * change:+,.3g} %"
 
 
 def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:

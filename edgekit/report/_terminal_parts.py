@@ -1,27 +1,37 @@
-"""A small summary for ``edgekit plan`` on a terminal."""
+"""The summary of ``edgekit plan`` on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from edgekit.report import _text as text
 from edgekit.report._document import comparison
+from edgekit.report._plan_answers import METRICS, UNITS, proof
 from edgekit.report._terminal import prediction_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from edgekit.placement import Plan
 
 __all__ = ["summary_plan"]
 
+SHOWN = 8  # loadables and reformats listed before "and N more"
+_BOUNDED = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
+            "gpu_time": "gpu_us", "period": "period_us"}  # fmt: skip
+
 
 def summary_plan(plan: Plan) -> RenderableType:
-    """Returns the placement in short: devices, loadables, pools, predictions beside baselines."""
+    """Returns the placement in short: the objective with its proof, devices, loadables with their
+    memory and formats, reformats, predictions beside baselines, and what the builder must be told.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("device", header_style="dim")
     for name in ("layers", "segments", "busy (predicted)"):
@@ -32,29 +42,95 @@ def summary_plan(plan: Plan) -> RenderableType:
             device, text.count(len(own)), text.count(len({layer.segment for layer in own})),
             text.microseconds(sum(layer.predicted_us for layer in own)),
         )  # fmt: skip
-    head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
-    proof = "proved optimal" if plan.optimal else f"gap {text.percent(plan.gap, 2)}"
-    told = [
-        f"objective {plan.objective}, {proof}; {text.plural(plan.transitions, 'device change')}"
-    ]
+    parts: list[RenderableType] = [
+        Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
+        Text("\n".join(_told(plan))), Text(), table,
+    ]  # fmt: skip
     if plan.loadables:
-        by_core: dict[int, int] = {}
-        for loadable in plan.loadables:
-            by_core[loadable.core] = by_core.get(loadable.core, 0) + 1
-        cores = ", ".join(f"{n} on DLA{core}" for core, n in sorted(by_core.items()))
-        pools = ", ".join(
-            f"{text.POOLS.get(name, name)} {text.size(size)}" for name, size in plan.pools.items()
-        )
-        told.append(f"loadables: {cores}" + (f"; pools: {pools}" if pools else ""))
+        parts += [Text(), _loadables(plan)]
+    if plan.reformats:
+        parts += [Text(), Text("\n".join(_reformats(plan)))]
+    parts += [Text(), prediction_table(list(comparison(plan)))]
+    parts += [Text(line) for line in _builder(plan)]
+    parts += [Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes]
+    return Group(*parts)
+
+
+def _objective(plan: Plan) -> str:
+    from edgekit.placement import plan_summary
+
+    summary = plan_summary(plan)
+    value = UNITS[summary["unit"]](summary["value"])
+    name = _BOUNDED[plan.objective]
+    band = ""
+    if name in plan.bands:
+        low, high = (METRICS[name][1](side) for side in plan.bands[name])
+        band = f" ({low} to {high})"
+    return f"{plan.objective} {value}{band}, predicted; {proof(summary)}"
+
+
+def _told(plan: Plan) -> Iterator[str]:
+    yield text.plural(plan.transitions, "device change")
     if len(plan.plans) > 1:
         shares = ", ".join(text.percent(share.share) for share in plan.plans)
-        told.append(f"{len(plan.plans)} plans share the frames: {shares}")
-    return Group(
-        Text(text.clean(head), style="bold"),
-        Text("\n".join(told)),
-        Text(),
-        table,
-        Text(),
-        prediction_table(list(comparison(plan))),
-        *(Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes),
+        yield f"{len(plan.plans)} plans share the frames: {shares}"
+    if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
+        auto = plan.baselines.get("tensorrt_auto")
+        if auto is not None and auto != plan.predicted:
+            yield (
+                f"GPU only: nothing that the DLA could take is worth it for {plan.objective}; "
+                f"TensorRT's automatic DLA would take {text.microseconds(auto.latency_us)}, the "
+                f"GPU alone {text.microseconds(plan.predicted.latency_us)} (predicted)"
+            )
+        else:
+            yield "GPU only"
+    if plan.measured:
+        yield f"{text.percent(plan.measured['fraction'])} of the latency is measured, the rest "\
+              "predicted"  # fmt: skip
+
+
+def _loadables(plan: Plan) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("loadable", "layers", *text.POOLS.values()):
+        table.add_column(name, justify="right", header_style="dim", no_wrap=True)
+    table.add_column("formats", header_style="dim", overflow="fold")
+    for loadable in plan.loadables[:SHOWN]:
+        memory = loadable.memory.to_json()
+        formats = dict.fromkeys(loadable.formats.values())
+        table.add_row(
+            f"DLA{loadable.core}", text.count(len(loadable.layers)),
+            *(text.size(memory[key]) for key in text.POOLS),
+            Text(text.clean(", ".join(formats)) or text.ABSENT),
+        )  # fmt: skip
+    if len(plan.loadables) > SHOWN:
+        table.add_row(f"and {len(plan.loadables) - SHOWN} more", *[""] * 5)
+    return table
+
+
+def _reformats(plan: Plan) -> Iterator[str]:
+    own = [one for one in plan.reformats if one.plan == 0]
+    total = text.microseconds(sum(one.us for one in own))
+    yield f"{text.plural(len(own), 'reformat')} on the GPU, {total}"
+    for one in sorted(own, key=lambda one: -one.us)[:SHOWN]:
+        tensor = text.clean(one.tensor)
+        yield f"  {text.microseconds(one.us):>8}  {one.source} -> {one.goal}  {tensor}, {one.clock}"
+    if len(own) > SHOWN:
+        yield f"  and {len(own) - SHOWN} more; --json lists them"
+
+
+def _builder(plan: Plan) -> Iterator[str]:
+    """Says what to set so that TensorRT's builder ends at this plan."""
+    if not plan.builder or not plan.loadables:
+        return
+    types = plan.builder["device_types"]
+    on_dla = sum(device == "DLA" for device in types.values())
+    yield ""
+    yield (
+        f"to build it: set the device type of {text.plural(on_dla, 'layer')} to DLA and of "
+        f"{len(types) - on_dla} to GPU (--json: builder.device_types)"
     )
+    if plan.builder["matches"]:
+        yield "TensorRT's builder is predicted to end at these loadables"
