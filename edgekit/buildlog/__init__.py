@@ -9,7 +9,7 @@ from edgekit.buildlog._comparison import (
     PoolComparison,
 )
 from edgekit.buildlog._messages import Message, Messages, load_messages
-from edgekit.buildlog._names import layers_called
+from edgekit.buildlog._names import Names, layers_called
 from edgekit.buildlog._parse import parse_log
 from edgekit.buildlog._read import read_log, read_timings
 from edgekit.buildlog._timing_types import (
@@ -41,6 +41,7 @@ __all__ = [
     "LogOnly",
     "Message",
     "Messages",
+    "Names",
     "OnnxNode",
     "PoolComparison",
     "ReformatTiming",

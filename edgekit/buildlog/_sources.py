@@ -14,6 +14,7 @@ _TENSOR = re.compile(r"\[(.+?) -> \(([-\d, ]*)\)\[[A-Za-z0-9_]+\]\]")
 _INPUT = re.compile(r"^Adding network input: (.+?) with dtype: \S+, dimensions: \(([-\d, ]*)\)$")
 _OUTPUT = re.compile(r"^Marking (.+) as output: (.+)$")
 _IO = re.compile(r"^(?:Input|Output)\(s\)s format: (.*)$")
+_SMS = re.compile(r"^SMs: (\d{1,4})$")
 _MOST = 100_000
 
 
@@ -26,6 +27,7 @@ class SourceReader:
         self._inputs: dict[str, None] = {}
         self._outputs: dict[str, None] = {}
         self._io: list[str] = []
+        self._sms = 0
 
     def feed(self, text: str) -> bool:
         """Takes a line; whether it was one of these."""
@@ -42,6 +44,9 @@ class SourceReader:
         if match := _IO.match(text):
             self._io.append(match[1])
             return True
+        if match := _SMS.match(text):
+            self._sms = int(match[1])
+            return True
         return False
 
     def facts(self) -> dict[str, Any]:
@@ -52,6 +57,7 @@ class SourceReader:
             "inputs": tuple(self._inputs),
             "outputs": tuple(self._outputs),
             "io_formats": tuple(self._io),
+            "sms": self._sms,
         }
 
     def _side(self, name: str, kind: str, side: str, rest: str) -> None:

@@ -120,6 +120,7 @@ class Timings:
         run_us: Means of trtexec's performance summary: "gpu", "h2d", "d2h", "host".
         io_formats: As trtexec prints them, such as "fp32:CHW".
         finished: The builder had chosen its tactics when the log ended.
+        sms: Multiprocessors of the GPU that it was measured on; 0 where the log does not say.
     """
 
     units: tuple[UnitTiming, ...] = ()
@@ -134,3 +135,4 @@ class Timings:
     run_us: tuple[tuple[str, float], ...] = ()
     io_formats: tuple[str, ...] = ()
     finished: bool = False
+    sms: int = 0

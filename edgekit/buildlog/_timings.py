@@ -21,7 +21,7 @@ __all__ = ["TimingParser"]
 # a line with none of these tells nothing of times
 _KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
          "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
-         "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:")  # fmt: skip
+         "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
 _COMBINATION = re.compile(r"\*+ Autotuning format combination: ?(.*?) ?-> ?(.*?) ?\*{3,}$")
 _REFORMAT = re.compile(r"\*+ Autotuning Reformat: ?(.*?) -> (.*?) ?\*{3,}$")
 _RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")

@@ -1,0 +1,253 @@
+"""Measured costs over the cost model: what a profile timed wins, everything else is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from edgekit.errors import DataError
+from edgekit.network import Layer, Network, Tensor
+from edgekit.placement._costs import CostModel, Layout
+from edgekit.placement._kernels import Kernel
+from edgekit.placement._measured_match import Matched, match_rows
+from edgekit.placement._measured_table import Table, Timed, shares
+from edgekit.placement._profile_types import Profile
+
+__all__ = ["Measured", "measured_model"]
+
+FEWEST = 0.2
+"""The part of a profile's rows that must be layers of the model; below, it is another model's."""
+MOST = 0.8
+"""The part below which a plan warns."""
+DIGITS = 6
+
+
+def measured_model(
+    model: CostModel,
+    profile: Profile | None,
+    network: Network,
+    able: Mapping[str, bool] | None = None,
+) -> CostModel:
+    """Returns the model with measured times put over it; the model itself without a profile.
+
+    Args:
+        model: Predicts what was not measured.
+        profile: Of ``read_profile``.
+        network: The network that is planned.
+        able: By layer, whether a DLA core can run it.
+
+    Raises:
+        DataError: The profile is another board's (``profile.board``), precision's
+            (``profile.precision``) or model's (``profile.model``).
+    """
+    if profile is None:
+        return model
+    return Measured.over(model, profile, network, able)
+
+
+@dataclass(frozen=True)
+class Measured(CostModel):
+    """A cost model that answers with measured times where a profile has them.
+
+    A row that covers several kernels (a fusion, a loadable) fixes their sum: its time is shared
+    out over them as the model predicts them. A loadable's time contains its launch.
+    """
+
+    network: Network | None = None
+    profile: Profile | None = None
+    matched: Matched | None = None
+    table: Table | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def over(
+        cls,
+        model: CostModel,
+        profile: Profile,
+        network: Network,
+        able: Mapping[str, bool] | None = None,
+    ) -> Measured:
+        """Puts a profile over a model; raises as :func:`measured_model`."""
+        _check_origin(profile, model)
+        matched = match_rows(profile, network, able)
+        hits = matched.rows - len(matched.unmatched)
+        if hits < FEWEST * matched.rows:
+            raise DataError(
+                f"{hits} of the profile's {matched.rows} rows are layers of this model",
+                code="profile.model", where=profile.path,
+                hint=f"the first unknown one is {matched.unmatched[0]!r}; profile this model",
+            )  # fmt: skip
+        table = Table(model, network, profile, matched.groups)
+        if not table.groups:
+            raise DataError(
+                f"nothing in the profile was timed for a plan in {model.precision}",
+                code="profile.precision", where=profile.path,
+                hint="profile an engine of the plan's precision and board",
+            )  # fmt: skip
+        known = {f.name: getattr(model, f.name) for f in fields(model) if f.init}
+        return cls(**known, network=network, profile=profile, matched=matched, table=table)
+
+    def layer_precision(self, layer: Layer, device: str) -> str:
+        """Returns the precision of a layer; INT8 on the GPU also where only the builder knew."""
+        predicted = super().layer_precision(layer, device)
+        own = self.precision == "int8" and layer.name not in self.fp16_layers
+        if own and predicted == "fp16" and self.table is not None:
+            index = self.table.place.get(layer.name, -1)
+            timed = self._timed(device).get(index)
+            if timed is not None and timed.forms("int8"):
+                return "int8"
+        return predicted
+
+    def formats(self, network: Network, kernel: Kernel, device: str) -> tuple[str, ...]:
+        """Returns the formats of a kernel: on the GPU those that were timed, where they were."""
+        predicted = super().formats(network, kernel, device)
+        found = self._found(kernel, device) if device == "GPU" else []
+        if not found:
+            return predicted
+        timed = self._timed(device)[found[0]]
+        forms = timed.forms(self.layer_precision(network.layers[kernel.layers[0]], device))
+        if not forms:
+            return predicted
+        return (*(f for f in predicted if f in forms), *(f for f in forms if f not in predicted))
+
+    def kernel_us(
+        self, network: Network, kernel: Kernel, device: str, format: str | None = None
+    ) -> float:
+        """Returns the measured time of a kernel as far as there is one, else the predicted."""
+        predicted = super().kernel_us(network, kernel, device, format)
+        found = self._found(kernel, device)
+        if not found:
+            return predicted
+        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        if device == "GPU" and format is None:
+            format = self.formats(network, kernel, device)[0]
+        total = 0.0
+        done: set[int] = set()
+        for i in found:
+            timed = self._timed(device)[i]
+            us = timed.kernel_us(precision, format) if device == "GPU" else timed.us
+            total += us * timed.share[i]
+            done.add(i)
+        return total + predicted * self._left(network, kernel, done)
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns the measured time of a conversion of such a tensor, else the predicted."""
+        own = self.table.reformat_us(tensor, source, goal) if self.table else None
+        return super().reformat_us(tensor, source, goal) if own is None else own
+
+    def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
+        """Returns what a format at a loadable's border adds, measured where it was timed."""
+        if self.table is not None:
+            own = self.table.io_us(tensor.name, (precision, format), direction)
+            if own is not None:
+                return own
+        return super().dla_io_us(tensor, format, precision, direction)
+
+    def kernel_measured(self, kernel: Kernel, device: str) -> bool:
+        """Whether a kernel's time on a device comes from the profile."""
+        if self.network is None:
+            return False
+        found = set(self._found(kernel, device))
+        return bool(found) and self._left(self.network, kernel, found) < 1 - MOST
+
+    def reformat_measured(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
+        """Whether a conversion's time comes from the profile."""
+        return self.table is not None and (self.table.reformat_us(tensor, source, goal) is not None)
+
+    def layer_measured(self, layer: int, device: str) -> bool:
+        """Whether the profile covers a layer (index) on a device."""
+        return layer in self._timed(device)
+
+    def summary(
+        self,
+        layers: Iterable[tuple[str, str, float]],
+        reformats: Iterable[tuple[float, bool]] = (),
+        other_us: float = 0.0,
+    ) -> dict[str, Any]:
+        """Returns what a plan says of its measured part (the ``measured`` object of its JSON).
+
+        Args:
+            layers: Name, device and microseconds of each placed layer.
+            reformats: Microseconds of each reformat, and whether they were measured.
+            other_us: What else is in the latency and predicted (launches of loadables that were
+                not measured).
+        """
+        assert self.network is not None
+        assert self.profile is not None
+        assert self.matched is not None
+        assert self.table is not None
+        place = self.table.place
+        known, total = 0.0, other_us
+        by_layer = {}
+        for name, device, us in layers:
+            measured = self.layer_measured(place[name], device)
+            by_layer[name] = "measured" if measured else "predicted"
+            total += us
+            known += us if measured else 0.0
+        for us, measured in reformats:
+            total += us
+            known += us if measured else 0.0
+        return {
+            "file": self.profile.path,
+            "kind": self.profile.kind,
+            "fraction": round(known / total, DIGITS) if total else 0.0,
+            "measured_us": round(known, DIGITS),
+            "layers": by_layer,
+            "rows": self.matched.rows,
+            "unmatched": list(self.matched.unmatched),
+            "notes": self.warnings(),
+        }
+
+    def warnings(self) -> list[str]:
+        """Returns what to know before believing the measured times, as sentences."""
+        found = list(self.profile.notes) if self.profile else []
+        if self.matched is not None:
+            hits, rows = self.matched.rows - len(self.matched.unmatched), self.matched.rows
+            if hits < MOST * rows:
+                found.append(
+                    f"only {hits} of the profile's {rows} rows are layers of this model; the "
+                    f"first unknown one is {self.matched.unmatched[0]!r}"
+                )
+        return found
+
+    def _timed(self, device: str) -> Mapping[int, Timed]:
+        if self.table is None:
+            return {}
+        return self.table.of["GPU" if device == "GPU" else "DLA"]
+
+    def _found(self, kernel: Kernel, device: str) -> list[int]:
+        timed = self._timed(device)
+        return [i for i in kernel.layers if i in timed]
+
+    @staticmethod
+    def _left(network: Network, kernel: Kernel, done: set[int]) -> float:
+        """Returns the part of a kernel that no row covers; a fusion takes the small ones in."""
+        part = shares(network, kernel.layers, 1.0)
+        return sum(part[i] for i in kernel.layers if i not in done)
+
+
+def _check_origin(profile: Profile, model: CostModel) -> None:
+    target = model.target
+    log, timings = profile.log, profile.timings
+    boards = []
+    if log and log.compute_capability and target.compute_capability:
+        boards.append((log.compute_capability, target.compute_capability, "compute capability"))
+    if timings and timings.sms and model.mode.gpu_sms:
+        boards.append((str(timings.sms), str(model.mode.gpu_sms), "multiprocessors"))
+    if profile.kind == "bench" and profile.board:
+        boards.append((profile.board, target.name, "board"))
+    for theirs, ours, what in boards:
+        if theirs != ours:
+            raise DataError(
+                f"the profile was measured on another board or power mode: {what} {theirs}, and "
+                f"{target.name} in {model.mode.name} has {ours}",
+                code="profile.board",
+                where=profile.path,
+                hint="profile on the board and in the power mode to plan for",
+            )
+    if profile.precisions and model.precision not in profile.precisions:
+        raise DataError(
+            f"the profile's engine had {', '.join(profile.precisions)}, the plan is in "
+            f"{model.precision}",
+            code="profile.precision", where=profile.path, hint="profile in the plan's precision",
+        )  # fmt: skip

@@ -1,0 +1,133 @@
+"""Which of our layers each row of a profile timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgekit.buildlog import Names
+from edgekit.network import Network
+from edgekit.placement._profile_types import Profile, Row
+
+__all__ = ["Group", "Matched", "match_rows"]
+
+_FOREIGN, _BETWEEN = "{ForeignNode[", "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers (indices, ascending) that were timed as one on a device ("GPU" or "DLA")."""
+
+    device: str
+    layers: tuple[int, ...]
+    row: Row
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What fits and what does not.
+
+    Attributes:
+        groups: Disjoint on each device.
+        unmatched: Names of rows that are none of our layers.
+        rows: Rows in all.
+    """
+
+    groups: tuple[Group, ...]
+    unmatched: tuple[str, ...]
+    rows: int
+
+
+def match_rows(
+    profile: Profile, network: Network, able: Mapping[str, bool] | None = None
+) -> Matched:
+    """Matches by the builder's names: layers, fusions, and subgraphs by their first and last.
+
+    Args:
+        profile: Measured rows.
+        network: Our layer graph.
+        able: By layer, whether a DLA can run it; decides where a subgraph ran when the profile
+            does not tell, and which layers between its ends can be in it.
+    """
+    names = Names(network, [row.name for row in profile.rows])
+    place = {layer.name: index for index, layer in enumerate(network.layers)}
+    log = profile.log
+    listed = {found.name: found.layers for found in log.loadables if found.exact} if log else {}
+    whole: list[tuple[Row, tuple[int, ...]]] = []
+    ranges: list[tuple[Row, int, int]] = []
+    unmatched: list[str] = []
+    for row in profile.rows:
+        members = row.layers or listed.get(row.name, ())
+        found = _all(names, members, place) if members else ()
+        if not found and row.name.startswith(_FOREIGN):
+            inner = row.name[len(_FOREIGN) :].removesuffix("]}")
+            first, _, last = inner.partition(_BETWEEN)
+            low, high = _all(names, [first], place), _all(names, [last or first], place)
+            if low and high and last:
+                ranges.append((row, min(low), max(high)))
+                continue
+            found = low
+        elif not found and not members:
+            found = _all(names, row.name.split(" || "), place)
+        if found:
+            whole.append((row, found))
+        else:
+            unmatched.append(row.name)
+    groups = [Group(_device(row, found, network, able), found, row) for row, found in whole]
+    taken = {index for group in groups for index in group.layers}
+    for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):
+        within = [i for i in range(start, end + 1) if i not in taken]
+        dla = row.device == "DLA"
+        if dla and able is not None:
+            within = [i for i in within if able.get(network.layers[i].name, True)]
+        if not within:
+            unmatched.append(row.name)
+            continue
+        taken.update(within)
+        members_ = tuple(within)
+        groups.append(Group(_device(row, members_, network, able), members_, row))
+    return Matched(tuple(_disjoint(groups)), tuple(unmatched), len(profile.rows))
+
+
+def _all(names: Names, parts: Sequence[str], place: Mapping[str, int]) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in parts:
+        layers = names.find(part)
+        if not layers:
+            into = names.absorbed(part, "")
+            layers = (into,) if into else ()
+        found.update(place[name] for name in layers if name in place)
+    return tuple(sorted(found))
+
+
+def _device(
+    row: Row, layers: Sequence[int], network: Network, able: Mapping[str, bool] | None
+) -> str:
+    if row.device:
+        return row.device
+    if able is None:
+        return "GPU"
+    return "DLA" if all(able.get(network.layers[i].name, False) for i in layers) else "GPU"
+
+
+def _disjoint(groups: Sequence[Group]) -> list[Group]:
+    """Joins rows that share a layer: a reshape that we count to its neighbour was timed apart."""
+    merged: list[Group] = []
+    for group in groups:
+        shared = [
+            other for other in merged
+            if other.device == group.device and set(other.layers) & set(group.layers)
+        ]  # fmt: skip
+        if not shared:
+            merged.append(group)
+            continue
+        for other in shared:
+            merged.remove(other)
+        rows = [other.row for other in shared] + [group.row]
+        main = max(rows, key=lambda row: row.us)
+        layers = {i for one in (*shared, group) for i in one.layers}
+        row = replace(main, us=sum(row.us for row in rows))
+        extra = row.us - main.us
+        variants = tuple(replace(v, us=v.us + extra) for v in main.variants if v.us is not None)
+        merged.append(Group(group.device, tuple(sorted(layers)), replace(row, variants=variants)))
+    return merged
