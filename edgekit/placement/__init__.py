@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from edgekit.placement._fixes import Fix, fixes, together
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._json import plan_from_json, plan_to_json
+    from edgekit.placement._measured import Measured, measured_model
     from edgekit.placement._place import place
+    from edgekit.placement._profile import read_profile
+    from edgekit.placement._profile_plan import LogPlan, plan_of_log
+    from edgekit.placement._profile_types import Profile
     from edgekit.placement._profile import read_profile
     from edgekit.placement._profile_plan import LogPlan, plan_of_log
     from edgekit.placement._profile_types import Profile
@@ -46,6 +50,7 @@ __all__ = [
     "PlanImpossible",
     "Predicted",
     "Profile",
+    "Profile",
     "Share",
     "clock_of",
     "compare_plans",
@@ -54,12 +59,15 @@ __all__ = [
     "find_layer",
     "fixes",
     "forecast",
+    "measured_model",
     "place",
     "plan_from_json",
+    "plan_of_log",
     "plan_of_log",
     "plan_summary",
     "plan_to_json",
     "plan_value",
+    "read_profile",
     "read_profile",
     "together",
     "transitions",
@@ -76,7 +84,11 @@ __getattr__ = lazy(
         "_fixes": "Fix fixes together",
         "_forecast": "Clock Forecast clock_of forecast",
         "_json": "plan_from_json plan_to_json",
+        "_measured": "Measured measured_model",
         "_place": "place",
+        "_profile": "read_profile",
+        "_profile_plan": "LogPlan plan_of_log",
+        "_profile_types": "Profile",
         "_profile": "read_profile",
         "_profile_plan": "LogPlan plan_of_log",
         "_profile_types": "Profile",

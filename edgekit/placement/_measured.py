@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from edgekit.errors import DataError
 from edgekit.network import Layer, Network, Tensor
@@ -20,7 +19,6 @@ FEWEST = 0.2
 """The part of a profile's rows that must be layers of the model; below, it is another model's."""
 MOST = 0.8
 """The part below which a plan warns."""
-DIGITS = 6
 
 
 def measured_model(
@@ -154,54 +152,31 @@ class Measured(CostModel):
         """Whether a conversion's time comes from the profile."""
         return self.table is not None and (self.table.reformat_us(tensor, source, goal) is not None)
 
-    def layer_measured(self, layer: int, device: str) -> bool:
-        """Whether the profile covers a layer (index) on a device."""
-        return layer in self._timed(device)
+    def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
+        """Returns the layers of a placement whose time is a measured one.
 
-    def summary(
-        self,
-        layers: Iterable[tuple[str, str, float]],
-        reformats: Iterable[tuple[float, bool]] = (),
-        other_us: float = 0.0,
-    ) -> dict[str, Any]:
-        """Returns what a plan says of its measured part (the ``measured`` object of its JSON).
+        Those of a fusion or loadable that the placement keeps whole on its device; a part of one
+        is only scaled by the measurement, and counts as predicted.
 
         Args:
-            layers: Name, device and microseconds of each placed layer.
-            reformats: Microseconds of each reformat, and whether they were measured.
-            other_us: What else is in the latency and predicted (launches of loadables that were
-                not measured).
+            device_of: Device by layer's name ("GPU", "DLA0", ...).
         """
-        assert self.network is not None
-        assert self.profile is not None
-        assert self.matched is not None
-        assert self.table is not None
-        place = self.table.place
-        known, total = 0.0, other_us
-        by_layer = {}
-        for name, device, us in layers:
-            measured = self.layer_measured(place[name], device)
-            by_layer[name] = "measured" if measured else "predicted"
-            total += us
-            known += us if measured else 0.0
-        for us, measured in reformats:
-            total += us
-            known += us if measured else 0.0
-        return {
-            "file": self.profile.path,
-            "kind": self.profile.kind,
-            "fraction": round(known / total, DIGITS) if total else 0.0,
-            "measured_us": round(known, DIGITS),
-            "layers": by_layer,
-            "rows": self.matched.rows,
-            "unmatched": list(self.matched.unmatched),
-            "notes": self.warnings(),
-        }
+        if self.table is None or self.network is None:
+            return set()
+        found: set[str] = set()
+        for name, device in device_of.items():
+            timed = self._timed(device).get(self.table.place[name])
+            if timed is None:
+                continue
+            members = (self.network.layers[i].name for i in timed.group.layers)
+            if all(device_of.get(member) == device for member in members):
+                found.add(name)
+        return found
 
     def warnings(self) -> list[str]:
         """Returns what to know before believing the measured times, as sentences."""
         found = list(self.profile.notes) if self.profile else []
-        if self.matched is not None:
+        if self.matched is not None and self.matched.unmatched:
             hits, rows = self.matched.rows - len(self.matched.unmatched), self.matched.rows
             if hits < MOST * rows:
                 found.append(

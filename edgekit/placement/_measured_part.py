@@ -1,0 +1,68 @@
+"""How much of a plan is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.placement._measured import Measured
+
+if TYPE_CHECKING:
+    from edgekit.network import Tensor
+    from edgekit.placement._costs import CostModel, Layout
+    from edgekit.placement._types import PlacedLayer
+
+__all__ = ["measured_part", "reformat_measured"]
+
+DIGITS = 6
+
+
+def reformat_measured(model: CostModel, tensor: Tensor, source: Layout, goal: Layout) -> bool:
+    """Whether a conversion's time is a measured one; False without a profile."""
+    return isinstance(model, Measured) and model.reformat_measured(tensor, source, goal)
+
+
+def measured_part(
+    model: CostModel,
+    layers: Sequence[PlacedLayer],
+    reformats: Sequence[tuple[float, bool]],
+    latency_us: float,
+) -> dict[str, Any] | None:
+    """Returns the ``measured`` object of a plan's JSON, None without a profile.
+
+    Launches and what other formats at a loadable's border cost are as much measured as the
+    DLA's layers are.
+
+    Args:
+        model: The plan's cost model.
+        layers: Its layers.
+        reformats: Microseconds of each reformat, and whether they were measured.
+        latency_us: The plan's latency, all in all.
+    """
+    if not isinstance(model, Measured) or model.profile is None or model.matched is None:
+        return None
+    known_layers = model.layers_measured({layer.name: layer.device for layer in layers})
+    known = on_dla = known_on_dla = total = 0.0
+    for layer in layers:
+        us = layer.predicted_us
+        own = us if layer.name in known_layers else 0.0
+        total, known = total + us, known + own
+        if layer.device != "GPU":
+            on_dla, known_on_dla = on_dla + us, known_on_dla + own
+    total += sum(us for us, _ in reformats)
+    known += sum(us for us, measured in reformats if measured)
+    rest = max(0.0, latency_us - total)
+    known += rest * known_on_dla / on_dla if on_dla else 0.0
+    return {
+        "file": model.profile.path,
+        "kind": model.profile.kind,
+        "fraction": min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0,
+        "measured_us": round(known, DIGITS),
+        "layers": {
+            layer.name: "measured" if layer.name in known_layers else "predicted"
+            for layer in layers
+        },
+        "rows": model.matched.rows,
+        "unmatched": list(model.matched.unmatched),
+        "notes": model.warnings(),
+    }
