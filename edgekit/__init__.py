@@ -16,17 +16,37 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from edgekit._api import calibrate, check, infer, plan, refit, rollback, run
+    from edgekit._api import (
+        calibrate,
+        check,
+        infer,
+        pareto,
+        plan,
+        plan_of_log,
+        plan_table,
+        refit,
+        rollback,
+        run,
+        solve,
+        what_if,
+        why,
+    )
 
 __all__ = [
     "__version__",
     "calibrate",
     "check",
     "infer",
+    "pareto",
     "plan",
+    "plan_of_log",
+    "plan_table",
     "refit",
     "rollback",
     "run",
+    "solve",
+    "what_if",
+    "why",
 ]
 
 # floors of the house that are functions too; see edgekit._callable

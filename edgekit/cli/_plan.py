@@ -63,7 +63,7 @@ def command(
         elif profile is not None:
             read.only_with("--profile without a model", {"--report": report, **given},
                            "give the model, too")  # fmt: skip
-            _print(_of_log(profile), "log_plan_text", json)
+            _print(_of_log(profile, quiet, verbose), "log_plan_text", json)
         else:
             raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
         return
@@ -173,7 +173,7 @@ def _solved(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:
     return solve_problem(path, o.progress(quiet, verbose))
 
 
-def _of_log(path: Path) -> Any:
+def _of_log(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:
     from edgekit.pipeline import plan_of_profile
 
-    return plan_of_profile(path)
+    return plan_of_profile(path, o.progress(quiet, verbose))

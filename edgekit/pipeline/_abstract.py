@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ SECONDS = 60.0  # of search; what is not proved by then carries its gap
 
 
 def solve_problem(
-    path: Path, progress: Progress | None = None, *, seconds: float = SECONDS
+    problem: Path | Mapping[str, Any],
+    progress: Progress | None = None,
+    *,
+    seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1`` file.
+    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1``, a file or a document.
 
     Raises:
         DataError: The file is none.
@@ -30,7 +34,8 @@ def solve_problem(
         def tell(value: float, bound: float) -> None:
             steps.progress.update(0, 1, f"{value:.6g} found, {bound:.6g} proven")
 
-        document = solve_document(read_document(path), seconds=seconds, progress=tell)
+        read = read_document(problem) if isinstance(problem, Path) else problem
+        document = solve_document(read, seconds=seconds, progress=tell)
         proof = "optimal under the model" if document["optimal"] else f"gap {document['gap']:.2%}"
         step.detail = f"{document['objective']} {document['value']:.6g}, {proof}"
     return document
@@ -48,6 +53,7 @@ def plan_of_profile(path: Path, progress: Progress | None = None) -> dict[str, A
     with steps.step("profile") as step:
         profile = read_profile(path)
         step.detail = f"{len(profile.rows)} rows"
-    with steps.step("plan"):
-        found: dict[str, Any] = plan_of_log(profile).to_json()
-    return found
+    with steps.step("plan") as step:
+        plan = plan_of_log(profile, seconds=SECONDS)
+        step.detail = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"
+    return plan.to_json()
