@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from edgekit.placement._profile import read_profile
     from edgekit.placement._profile_plan import LogPlan, plan_of_log
     from edgekit.placement._profile_types import Profile
-    from edgekit.placement._profile import read_profile
-    from edgekit.placement._profile_plan import LogPlan, plan_of_log
-    from edgekit.placement._profile_types import Profile
     from edgekit.placement._request import PlanImpossible
     from edgekit.placement._transitions import transitions
     from edgekit.placement._types import (
@@ -43,13 +40,13 @@ __all__ = [
     "Forecast",
     "Loadable",
     "LogPlan",
+    "Measured",
     "Options",
     "Pin",
     "PlacedLayer",
     "Plan",
     "PlanImpossible",
     "Predicted",
-    "Profile",
     "Profile",
     "Share",
     "clock_of",
@@ -63,11 +60,9 @@ __all__ = [
     "place",
     "plan_from_json",
     "plan_of_log",
-    "plan_of_log",
     "plan_summary",
     "plan_to_json",
     "plan_value",
-    "read_profile",
     "read_profile",
     "together",
     "transitions",
@@ -86,9 +81,6 @@ __getattr__ = lazy(
         "_json": "plan_from_json plan_to_json",
         "_measured": "Measured measured_model",
         "_place": "place",
-        "_profile": "read_profile",
-        "_profile_plan": "LogPlan plan_of_log",
-        "_profile_types": "Profile",
         "_profile": "read_profile",
         "_profile_plan": "LogPlan plan_of_log",
         "_profile_types": "Profile",
