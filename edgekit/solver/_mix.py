@@ -29,6 +29,7 @@ __all__ = ["Mix", "Part", "mix_plans"]
 
 ENOUGH = 1e-6  # relative distance to the bound at which no further plan is looked for
 ROUNDS = 60
+ALTERNATIONS = 4  # of choosing plans and looking for better company for those chosen
 NOTHING = 1e-9  # a share below this is rounding
 
 
@@ -224,23 +225,18 @@ def _sharing(
 ) -> tuple[list[Part], float] | None:
     """Returns a mix whose plans fit together into the slots of their cores, and its rate."""
     slots = problem.max_loadables or 0
-    prices = prices_of(lanes, columns)
-    used = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * sum(rates)]
-    rest = {slots - c.slots(lanes) for c in used}
-    for limit in sorted({slots // 2, slots - slots // 2, 0, *rest} - {slots}):
-        fewer = [
-            replace(lane, problem=replace(lane.problem, max_loadables=limit)) for lane in lanes
-        ]
-        more: list[Column] = []
-        if limit == slots // 2:
-            _generate(fewer, more, bounds, deadline)
-        else:
-            for number, lane in enumerate(fewer):
-                goal = Goal(lane.weights(prices, number), bounds=bounds)
-                left = max(1.0, deadline - time.monotonic())
-                placing = minimise(lane.problem, goal, seconds=left).placing
-                more += [Column(number, placing, goal)] if placing else []
-        columns += [c for c in more if not any(c.same(other) for other in columns)]
+    total = sum(rates)
+    leading = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * total]
+    for limit in sorted({0, slots // 2, slots - slots // 2}):
+        _extend(lanes, columns, [], limit, bounds, deadline)
+    tried: list[Column] = []
+    for _ in range(ALTERNATIONS):
+        for column in leading:
+            if not any(column.same(other) for other in tried):
+                tried.append(column)
+                limit = slots - column.slots(lanes)
+                _extend(lanes, columns, [column], limit, bounds, deadline)
+        leading = [column for column, _, _ in sharing(lanes, columns, slots)]
     chosen = sharing(lanes, columns, slots)
     if not chosen:
         return None
@@ -249,3 +245,18 @@ def _sharing(
         for column, core, rate in chosen
     ]
     return _parts(wanted), sum(rate for _, rate in wanted)
+
+
+def _extend(
+    lanes: Sequence[Lane],
+    columns: list[Column],
+    beside: Sequence[Column],
+    limit: int,
+    bounds: Mapping[str, float],
+    deadline: float,
+) -> None:
+    """Adds the plans of at most ``limit`` loadables that are best together with others."""
+    fewer = [replace(lane, problem=replace(lane.problem, max_loadables=limit)) for lane in lanes]
+    more = list(beside)
+    _generate(fewer, more, bounds, deadline)
+    columns += [c for c in more if not any(c.same(other) for other in columns)]
