@@ -1,0 +1,103 @@
+"""Why a layer is where it is; every figure is checked by a placement of its own."""
+
+import pytest
+
+from edgekit.errors import UsageError
+from edgekit.placement import Options, Pin, compare_plans, explain_layer
+from tests.placement.asking import ask, asked
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return ask(tmp_path_factory.mktemp("small"))
+
+
+def why(one, layer):
+    return explain_layer(one, one.plan(), layer)
+
+
+def test_the_other_way_is_a_plan_of_its_own(small):
+    document = why(small, "conv2")
+    assert document["schema"] == "edgekit.why/1"
+    here, there = document["device"], document["otherwise"]["device"]
+    assert {here, there} == {"GPU", "DLA0"}
+    assert document["kernel"] == ["conv2", "relu2"]
+    other = small.plan(Options(pins=(Pin("conv2", there[:3]), Pin("relu2", there[:3]))))
+    assert document["otherwise"]["value"] == other.predicted.latency_us
+    gain = other.predicted.latency_us - small.plan().predicted.latency_us
+    assert document["otherwise"]["difference"] == pytest.approx(gain)
+    assert {row["layer"] for row in document["otherwise"]["moved"]} >= {"conv2", "relu2"}
+    assert document["binds"] == []
+    assert any("worse" in reason for reason in document["because"])
+    assert {row["device"] for row in document["costs"] if row["us"] > 0} == {"GPU", "DLA0"}
+
+
+def test_a_verdict_binds_and_has_no_other_way(small):
+    document = why(small, "softmax")
+    assert document["device"] == "GPU"
+    assert not document["dla"]["ok"]
+    assert not document["otherwise"]["possible"]
+    assert document["otherwise"]["reason"] == document["dla"]["reasons"][0]["message"]
+    assert document["binds"][0]["kind"] == "verdict"
+    assert [row["device"] for row in document["costs"]] == ["GPU"]
+
+
+def test_a_pin_binds(small):
+    free = small.plan(Options(pins=(Pin("pool", "DLA"),)))
+    there = next(x.device for x in free.layers if x.name == "conv2")
+    here = "DLA" if there == "GPU" else "GPU"
+    document = why(asked(small, pins=(Pin("conv2", here), Pin("pool", "DLA"))), "conv2")
+    assert document["device"][:3] == here
+    (pin,) = [bind for bind in document["binds"] if bind["text"] == f"pin conv2={here}"]
+    assert pin["moves"]
+    assert pin["device"] == there
+    assert pin["value"] == pytest.approx(free.predicted.latency_us)
+
+
+def test_a_bound_binds_and_others_do_not(small):
+    least = small.plan(Options(objective="gpu_time")).predicted.gpu_us
+    fast = asked(small, objective="energy", bounds={"gpu_us": least * 1.01, "latency_us": 1e9})
+    free = small.plan(Options(objective="energy"))
+    bound = fast.plan()
+    kinds = [bind["text"] for bind in why(fast, "conv2")["binds"]]
+    binds = bound.predicted.energy_uj > free.predicted.energy_uj * (1 + 1e-6)
+    assert (f"bound gpu_us={least * 1.01:g}" in kinds) == binds
+    assert "bound latency_us=1e+09" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"dla_cores": ()}, "dla_cores none"), ({}, "FP32"), ({}, "has no DLA")],
+)
+def test_without_a_dla_there_is_no_other_way(tmp_path, options, reason):
+    board = "jetson-orin-nano-8gb" if reason == "has no DLA" else "jetson-agx-orin-64gb"
+    precision = "fp32" if reason == "FP32" else "fp16"
+    document = why(ask(tmp_path, precision=precision, board=board, **options), "conv1")
+    assert document["device"] == "GPU"
+    assert reason in document["otherwise"]["reason"]
+    assert document["borders"] == []
+
+
+def test_unknown_names_have_a_nearest_one(small):
+    with pytest.raises(UsageError) as caught:
+        why(small, "conv3")
+    assert caught.value.code == "layer.unknown"
+    assert "conv" in caught.value.hint
+
+
+def test_a_mix_of_plans_tells_the_share_of_frames(small):
+    document = why(asked(small, objective="throughput"), "conv2")
+    assert sum(document["shares"].values()) == pytest.approx(1.0)
+
+
+def test_plans_beside_each_other(small):
+    before, after = small.plan(), small.plan(Options(pins=(Pin("*", "GPU"),)))
+    document = compare_plans(before, after, ["pin * GPU"])
+    assert document["before"]["value"] == before.predicted.latency_us
+    assert document["after"]["layers"] == {"GPU": len(after.layers)}
+    assert document["difference"]["gpu_us"]["by"] == pytest.approx(
+        after.predicted.gpu_us - before.predicted.gpu_us
+    )
+    moved = {row["layer"] for row in document["moved"]}
+    assert moved == {x.name for x in before.layers if x.device != "GPU"}
+    assert compare_plans(before, before, [])["objective"] == {"by": 0.0, "percent": 0.0}
