@@ -42,7 +42,7 @@ class TableReader:
                 self.open = False
             else:
                 name, average = (match[1], match[3]) if self._old else (match[5], match[2])
-                if name != "Total":
+                if name.lower() != "total":
                     self._rows.append(ConsoleRow(name, _us(average)))
                 return True
         if match := _SUMMARY.match(text):
