@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from edgekit.dla import Judgement
 from edgekit.network import Network
 from edgekit.placement._types import Options, Plan, Predicted
 from edgekit.targets import Target
+
+if TYPE_CHECKING:
+    from edgekit.placement._place import Prepared
 
 __all__ = ["UNITS", "Ask", "plan_value", "value_of"]
 
@@ -42,6 +46,19 @@ class Ask:
         return place(
             self.network, self.judgement, self.target, precision=self.precision,
             power_mode=self.power_mode, options=options or self.options, progress=progress,
+        )  # fmt: skip
+
+    def prepared(self) -> Prepared:
+        """Returns the problem as the solver sees it.
+
+        Raises:
+            UsageError, GateError: As ``place``.
+        """
+        from edgekit.placement._place import prepare
+
+        return prepare(
+            self.network, self.judgement, self.target, precision=self.precision,
+            power_mode=self.power_mode, options=self.options,
         )  # fmt: skip
 
     def able(self, layer: str) -> Ask:
