@@ -1,0 +1,177 @@
+"""Profiles from every kind of file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.errors import DataError
+from edgekit.placement import Profile, read_profile
+from tests.buildlog import timing_log as tl
+
+
+def saved(path: Path, content: str | bytes, name: str = "profile") -> Path:
+    file = path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def read(path: Path, content: str | bytes | list[str] | dict[str, Any], **more: Path) -> Profile:
+    if isinstance(content, dict):
+        content = json.dumps(content)
+    return read_profile(saved(path, "\n".join(content) if isinstance(content, list) else content),
+                        **more)  # fmt: skip
+
+
+# as trtexec writes it: no escapes, nan for a share of nothing, six digits
+TRTEXEC = """[
+  { "count" : 4 }
+, { "name" : "stem/Conv + stem/Relu", "timeMs" : 2, "averageMs" : 0.5, "medianMs" : 0.4, "percentage" : 24.5 }
+, { "name" : "a "quoted\\path" layer", "timeMs" : 3.06955e+03, "averageMs" : 767.4, "percentage" : nan }
+, { "name" : "idle", "timeMs" : 0, "averageMs" : 0, "medianMs" : 0, "percentage" : -nan }
+]
+"""  # noqa: E501
+
+
+def test_trtexec_is_read_as_it_writes(tmp_path: Path) -> None:
+    found = read(tmp_path, TRTEXEC)
+    assert found.kind == "trtexec"
+    assert [(r.name, r.us, r.device) for r in found.rows] == [
+        ("stem/Conv + stem/Relu", 400.0, "GPU"),
+        ('a "quoted\\path" layer', 767400.0, "GPU"),
+        ("idle", 0.0, "GPU"),
+    ]
+
+
+def test_the_wait_for_a_dla_is_the_loadables(tmp_path: Path) -> None:
+    rows = {
+        "x to nvm": 0.08, "{ForeignNode[a...b]}": 0.01, "y from nvm": 7.5, "x copy finish": 0.01,
+        "z from nvm": 0.02, "pool": 0.03, "{ForeignNode[c...d]}": 0.01, "w from nvm": 2.0,
+    }  # fmt: skip
+    found = read(tmp_path, rows)
+    assert found.kind == "iprofiler"
+    assert [(r.name, r.device, r.us) for r in found.rows] == [
+        ("{ForeignNode[a...b]}", "DLA", 7510.0), ("pool", "GPU", 30.0),
+        ("{ForeignNode[c...d]}", "DLA", 2010.0),
+    ]  # fmt: skip
+    assert [r.us for r in found.overhead] == [80.0, 10.0, 20.0]
+    assert found.total_us == pytest.approx(1e3 * sum(rows.values()))
+
+
+def test_layer_information_tells_loadables_from_gpu_subgraphs(tmp_path: Path) -> None:
+    rows = {"{ForeignNode[a...b]}": 1.0, "{ForeignNode[c...d]}": 2.0, "{ForeignNode[e...f]}": 3.0}
+    layers = [
+        {"Name": "{ForeignNode[a...b]}", "LayerType": "DLA"},
+        {"Name": "{ForeignNode[c...d]}", "LayerType": "Myelin"},
+    ]
+    info = saved(tmp_path, json.dumps({"Layers": layers, "Bindings": []}), "info.json")
+    found = read(tmp_path, rows, layer_info=info)
+    assert [r.device for r in found.rows] == ["DLA", "GPU", ""]
+    info = saved(tmp_path, json.dumps({"Layers": ["names", "only"]}), "info.json")
+    assert [r.device for r in read(tmp_path, rows, layer_info=info).rows] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [{"name": "a", "timeMs": 1.0}, {"name": "b", "timeMs": 2}, {"name": "a", "timeMs": 3.0}],
+        [["a", 2.0], ["b", 2.0]],
+        {"layers": [{"name": "a", "mean_us": 2000}, {"name": "b", "ms": 2}]},
+        [{"count": 2}, {"name": "a", "timeMs": 4.0}, {"name": "b", "timeMs": 4.0}],
+    ],
+)
+def test_an_iprofilers_list(tmp_path: Path, document: Any) -> None:
+    found = read(tmp_path, json.dumps(document))
+    assert [(r.name, r.us) for r in found.rows] == [("a", 2000.0), ("b", 2000.0)]
+
+
+def test_a_table_of_dump_profile(tmp_path: Path) -> None:
+    table = [
+        tl.RUN,
+        f"{tl.I_}   Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer",
+        f"{tl.I_}      10.00        0.100        0.100      33.3   Reformatting CopyNode for x",
+        f"{tl.I_}      20.00        0.200        0.200      66.6   conv",
+        f"{tl.I_}      30.00        0.300        0.300     100.0   Total",
+    ]
+    found = read(tmp_path, table)
+    assert [(r.name, r.us) for r in found.rows] == [("conv", 200.0)]
+    assert [r.us for r in found.overhead] == [100.0]
+
+
+def bench(**changes: Any) -> dict[str, Any]:
+    segments = [
+        {"lane": 0, "index": 0, "device": "DLA0", "layers": ["a", "b"],
+         "latency_ms": {"median": 0.5, "mean": 0.6}},
+        {"lane": 0, "index": 1, "device": "GPU", "layers": ["c"], "latency_ms": {"mean": 0.2}},
+    ]  # fmt: skip
+    return {"schema": "edgekit.bench/1", "clock": "board-measured", "segments": segments,
+            "target": "jetson-agx-orin-64gb", "precision": "int8", **changes}  # fmt: skip
+
+
+def test_a_bench_of_the_board(tmp_path: Path) -> None:
+    invalid = {"status": "INVALID", "reasons": [{"message": "3 iterations"}]}
+    found = read(tmp_path, bench(verdict=invalid))
+    assert [(r.device, r.us, r.layers) for r in found.rows] == [
+        ("DLA", 500.0, ("a", "b")), ("GPU", 200.0, ("c",)),
+    ]  # fmt: skip
+    assert (found.board, found.precisions) == ("jetson-agx-orin-64gb", ("int8",))
+    assert found.notes == ("the bench is not valid: 3 iterations",)
+
+
+def test_a_build_log(tmp_path: Path) -> None:
+    found = read(tmp_path, tl.stem())
+    assert (found.kind, found.board, found.tensorrt) == ("log", "Orin", "10.3.0")
+    assert found.precisions == ("fp32", "fp16", "int8")
+    assert [(r.name, r.us, r.device) for r in found.rows] == [
+        (tl.LOADABLE, 100.0, "DLA"), ("pool/Mean", 20.0, "GPU"),
+    ]  # fmt: skip
+    assert found.notes == ()
+    cut = next(i for i, line in enumerate(tl.stem()) if "Autotuning Reformat" in line)
+    assert "before the builder had chosen" in read(tmp_path, tl.stem()[:cut]).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "profile.empty"),
+        (b" \n\t\n", "profile.empty"),
+        (b"\x7fELF\x02\x01\x01" + bytes(range(1, 200)) + b"\0" + b"abc" * 200, "profile.binary"),
+        ("\n".join(tl.header()), "profile.no_times"),
+        (f"{tl.RUN}\n{tl.I_}GPU Compute Time: min = 1 ms, mean = 1.5 ms", "profile.no_times"),
+        ("somebody's notes\n", "profile.unknown"),
+        ("[]", "profile.no_times"),
+        ("{}", "profile.no_times"),
+        ('[{"name": "a", "timeMs": 1.0}, {"na', "profile.unreadable"),
+        ("[" * 100_000, "profile.unreadable"),
+        ('{"label": "x", "duration_s": 20, "n": [1]}', "profile.no_times"),
+        ('[{"name": "a", "timeMs": 0}]', "profile.no_times"),
+        ('[{"name": "a", "timeMs": "soon"}]', "profile.no_times"),
+        (json.dumps({"schema": "edgekit.plan/1"}), "profile.unknown"),
+        (json.dumps(bench(clock="cpu-measured")), "profile.clock"),
+        (json.dumps(bench(clock="predicted")), "profile.clock"),
+        (json.dumps(bench(segments=[])), "profile.no_times"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, content: str | bytes, code: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, content)
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+def test_the_whole_engines_time_is_told_where_there_is_no_other(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1\.5 ms"):
+        read(tmp_path, f"{tl.RUN}\n{tl.I_}GPU Compute Time: min = 1 ms, mean = 1.5 ms")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, code in ((tmp_path / "none", "profile.missing"), (tmp_path, "profile.unreadable")):
+        with pytest.raises(DataError) as caught:
+            read_profile(path)
+        assert caught.value.code == code
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, TRTEXEC, layer_info=saved(tmp_path, "no json", "info"))
+    assert caught.value.code == "profile.layer_info"

@@ -1,0 +1,164 @@
+"""The best formats out of a build log alone, against every choice tried out."""
+
+from __future__ import annotations
+
+import os
+import random
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from edgekit.errors import DataError
+from edgekit.placement import LogPlan, plan_of_log, read_profile
+from tests.buildlog import timing_log as tl
+
+
+def planned(path: Path, lines: list[str]) -> LogPlan:
+    file = path / "build.log"
+    file.write_text("\n".join(lines))
+    return plan_of_log(read_profile(file))
+
+
+def test_the_fixture(tmp_path: Path) -> None:
+    plan = planned(tmp_path, tl.stem())
+    assert plan.latency_us == pytest.approx(tl.STEM_US)
+    assert plan.optimal
+    assert (plan.units[0].reads, plan.units[0].writes) == ((tl.DLA_IMAGE,), (tl.VECTOR,))
+    assert [(r.tensor, r.source, r.goal) for r in plan.reformats] == [
+        ("image", tl.LINEAR_IN, tl.DLA_IMAGE), ("score", tl.VECTOR_OUT, tl.LINEAR_OUT),
+    ]  # fmt: skip
+    assert (plan.agrees, plan.measured, plan.notes) == (True, 1.0, ())
+    assert plan.dla_us == pytest.approx(100.0)
+    assert plan.gpu_us == pytest.approx(46.0)
+    low, high = plan.with_copies_us or (0, 0)
+    assert plan.latency_us < low < high
+    assert not plan.copies_measured
+
+
+def test_what_the_builder_chose_is_only_compared(tmp_path: Path) -> None:
+    other = [
+        line.replace(f"to {tl.DLA_IMAGE}", f"to {tl.DLA_LINEAR}")
+        if "Adding reformat" in line
+        else line
+        for line in tl.stem()
+        if not line.startswith("Layer(")
+    ]
+    found, whole = planned(tmp_path, other), planned(tmp_path, tl.stem())
+    assert found.agrees is False
+    assert (found.units, found.reformats) == (whole.units, whole.reformats)
+    cut = [line for line in tl.stem() if "Adding reformat" not in line and "tactics" not in line]
+    assert planned(tmp_path, cut).agrees is None
+    assert planned(tmp_path, cut).latency_us == whole.latency_us
+
+
+def test_without_the_parsers_lines_formats_join_units(tmp_path: Path) -> None:
+    bare = [line for line in tl.stem() if "puts: [" not in line and "network input" not in line]
+    plan = planned(tmp_path, [line for line in bare if "Marking" not in line])
+    assert plan.latency_us == pytest.approx(tl.STEM_US)
+    assert "joined by their formats" in plan.notes[0]
+    assert plan.copies_us is None
+
+
+def test_a_run_in_the_same_log_measures_the_copies(tmp_path: Path) -> None:
+    run = [f"{tl.I_}{what}: min = 1 ms, max = 3 ms, mean = {ms} ms, median = 2 ms"
+           for what, ms in (("H2D Latency", 0.03), ("D2H Latency", 0.01))]  # fmt: skip
+    plan = planned(tmp_path, [*tl.stem(), *run])
+    assert plan.copies_us == (40.0, 40.0)
+    assert plan.to_json()["host_copies"]["clock"] == "measured"
+
+
+def random_log(seed: int) -> tuple[list[str], float]:
+    """Units in a branching graph with random times, and the least sum by trying everything."""
+    rng = random.Random(seed)
+    count = rng.randint(2, 5)
+    shape = (1, 4, 2, 2)
+    inputs: list[list[int]] = []  # by unit, tensors: -1 is the network's, else the writer
+    for v in range(count):
+        inputs.append(sorted(rng.sample(range(-1, v), min(v + 1, rng.randint(1, 2)))))
+    read = {t for tensors in inputs for t in tensors}
+    leaves = [v for v in range(count) if v not in read]
+
+    def form(tensor: int, which: int) -> str:
+        return f"{('Float', 'Half', 'Int8')[which]}({16 + tensor},4,2,1)"
+
+    units = []
+    for tensors in inputs:
+        v = len(units)
+        combos = []
+        for _ in range(rng.randint(1, 3)):
+            reads = [form(t, rng.randrange(3)) for t in tensors]
+            combos.append((reads, [form(v, rng.randrange(3))], float(rng.randint(5, 40))))
+        units.append(combos)
+    price = {
+        (t, a, b): float(rng.randint(1, 30))
+        for t in range(-1, count) for a in range(3) for b in range(3) if a != b
+    }  # fmt: skip
+    lines = tl.header(
+        *tl.network(
+            {"t-1": shape},
+            [(f"n{v}", "Op", {f"t{t}": shape for t in tensors}, {f"t{v}": shape})
+             for v, tensors in enumerate(inputs)],
+            [f"t{v}" for v in leaves],
+        )
+    )  # fmt: skip
+    for v, combos in enumerate(units):
+        lines += tl.unit(f"n{v}", "CaskConvolution", combos)
+    for t in range(-1, count):
+        pairs = {(form(t, a), form(t, b)): us for (u, a, b), us in price.items() if u == t}
+        into = {pair: us for pair, us in pairs.items() if t >= 0 or pair[0] == form(t, 0)}
+        lines += tl.reformats(f"t{t}", into)
+        if t in leaves:
+            ends = {pair: us for pair, us in pairs.items() if pair[1] == form(t, 0)}
+            lines += tl.reformats(f"t{t}", ends, outward=True)
+    by_text = {(form(t, a), form(t, b)): us for (t, a, b), us in price.items()}
+    best = float("inf")
+    for choice in product(*units):
+        paid = set()
+        for v, (reads, _, _) in enumerate(choice):
+            for t, goal in zip(inputs[v], reads, strict=True):
+                paid.add((form(-1, 0) if t < 0 else choice[t][1][0], goal))
+        paid |= {(choice[v][1][0], form(v, 0)) for v in leaves}
+        total = sum(us for *_, us in choice)
+        best = min(best, total + sum(by_text[pair] for pair in paid if pair[0] != pair[1]))
+    return lines, best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_choice_tried_out(tmp_path: Path, seed: int) -> None:
+    lines, best = random_log(seed)
+    plan = planned(tmp_path, lines)
+    assert plan.latency_us == pytest.approx(best)
+    assert plan.optimal
+
+
+def test_a_log_cut_anywhere_gives_a_plan_or_a_reason(tmp_path: Path) -> None:
+    text = "\n".join(tl.stem())
+    latencies, codes = [], set()
+    for end in range(200, len(text), 611):
+        try:
+            latencies.append(planned(tmp_path, text[:end].splitlines()).latency_us)
+        except DataError as error:
+            codes.add(error.code)
+    assert codes == {"profile.no_times"}
+    assert latencies[-1] == pytest.approx(tl.STEM_US)
+
+
+def test_only_a_log_knows_every_format(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    file.write_text('[{"name": "a", "timeMs": 1.0}]')
+    with pytest.raises(DataError) as caught:
+        plan_of_log(read_profile(file))
+    assert caught.value.code == "profile.no_log"
+
+
+@pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
+def test_resnet50_within_two_percent_of_its_run() -> None:
+    folder = Path(os.environ["EDGEKIT_LOGS"])
+    (log,) = folder.rglob("dla_int8_verbose.log")
+    plan = plan_of_log(read_profile(log))
+    assert plan.latency_us == pytest.approx(1278.58, rel=0.02)  # GPU compute time of dla_int8.log
+    assert plan.agrees
+    assert plan.units[0].reads == ("Int8(50176,1:4,224,1)",)
+    assert plan.units[0].writes == plan.units[1].reads == ("Int8(3136,49:32,7,1)",)
+    assert plan.units[-1].writes == ("Float(1000,1)",)
