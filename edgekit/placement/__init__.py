@@ -8,14 +8,16 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.placement._ask import Ask, plan_value, value_of
+    from edgekit.placement._builder import device_types
     from edgekit.placement._compare import compare_plans, plan_summary
     from edgekit.placement._conflicts import explain_conflict
     from edgekit.placement._explain import explain_layer, find_layer
     from edgekit.placement._fixes import Fix, fixes, together
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
+    from edgekit.placement._front import pareto_front
     from edgekit.placement._json import plan_from_json, plan_to_json
     from edgekit.placement._measured import Measured, measured_model
-    from edgekit.placement._place import place
+    from edgekit.placement._place import Prepared, place, prepare
     from edgekit.placement._profile import read_profile
     from edgekit.placement._profile_plan import LogPlan, plan_of_log
     from edgekit.placement._profile_types import Profile
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         PlacedLayer,
         Plan,
         Predicted,
+        Reformat,
         Share,
     )
 
@@ -47,22 +50,27 @@ __all__ = [
     "Plan",
     "PlanImpossible",
     "Predicted",
+    "Prepared",
     "Profile",
+    "Reformat",
     "Share",
     "clock_of",
     "compare_plans",
+    "device_types",
     "explain_conflict",
     "explain_layer",
     "find_layer",
     "fixes",
     "forecast",
     "measured_model",
+    "pareto_front",
     "place",
     "plan_from_json",
     "plan_of_log",
     "plan_summary",
     "plan_to_json",
     "plan_value",
+    "prepare",
     "read_profile",
     "together",
     "transitions",
@@ -78,14 +86,16 @@ __getattr__ = lazy(
         "_explain": "explain_layer find_layer",
         "_fixes": "Fix fixes together",
         "_forecast": "Clock Forecast clock_of forecast",
+        "_builder": "device_types",
+        "_front": "pareto_front",
         "_json": "plan_from_json plan_to_json",
         "_measured": "Measured measured_model",
-        "_place": "place",
+        "_place": "Prepared place prepare",
         "_profile": "read_profile",
         "_profile_plan": "LogPlan plan_of_log",
         "_profile_types": "Profile",
         "_request": "PlanImpossible",
         "_transitions": "transitions",
-        "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Share",
+        "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Reformat Share",
     },
 )

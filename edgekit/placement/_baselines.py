@@ -4,47 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from edgekit.placement._kernels import Kernel
-from edgekit.placement._problem import Problem, loads
-from edgekit.placement._request import Request, build_problem, kernels_of, problem_of
+from edgekit.network import Layer
+from edgekit.placement._build_problem import build_problem, kernels_of, problem_of
+from edgekit.placement._built import Built
+from edgekit.placement._request import Request
+from edgekit.solver import OUTSIDE, Cost, Problem
 
 __all__ = ["Baseline", "baselines"]
+
+Value = Callable[[Problem, Sequence[float], float], float]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A placement that ignores pins and bounds: its kernels, devices by kernel, and loads."""
+    """A placement that ignores pins and bounds: its problem, modes by kernel, loads, energy."""
 
-    kernels: tuple[Kernel, ...]
-    problem: Problem
-    devices: tuple[int, ...]
-    load: tuple[float, ...]
+    built: Built
+    modes: tuple[int, ...]
+    load_us: tuple[float, ...]
+    energy_uj: float
 
 
-def baselines(
-    request: Request, value: Callable[[Problem, Sequence[float]], float]
-) -> dict[str, Baseline | None]:
+def baselines(request: Request, value: Value) -> dict[str, Baseline | None]:
     """Returns gpu_only, tensorrt_auto and best_cut (least ``value``); None where impossible.
 
-    All of them may use the GPU and the first core in use, whatever the options say.
+    All of them may use the GPU and the first core in use, whatever the options say, and have every
+    tensor in its best format.
     """
-    cores = request.cores[:1]
-    options = replace(request.options, gpu=True, pins=())
-    plain = replace(request, options=options, cores=cores, pins={})
+    options = replace(
+        request.options, gpu=True, pins=(), bounds={}, max_transitions=None, min_loadable_layers=1
+    )
+    plain = replace(request, options=options, cores=request.cores[:1], pins={})
     return {
         "gpu_only": _gpu_only(plain),
-        "tensorrt_auto": _tensorrt_auto(plain) if cores else None,
-        "best_cut": _best_cut(plain, value) if cores else None,
+        "tensorrt_auto": _tensorrt_auto(plain) if plain.cores else None,
+        "best_cut": _best_cut(plain, value) if plain.cores else None,
     }
 
 
 def _gpu_only(request: Request) -> Baseline:
     fp16 = request.model.fp16_layers
     kernels = kernels_of(request.network, {x.name: x.name in fp16 for x in request.network.layers})
-    problem = problem_of(request, kernels)
-    devices = (0,) * len(kernels)
-    return Baseline(kernels, problem, devices, tuple(loads(problem, devices, {})))
+    built = problem_of(request, kernels, lambda _, device: device == "GPU", plain=True)
+    return _fixed(built, 0)
 
 
 def _tensorrt_auto(request: Request) -> Baseline | None:
@@ -53,30 +57,116 @@ def _tensorrt_auto(request: Request) -> Baseline | None:
     kept = [c for c in request.judgement.candidates if c.kept]
     for number, candidate in enumerate(kept, 1):
         run_of.update(dict.fromkeys(candidate.layers, number))
+    if not all(request.able[name] for name in run_of):
+        return None
     fp16 = request.model.fp16_layers
     names = [layer.name for layer in request.network.layers]
     kernels = kernels_of(request.network, {n: (run_of.get(n, 0), n in fp16) for n in names})
-    problem = problem_of(request, kernels)
-    devices = tuple(int(names[kernel.layers[0]] in run_of) for kernel in kernels)
-    if any(problem.times[v][d] is None for v, d in enumerate(devices)):
-        return None
-    load = loads(problem, devices, {1: len(kept)})
-    return Baseline(kernels, problem, devices, tuple(load))
+
+    def allowed(layers: Sequence[Layer], device: str) -> bool:
+        return (layers[0].name in run_of) == (device != "GPU")
+
+    room = request.room.without_limits()
+    built = problem_of(replace(request, room=room), kernels, allowed, plain=True)
+    return _fixed(built, len(kept))
 
 
-def _best_cut(
-    request: Request, value: Callable[[Problem, Sequence[float]], float]
-) -> Baseline | None:
+def _fixed(built: Built, loadables: int) -> Baseline:
+    """Returns the only placement that a problem has."""
+    problem = built.problem
+    modes = tuple(next(m for m, cost in enumerate(row) if cost) for row in problem.costs)
+    (cut,) = _Cuts(problem, modes, modes).totals(loadables)[-1:]
+    return Baseline(built, modes, cut[0], cut[1])
+
+
+def _best_cut(request: Request, value: Value) -> Baseline | None:
     """Returns the best of: the first kernels on one device, the rest on the other."""
-    kernels, problem = build_problem(request)
-    count = len(kernels)
-    able = [row[1] is not None for row in problem.times]
+    built = build_problem(request, plain=True)
+    problem = built.problem
+    count = len(problem.costs)
+    on_gpu = tuple(
+        next(m for m, c in enumerate(row) if c and not problem.device(m)) for row in problem.costs
+    )
+    core = next((m for m in range(1, len(problem.modes)) if problem.device(m)), None)
+    if core is None:
+        return None
+    on_dla = (core,) * count
+    able = [row[core] is not None for row in problem.costs]
     first = next((v for v in range(count) if not able[v]), count)  # DLA may have kernels before it
     last = next((v for v in range(count - 1, -1, -1) if not able[v]), -1)
-    ways = [(1,) * at + (0,) * (count - at) for at in range(1, min(first, count - 1) + 1)]
-    ways += [(0,) * at + (1,) * (count - at) for at in range(max(last + 1, 1), count)]
-    costed = [(tuple(loads(problem, devices, {1: 1})), devices) for devices in ways]
-    if not costed:
-        return None
-    load, devices = min(costed, key=lambda way: value(problem, way[0]))
-    return Baseline(kernels, problem, devices, load)
+    found: list[tuple[float, int, tuple[float, ...], float, tuple[int, ...]]] = []
+    for left, right, low, high in (
+        (on_dla, on_gpu, 1, min(first, count - 1)),
+        (on_gpu, on_dla, max(last + 1, 1), count - 1),
+    ):
+        totals = _Cuts(problem, left, right).totals(1)
+        for at in range(low, high + 1):
+            load, energy = totals[at]
+            worth = value(problem, load, energy)
+            found.append((worth, len(found), load, energy, (*left[:at], *right[at:])))
+    for _, _, load, energy, modes in sorted(found):
+        inside = frozenset(v for v, m in enumerate(modes) if m == core)
+        if problem.fits is None or problem.fits(inside):
+            return Baseline(built, modes, load, energy)
+    return None
+
+
+class _Cuts:
+    """Loads of every placement that has ``left`` modes before a kernel and ``right`` ones from it.
+
+    A transfer is paid for one or two unbroken ranges of cuts, so all cuts together take as long as
+    one of them.
+    """
+
+    def __init__(self, problem: Problem, left: Sequence[int], right: Sequence[int]) -> None:
+        self.problem, self.left, self.right = problem, left, right
+        self._count = len(left)
+        resources = len(problem.devices) + 1
+        self._steps = [[0.0] * (resources + 1) for _ in range(self._count + 2)]
+
+    def totals(self, loadables: int) -> list[tuple[tuple[float, ...], float]]:
+        """Returns loads and energy by the number of kernels before the cut."""
+        for v, row in enumerate(self.problem.costs):
+            self._add(row[self.left[v]], v + 1, self._count)
+            self._add(row[self.right[v]], 0, v)
+        for b in range(len(self.problem.borders)):
+            self._border(b)
+        if len(self.problem.launch) > 1 and loadables:
+            launch = self.problem.launch[1]
+            for _ in range(loadables):
+                self._add(launch, 0, self._count)
+        columns = [list(accumulate(column)) for column in zip(*self._steps, strict=True)]
+        rows = list(zip(*columns, strict=True))[: self._count + 1]
+        return [(row[:-1], row[-1]) for row in rows]
+
+    def _add(self, cost: Cost | None, low: int, high: int) -> None:
+        """Adds a cost to the cuts from ``low`` to ``high``, both included."""
+        if cost is None or low > high:
+            return
+        for at, sign in ((low, 1.0), (high + 1, -1.0)):
+            row = self._steps[at]
+            for resource, us in enumerate(cost.load_us):
+                row[resource] += sign * us
+            row[-1] += sign * cost.energy_uj
+
+    def _border(self, index: int) -> None:
+        border = self.problem.borders[index]
+        p, end, outside = border.producer, self._count, self.problem.outside
+        inside = p != OUTSIDE
+        sides = [(c, self.left[c], self.right[c]) for c in border.consumers]
+        if border.output:
+            sides.append((end, outside, outside))
+        for transfer in border.transfers:
+            cost, pairs = transfer.ways[0], transfer.pairs
+            if inside and any((self.right[p], right) in pairs for _, _, right in sides):
+                self._add(cost, 0, p)
+            source = self.left[p] if inside else outside
+            start = p + 1 if inside else 0
+            # cuts up to a consumer leave it on the right, later ones have it on the left
+            until = max((c for c, _, right in sides if (source, right) in pairs), default=-1)
+            since = min((c for c, left, _ in sides if (source, left) in pairs), default=end)
+            if since < until:
+                self._add(cost, start, end)
+            else:
+                self._add(cost, start, until)
+                self._add(cost, max(start, since + 1), end)

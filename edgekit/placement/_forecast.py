@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._handover import CALLER, Handover, Way
 from edgekit.placement._kernels import Kernel, fuse
 
 if TYPE_CHECKING:
@@ -108,9 +109,8 @@ class Clock:
         self._model = model
         self._rules = cost_data("kinds")["fusion"]
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
-        self._handover_us: dict[tuple[str, bool, str], float] = {}
+        self._handover = Handover(network, model)
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
-        self._inputs = frozenset(network.inputs)
         self._outputs = frozenset(network.outputs)
         self._gpu_only = sum(self._devices(())[2:])
 
@@ -165,7 +165,9 @@ class Clock:
         load = [0.0, 0.0]
         for kernel, dla in zip(kernels, on_dla, strict=True):
             load[dla] += self._time(kernel, dla)
-        load[0] += self._handover(kernels, on_dla) if run_of else 0.0
+        if run_of:
+            for device, us in enumerate(self._handovers(kernels, on_dla)):
+                load[device] += us
         load[1] += self._model.launch_us() * len(set(run_of.values()))
         return kernels, on_dla, load[0], load[1]
 
@@ -177,39 +179,28 @@ class Clock:
             known = self._kernel_us[key] = self._model.kernel_us(self._network, kernel, device)
         return known
 
-    def _handover(self, kernels: Sequence[Kernel], on_dla: Sequence[bool]) -> float:
-        """Returns the GPU's time for reformats: once per tensor and direction."""
+    def _handovers(self, kernels: Sequence[Kernel], on_dla: Sequence[bool]) -> tuple[float, float]:
+        """Returns what borders cost the GPU and the DLA: once per tensor, direction and layout."""
         readers: dict[str, list[int]] = {}
         for v, kernel in enumerate(kernels):
             for name in kernel.inputs:
                 readers.setdefault(name, []).append(v)
-        total = 0.0
+        handover = self._handover
+        ways: list[Way] = []
         for name in self._network.inputs:
-            users = readers.get(name, [])
-            if any(on_dla[v] for v in users):
-                # the first reader's precision, as in the placement problem
-                total += self._reformat(name, True, kernels[users[0]])
+            inside = [kernels[u] for u in readers.get(name, ()) if on_dla[u]]
+            if inside:
+                ways.append(handover.into(name, CALLER, inside)[0])
         for v, kernel in enumerate(kernels):
             for name in kernel.outputs:
-                users = readers.get(name, [])
-                if on_dla[v]:
-                    if name in self._outputs or not all(on_dla[u] for u in users):
-                        total += self._reformat(name, False, kernel)
-                elif any(on_dla[u] for u in users):
-                    total += self._reformat(name, True, kernel)
-        return total
-
-    def _reformat(self, name: str, to_dla: bool, owner: Kernel) -> float:
-        precision = self._model.layer_precision(self._network.layers[owner.layers[0]], CORE)
-        key = (name, to_dla, precision)
-        known = self._handover_us.get(key)
-        if known is None:
-            tensor = self._network.tensors[name]
-            if to_dla:
-                outside = name in self._inputs
-                known = self._model.to_dla_us(tensor, precision, network_input=outside)
-            else:
-                leaves = name in self._outputs
-                known = self._model.to_gpu_us(tensor, precision, network_output=leaves)
-            self._handover_us[key] = known
-        return known
+                users = readers.get(name, ())
+                if not on_dla[v]:
+                    inside = [kernels[u] for u in users if on_dla[u]]
+                    if inside:
+                        ways.append(handover.into(name, handover.gpu(kernel)[0], inside)[0])
+                    continue
+                goals = dict.fromkeys(handover.gpu(kernels[u])[0] for u in users if not on_dla[u])
+                if name in self._outputs:
+                    goals[CALLER] = None
+                ways += [handover.out_of(name, goal, kernel)[0] for goal in goals]
+        return sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.dla import MemoryNeed
 from edgekit.errors import DataError
-from edgekit.placement._types import Loadable, PlacedLayer, Plan, Predicted, Share
+from edgekit.placement._types import Loadable, PlacedLayer, Plan, Predicted, Reformat, Share
 
 __all__ = ["SCHEMA", "plan_from_json", "plan_to_json"]
 
@@ -43,6 +43,21 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             for name, predicted in plan.baselines.items()
         },
         "notes": list(plan.notes),
+        "reformats": [
+            {
+                "tensor": one.tensor,
+                "from": one.source,
+                "to": one.goal,
+                "us": one.us,
+                "clock": one.clock,
+                "plan": one.plan,
+            }
+            for one in plan.reformats
+        ],
+        "builder": plan.builder,
+        "bands": {name: list(band) for name, band in plan.bands.items()},
+        "measured": plan.measured,
+        "constraints": dict(plan.constraints),
         **{name: getattr(plan, name) for name in _SAME},
     }
 
@@ -86,9 +101,17 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
                 for name, x in document["baselines"].items()
             },
             notes=tuple(document["notes"]),
+            reformats=tuple(
+                Reformat(x["tensor"], x["from"], x["to"], x["us"], x["clock"], x["plan"])
+                for x in document.get("reformats", ())
+            ),
+            builder=document.get("builder"),
+            bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
+            measured=document.get("measured"),
+            constraints=dict(document.get("constraints", {})),
             **{name: document[name] for name in _SAME},
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"the plan document is incomplete: {error}",
             code="plan.schema",

@@ -13,6 +13,8 @@ from edgekit.network import Layer, Network
 
 __all__ = ["Kernel", "fuse", "join"]
 
+LONGEST = 64  # layers: what a kernel can be cut from grows no further, and it must fit a loadable
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -53,7 +55,7 @@ def fuse(
             groups.append(group)
         else:
             group.append(index)
-        started = network.layers[group[0]].kind in heads
+        started = network.layers[group[0]].kind in heads and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
             if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
@@ -77,9 +79,14 @@ def _host(
     return max(fitting, key=lambda group: group[-1], default=None)
 
 
-def join(network: Network, group: Sequence[int]) -> Kernel:
-    """Returns the kernel of these layers (indices, ascending)."""
-    return _kernel(network, group, network.consumers(), frozenset(network.outputs))
+def join(
+    network: Network,
+    group: Sequence[int],
+    consumers: Mapping[str, tuple[Layer, ...]] | None = None,
+) -> Kernel:
+    """Returns the kernel of these layers (indices, ascending); ``consumers`` is the network's."""
+    users = network.consumers() if consumers is None else consumers
+    return _kernel(network, group, users, frozenset(network.outputs))
 
 
 def _kernel(

@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
 
 from edgekit.dla import Judgement
-from edgekit.errors import GateError
 from edgekit.network import Network
+from edgekit.placement._assemble import assemble
 from edgekit.placement._baselines import Baseline, baselines
-from edgekit.placement._costs import CostModel, cost_data, model_error
-from edgekit.placement._goal import Goal, Placing, evaluate
-from edgekit.placement._kernels import Kernel
-from edgekit.placement._loadables import Step, run_in_order
+from edgekit.placement._build_problem import build_problem
+from edgekit.placement._built import Built
+from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._measured import measured_model
+from edgekit.placement._optimise import Part, Solved, objective_value, optimise
 from edgekit.placement._options import check_options
-from edgekit.placement._problem import Problem, metrics
-from edgekit.placement._problem import loads as loads_of
-from edgekit.placement._request import Request, build_problem, make_request
-from edgekit.placement._segments import (
-    DIGITS,
-    loadables_of,
-    placed_layers,
-    pools_of,
-    split_by_memory,
-    transitions_of,
-)
-from edgekit.placement._solve import Solved, objective_value, solve
-from edgekit.placement._throughput import Part
-from edgekit.placement._types import Loadable, Options, Plan, Predicted, Share
+from edgekit.placement._request import Request, make_request
+from edgekit.placement._types import Options, Plan
+from edgekit.solver import Goal, Placing, Problem, evaluate
 from edgekit.targets import Target
 
-__all__ = ["OPTIMAL_GAP", "place"]
+__all__ = ["Prepared", "place", "prepare"]
 
-OPTIMAL_GAP = 1e-4
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What to place, as the solver sees it, and the way back from its answer to a plan."""
+
+    request: Request
+
+    @cached_property
+    def built(self) -> Built:
+        """The problem and what its indices stand for."""
+        return build_problem(self.request)
+
+    @cached_property
+    def baselines(self) -> dict[str, Baseline | None]:
+        """The placements that every plan is compared with."""
+        value = partial(objective_value, self.request.options.objective)
+        return baselines(self.request, value)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem for ``edgekit.solver``."""
+        return self.built.problem
+
+    def plan(self, placing: Placing, bound: float) -> Plan:
+        """Returns the plan of a placement of :attr:`problem` that is worth at least ``bound``."""
+        solved = Solved((Part(1.0, placing),), placing.value, bound)
+        return assemble(self.request, self.built, solved, self.baselines)
+
+
+def prepare(
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    *,
+    precision: str,
+    power_mode: str | None = None,
+    options: Options = Options(),  # noqa: B008 - frozen
+) -> Prepared:
+    """Returns the problem that :func:`place` solves; arguments and errors are the same."""
+    check_options(options, target)
+    mode = target.mode(power_mode)
+    fp16 = options.fp16_layers
+    if precision == "int8":
+        # layers without a scale, as the verdicts and `check` have it
+        fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
+    able = {name: verdict.ok for name, verdict in judgement.verdicts.items()}
+    predicts = CostModel(target, mode, precision, fp16, cost_data("devices"))
+    model = measured_model(predicts, options.profile, network, able)
+    return Prepared(make_request(network, judgement, model, options))
 
 
 def place(
@@ -44,9 +85,9 @@ def place(
     precision: str,
     power_mode: str | None = None,
     options: Options = Options(),  # noqa: B008 - frozen
-    progress: Callable[[int, int], None] | None = None,
+    progress: Tell | None = None,
 ) -> Plan:
-    """Decides where every layer runs, optimally under the cost model.
+    """Decides where every layer runs and in which formats tensors cross, optimally under the model.
 
     Args:
         network: The layer graph.
@@ -54,7 +95,7 @@ def place(
         target: The board.
         precision: "int8", "fp16" or "fp32"; FP32 runs on the GPU only.
         power_mode: NVIDIA's name; None is the board's MAXN or default mode.
-        options: Objective, bounds, cores, pins, loadables.
+        options: Objective, bounds, cores, pins, limits of loadables.
         progress: Called with (steps done, steps in all).
 
     Returns:
@@ -64,179 +105,119 @@ def place(
 
     Raises:
         UsageError: Options that make no sense; a pin that matches no layer.
-        GateError: "plan.impossible" (standalone, but layers do not fit the DLA) or
-            "plan.infeasible" (pins or bounds that nothing can keep).
+        DataError: The profile is another board's, precision's or model's.
+        GateError: "plan.impossible" (standalone, but layers do not fit the DLA),
+            "plan.infeasible" (pins, bounds or limits that nothing can keep) or "plan.limit"
+            (the search was ended before anything was found or ruled out).
     """
     report = progress or (lambda done, total: None)
-    check_options(options, target)
-    mode = target.mode(power_mode)
-    fp16 = options.fp16_layers
-    if precision == "int8":
-        # layers without a scale, as the verdicts and `check` have it
-        fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
-    model = CostModel(target, mode, precision, fp16, cost_data("devices"))
-    request = make_request(network, judgement, model, options)
-    kernels, problem = build_problem(request)
-    compared = baselines(request, partial(objective_value, options.objective))
+    prepared = prepare(
+        network, judgement, target, precision=precision, power_mode=power_mode, options=options
+    )
+    request, built, compared = prepared.request, prepared.built, prepared.baselines
     report(1, 3)
-    solved = solve(problem, options)
-    kernels, problem, solved = _never_worse(request, kernels, problem, solved, compared)
+    starts = _starts(request, built, compared)
+    solved = optimise(built.problem, request.options, starts)
     report(2, 3)
-    plan = _plan(request, kernels, problem, solved, compared)
+    built, solved, notes = _never_worse(request, built, solved, compared)
+    plan = assemble(request, built, solved, compared, notes)
     report(3, 3)
     return plan
 
 
+def _starts(
+    request: Request, built: Built, compared: Mapping[str, Baseline | None]
+) -> list[Placing]:
+    """Returns the baselines as placements of the problem, where they are any."""
+    goal = Goal.of(built.problem, "period", {})
+    devices: list[dict[int, bool]] = []
+    for baseline in compared.values():
+        if baseline is None:
+            continue
+        problem = baseline.built.problem
+        devices.append(
+            {
+                i: bool(problem.device(baseline.modes[v]))
+                for v, kernel in enumerate(baseline.built.kernels)
+                for i in kernel.layers
+            }
+        )
+    found = []
+    for on_dla in devices:
+        modes = _modes_like(built, on_dla)
+        placing = evaluate(built.problem, modes, goal) if modes else None
+        if placing is not None:
+            found.append(placing)
+    return found
+
+
+def _modes_like(built: Built, on_dla: Mapping[int, bool]) -> tuple[int, ...] | None:
+    """Returns modes that put kernels where a baseline has their last layers; best formats."""
+    problem = built.problem
+    modes = []
+    for v, kernel in enumerate(built.kernels):
+        able = [m for m, cost in enumerate(problem.costs[v]) if cost is not None]
+        want = on_dla[kernel.layers[-1]]
+        fitting = [m for m in able if bool(problem.device(m)) == want]
+        if not fitting:
+            return None
+        modes.append(fitting[0])
+    return tuple(modes)
+
+
 def _never_worse(
-    request: Request,
-    kernels: tuple[Kernel, ...],
-    problem: Problem,
-    solved: Solved,
-    compared: Mapping[str, Baseline | None],
-) -> tuple[tuple[Kernel, ...], Problem, Solved]:
+    request: Request, built: Built, solved: Solved, compared: Mapping[str, Baseline | None]
+) -> tuple[Built, Solved, list[str]]:
     """Takes a baseline that keeps every wish and beats the plan.
 
     That can only be one that cuts through a kernel or fuses across a capability border, which the
     optimiser leaves alone.
     """
-    options = request.options
-    if not options.gpu or options.pins:
-        return kernels, problem, solved
-    for baseline in compared.values():
-        if baseline is None:
+    options, notes = request.options, list[str]()
+    for name, baseline in compared.items():
+        if baseline is None or not _keeps_pins(request, baseline):
             continue
-        goal = Goal(None, options.bounds)
-        placing = evaluate(baseline.problem, baseline.devices, goal)
+        base = baseline.built.problem
+        on_dla = [bool(base.device(m)) for m in baseline.modes]
+        problem = replace(
+            base,
+            max_transitions=built.problem.max_transitions,
+            min_size=built.problem.min_size,
+            fits=request.room.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
+        )
+        goal = Goal.of(problem, _one_plan(options.objective), options.bounds)
+        placing = evaluate(problem, baseline.modes, goal)
         if placing is None:
             continue
-        value = objective_value(options.objective, baseline.problem, placing.load)
+        value, bound, better = placing.value, min(solved.bound, placing.value), False
         if options.objective == "throughput":
-            qps = 1e6 / value if value else 0.0
-            if qps > solved.value:
-                bound = max(solved.bound, qps)
-                kernels, problem = baseline.kernels, baseline.problem
-                solved = Solved((Part(1.0, placing),), qps, bound)
-        elif value < solved.value:
-            kernels, problem = baseline.kernels, baseline.problem
-            solved = Solved((Part(1.0, placing),), value, min(solved.bound, value))
-    return kernels, problem, solved
+            value = 1e6 / placing.value if placing.value else 0.0
+            bound, better = max(solved.bound, value), value > solved.value * (1 + 1e-9)
+        else:
+            better = value < solved.value * (1 - 1e-9)
+        if better:
+            built = replace(baseline.built, problem=problem)
+            solved = Solved((Part(1.0, placing),), value, bound)
+            notes = [f"{name} is the plan: its layers are fused in a way that is not searched"]
+    return built, solved, notes
 
 
-def _plan(
-    request: Request,
-    kernels: tuple[Kernel, ...],
-    problem: Problem,
-    solved: Solved,
-    compared: Mapping[str, Baseline | None],
-) -> Plan:
-    model, options = request.model, request.options
-    shares: list[Share] = []
-    loadables: list[Loadable] = []
-    transitions: list[int] = []
-    loads: list[tuple[float, ...]] = []
-    for part in solved.parts:
-        steps, load = _fitted(request, kernels, problem, part.placing)
-        layers = placed_layers(request.network, model, kernels, problem, steps)
-        shares.append(Share(round(part.share, 9), layers))
-        loadables += loadables_of(request.network, model, layers)
-        transitions.append(transitions_of(steps))
-        loads.append(load)
-    predicted = _predicted_mix(problem, [part.share for part in solved.parts], loads)
-    if options.objective == "throughput":
-        value = predicted.throughput_qps
-    else:
-        value = round(objective_value(options.objective, problem, loads[0]), DIGITS)
-    bound = round(solved.bound, DIGITS)
-    gap = abs(value - bound) / value if value else 0.0
-    return Plan(
-        target=model.target.name,
-        power_mode=model.mode.name,
-        precision=model.precision,
-        tensorrt=request.judgement.tensorrt,
-        layers=shares[0].layers,
-        loadables=tuple(loadables),
-        pools=pools_of(loadables),
-        transitions=transitions[0],
-        predicted=predicted,
-        objective=options.objective,
-        optimal=gap <= OPTIMAL_GAP,
-        bound=bound,
-        gap=gap,
-        plans=tuple(shares),
-        baselines={
-            name: None if b is None else _predicted(b.problem, b.load)
-            for name, b in compared.items()
-        },
-        model_error=model_error(),
-        notes=tuple(_notes(request, shares)),
+def _one_plan(objective: str) -> str:
+    return "period" if objective == "throughput" else objective
+
+
+def _keeps_pins(request: Request, baseline: Baseline) -> bool:
+    """Whether a baseline, which ignores wishes, has every layer where it may be."""
+    problem = baseline.built.problem
+    used = {d: problem.devices[d] for d in map(problem.device, baseline.modes)}
+    if not request.options.gpu and "GPU" in used.values():
+        return False
+    place = {
+        request.network.layers[i].name: used[problem.device(baseline.modes[v])]
+        for v, kernel in enumerate(baseline.built.kernels)
+        for i in kernel.layers
+    }
+    return all(
+        fnmatchcase(place[name], "DLA*" if device == "DLA" else device)
+        for name, device in request.pins.items()
     )
-
-
-def _predicted(problem: Problem, load: Sequence[float]) -> Predicted:
-    have = metrics(problem, load)
-    period = have["period_us"]
-    return Predicted(
-        round(have["latency_us"], DIGITS),
-        round(1e6 / period, DIGITS) if period else 0.0,
-        round(have["energy_uj"], DIGITS),
-        round(have["gpu_us"], DIGITS),
-    )
-
-
-def _predicted_mix(
-    problem: Problem, shares: Sequence[float], loads: Sequence[Sequence[float]]
-) -> Predicted:
-    if len(loads) == 1:
-        return _predicted(problem, loads[0])
-    each = [metrics(problem, load) for load in loads]
-    mean = [
-        sum(s * us for s, us in zip(shares, device, strict=True))
-        for device in zip(*loads, strict=True)
-    ]
-    return Predicted(
-        round(max(have["latency_us"] for have in each), DIGITS),
-        round(1e6 / max(mean), DIGITS),
-        round(sum(s * have["energy_uj"] for s, have in zip(shares, each, strict=True)), DIGITS),
-        round(mean[0], DIGITS),
-    )
-
-
-def _fitted(
-    request: Request, kernels: tuple[Kernel, ...], problem: Problem, placing: Placing
-) -> tuple[tuple[Step, ...], tuple[float, ...]]:
-    """Returns the runs of a placement within the memory pools, and its loads with them."""
-    steps = run_in_order(problem, placing.devices, placing.sequence)
-    fitting = split_by_memory(request.network, request.model, kernels, steps)
-    used = Counter(step.device for step in fitting if step.device)
-    for core, count in used.items():
-        if count > problem.max_loadables:
-            raise GateError(
-                f"{count} loadables are needed on {problem.devices[core]} to keep its memory "
-                f"pools within their limits, and it holds {problem.max_loadables}",
-                code="plan.infeasible",
-                hint="pin the largest layers to the GPU",
-            )
-    return fitting, tuple(loads_of(problem, placing.devices, used))
-
-
-def _notes(request: Request, shares: Sequence[Share]) -> list[str]:
-    """Returns what a reader should know about this plan."""
-    notes = []
-    model = request.model
-    on_dla = any(layer.device != "GPU" for share in shares for layer in share.layers)
-    if not model.target.dla.cores:
-        notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
-    elif model.precision == "fp32":
-        notes.append("FP32 does not run on a DLA: everything runs on the GPU")
-    elif not any(request.able.values()):
-        notes.append("no layer can run on the DLA: everything runs on the GPU")
-    elif not on_dla:
-        notes.append("the GPU alone is best for this objective: no part is worth a move to the DLA")
-    if on_dla:
-        notes.append(
-            "contention for memory between the GPU and the DLA is not modelled: run together, "
-            "both are slower than predicted"
-        )
-    if model.mode.warning:
-        notes.append(model.mode.warning)
-    return notes

@@ -8,7 +8,10 @@ from typing import Any
 
 from edgekit.dla import MemoryNeed, loadables_per_core
 
-__all__ = ["OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted", "Share"]
+__all__ = [
+    "OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted", "Reformat",
+    "Share",
+]  # fmt: skip
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
 
@@ -94,6 +97,22 @@ class Loadable:
 
 
 @dataclass(frozen=True, slots=True)
+class Reformat:
+    """A tensor that the GPU brings from one layout ("int8:CHW32", "fp32:LINEAR") to another.
+
+    ``clock`` says whether the time is "measured" or "predicted"; ``plan`` is the index in
+    ``Plan.plans`` of the plan that does it.
+    """
+
+    tensor: str
+    source: str
+    goal: str
+    us: float
+    clock: str = "predicted"
+    plan: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """A plan variant of the ``throughput`` objective and the share of frames it takes."""
 
@@ -129,6 +148,11 @@ class Plan:
     baselines: Mapping[str, Predicted | None]
     model_error: str
     notes: tuple[str, ...] = ()
+    reformats: tuple[Reformat, ...] = ()
+    builder: Mapping[str, Any] | None = None
+    bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    measured: Mapping[str, Any] | None = None
+    constraints: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""

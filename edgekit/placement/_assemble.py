@@ -1,0 +1,212 @@
+"""From the solved problem to the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.placement._adopt import as_the_builder_groups
+from edgekit.placement._baselines import Baseline
+from edgekit.placement._builder import builder_of, told
+from edgekit.placement._built import Built
+from edgekit.placement._costs import model_error
+from edgekit.placement._measured_part import measured_part
+from edgekit.placement._optimise import Solved, objective_value
+from edgekit.placement._request import Request
+from edgekit.placement._running import DIGITS, Running, pools_of, transitions_of
+from edgekit.placement._types import Loadable, Plan, Predicted, Reformat, Share
+from edgekit.solver import Problem, metrics
+
+__all__ = ["OPTIMAL_GAP", "assemble"]
+
+OPTIMAL_GAP = 1e-4
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A plan of the mix as the document shows it."""
+
+    share: Share
+    loadables: tuple[Loadable, ...]
+    reformats: tuple[Reformat, ...]
+    transitions: int
+    load_us: tuple[float, ...]
+    energy_uj: float
+
+
+def assemble(
+    request: Request,
+    built: Built,
+    solved: Solved,
+    compared: Mapping[str, Baseline | None],
+    notes: Sequence[str] = (),
+) -> Plan:
+    """Returns the plan document's values for a solved problem."""
+    model, options, problem = request.model, request.options, built.problem
+    shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
+    predicted = _mixed(problem, [one.share.share for one in shown], shown)
+    if options.objective == "throughput":
+        value = predicted.throughput_qps
+    else:
+        first = shown[0]
+        value = objective_value(options.objective, problem, first.load_us, first.energy_uj)
+        value = round(value, DIGITS)
+    bound = round(solved.bound, DIGITS)
+    gap = abs(value - bound) / value if value else 0.0
+    loadables = tuple(loadable for one in shown for loadable in one.loadables)
+    builder = builder_of(
+        request.network,
+        [(one.share.layers, one.loadables) for one in shown],
+        options.max_loadables,
+    )
+    measured = measured_part(
+        model,
+        shown[0].share.layers,
+        [(one.us, one.clock == "measured") for one in shown[0].reformats],
+        metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
+    )
+    return Plan(
+        target=model.target.name,
+        power_mode=model.mode.name,
+        precision=model.precision,
+        tensorrt=request.judgement.tensorrt,
+        layers=shown[0].share.layers,
+        loadables=loadables,
+        pools=pools_of(loadables),
+        transitions=shown[0].transitions,
+        predicted=predicted,
+        objective=options.objective,
+        optimal=gap <= OPTIMAL_GAP,
+        bound=bound,
+        gap=gap,
+        plans=tuple(one.share for one in shown),
+        baselines={
+            name: None if b is None else _predicted(b.built.problem, b.load_us, b.energy_uj)
+            for name, b in compared.items()
+        },
+        model_error=model_error(),
+        notes=(
+            *_notes(request, shown, gap),
+            *told(builder),
+            *notes,
+            *(measured["notes"] if measured else ()),
+        ),
+        reformats=tuple(reformat for one in shown for reformat in one.reformats),
+        builder=builder,
+        bands=_bands(request, predicted, shown),
+        measured=measured,
+        constraints=_constraints(request),
+    )
+
+
+def _shown(request: Request, built: Built, solved: Solved, number: int) -> _Shown:
+    part = solved.parts[number]
+    running = Running(request.network, request.model, request.room, built, part.placing)
+    options = request.options
+    running = as_the_builder_groups(running, options.max_loadables, options.min_loadable_layers)
+    return _Shown(
+        Share(round(part.share, 9), running.layers()),
+        running.loadables(),
+        running.reformats(number),
+        transitions_of(running.placing.steps),
+        part.placing.load_us,
+        part.placing.energy_uj,
+    )
+
+
+def _predicted(problem: Problem, load_us: Sequence[float], energy_uj: float) -> Predicted:
+    have = metrics(problem, load_us, energy_uj)
+    period = have["period_us"]
+    return Predicted(
+        round(have["latency_us"], DIGITS),
+        round(1e6 / period, DIGITS) if period else 0.0,
+        round(have["energy_uj"], DIGITS),
+        round(have["gpu_us"], DIGITS),
+    )
+
+
+def _mixed(problem: Problem, shares: Sequence[float], shown: Sequence[_Shown]) -> Predicted:
+    if len(shown) == 1:
+        return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
+    each = [metrics(problem, one.load_us, one.energy_uj) for one in shown]
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(s * value for s, value in zip(shares, values, strict=True))
+
+    busiest = max(mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices)))
+    return Predicted(
+        round(max(have["latency_us"] for have in each), DIGITS),
+        round(1e6 / busiest, DIGITS),
+        round(mean([have["energy_uj"] for have in each]), DIGITS),
+        round(mean([have["gpu_us"] for have in each]), DIGITS),
+    )
+
+
+def _bands(
+    request: Request, predicted: Predicted, shown: Sequence[_Shown]
+) -> dict[str, tuple[float, float]]:
+    """Returns the values between which the predicted ones may lie, by the model's known errors."""
+    band = getattr(request.model, "band", None)
+    if band is None:
+        return {}
+    factors = [band(name, request.model.precision) for name in request.devices]
+    busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
+    total = sum(busy) or 1.0
+    low, high = (
+        sum(us * factor[side] for us, factor in zip(busy, factors, strict=True)) / total
+        for side in range(2)
+    )
+    gpu = factors[0]
+    return {
+        "latency_us": _between(predicted.latency_us, low, high),
+        "throughput_qps": _between(predicted.throughput_qps, 1 / high, 1 / low),
+        "energy_uj": _between(predicted.energy_uj, low, high),
+        "gpu_us": _between(predicted.gpu_us, *gpu),
+    }
+
+
+def _between(value: float, low: float, high: float) -> tuple[float, float]:
+    return (round(value * low, DIGITS), round(value * high, DIGITS))
+
+
+def _constraints(request: Request) -> dict[str, Any]:
+    """Returns what the plan keeps to, as the user said it."""
+    options = request.options
+    return {
+        "dla_cores": list(request.cores),
+        "gpu": options.gpu,
+        "pins": [{"layers": pin.layers, "device": pin.device} for pin in options.pins],
+        "bounds": dict(options.bounds),
+        "max_loadables": options.max_loadables,
+        "max_transitions": options.max_transitions,
+        "min_loadable_layers": options.min_loadable_layers,
+        "pools": None if options.pools is None else dict(options.pools),
+    }
+
+
+def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:
+    """Returns what a reader should know about this plan."""
+    notes = []
+    model = request.model
+    on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
+    if gap <= OPTIMAL_GAP:
+        notes.append("optimal under the model: the board's own times are not known to it")
+    else:
+        notes.append(f"not proved optimal under the model: at most {100 * gap:.2g} % from the best")
+    if not model.target.dla.cores:
+        notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
+    elif model.precision == "fp32":
+        notes.append("FP32 does not run on a DLA: everything runs on the GPU")
+    elif not any(request.able.values()):
+        notes.append("no layer can run on the DLA: everything runs on the GPU")
+    elif not on_dla:
+        notes.append("the GPU alone is best for this objective: no part is worth a move to the DLA")
+    if on_dla:
+        notes.append(
+            "contention for memory between the GPU and the DLA is not modelled: run together, "
+            "both are slower than predicted"
+        )
+    if model.mode.warning:
+        notes.append(model.mode.warning)
+    return notes

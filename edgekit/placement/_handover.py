@@ -1,0 +1,117 @@
+"""Handing a tensor over: its layouts on both sides, and the ways from one to the other.
+
+A loadable reads and writes a tensor in one of the DLA's formats. Where the GPU's kernel has the
+same layout nothing is to be done; otherwise a GPU kernel reformats the tensor, or the loadable
+takes a format that is nearer to the GPU's and is slower for it. GPU kernels in their best formats
+follow each other for nothing: the fitted kernel times contain the reformats between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.network import Network, Tensor
+from edgekit.placement._costs import CostModel, Layout
+from edgekit.placement._costs_formats import padded_bytes
+from edgekit.placement._kernels import Kernel
+
+__all__ = ["CALLER", "Handover", "Way", "text_of"]
+
+CALLER: Layout = ("fp32", "LINEAR")
+"""How the caller hands inputs over and takes outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way over a border: ``dla_format`` at the loadable's end, and what it costs.
+
+    ``reformat_us`` is the GPU's time for the reformat from ``source`` to ``goal`` (0: there is
+    none); ``io_us`` is how much longer the loadable takes than in its best format;
+    ``measured`` says where the reformat's time comes from.
+    """
+
+    source: Layout
+    goal: Layout
+    dla_format: str
+    reformat_us: float
+    io_us: float
+    measured: bool = False
+
+
+def text_of(layout: Layout) -> str:
+    """Returns a layout as plans print it: "int8:CHW32"."""
+    return ":".join(layout)
+
+
+class Handover:
+    """Layouts and ways for one network; what it has computed once it remembers."""
+
+    def __init__(self, network: Network, model: CostModel) -> None:
+        self._network = network
+        self._model = model
+        self._gpu: dict[tuple[int, ...], tuple[Layout, ...]] = {}
+        self._ways: dict[tuple[str, Layout, bool, str, tuple[str, ...]], tuple[Way, ...]] = {}
+
+    def gpu(self, kernel: Kernel) -> tuple[Layout, ...]:
+        """Returns the layouts that a kernel can have on the GPU, the best first."""
+        known = self._gpu.get(kernel.layers)
+        if known is None:
+            precision = self._precision(kernel, "GPU")
+            formats = self._model.formats(self._network, kernel, "GPU")
+            known = self._gpu[kernel.layers] = tuple((precision, form) for form in formats)
+        return known
+
+    def into(self, name: str, source: Layout, readers: Sequence[Kernel]) -> tuple[Way, ...]:
+        """Returns the ways of a tensor into a loadable in which the first of ``readers`` runs."""
+        first = readers[0]
+        formats = self._model.formats(self._network, first, "DLA0")
+        for other in readers[1:]:
+            also = self._model.formats(self._network, other, "DLA0")
+            formats = tuple(form for form in formats if form in also) or formats
+        return self._find(name, source, True, self._precision(first, "DLA0"), formats)
+
+    def out_of(self, name: str, goal: Layout, writer: Kernel) -> tuple[Way, ...]:
+        """Returns the ways of a tensor out of the loadable in which ``writer`` runs."""
+        formats = self._model.formats(self._network, writer, "DLA0")
+        kept = tuple(form for form in formats if form != "DLA_HWC4")  # it is for reading only
+        return self._find(name, goal, False, self._precision(writer, "DLA0"), kept)
+
+    def _precision(self, kernel: Kernel, device: str) -> str:
+        return self._model.layer_precision(self._network.layers[kernel.layers[0]], device)
+
+    def _find(
+        self, name: str, other: Layout, reads: bool, precision: str, formats: tuple[str, ...]
+    ) -> tuple[Way, ...]:
+        key = (name, other, reads, precision, formats)
+        known = self._ways.get(key)
+        if known is None:
+            tensor = self._network.tensors[name]
+            known = self._ways[key] = tuple(
+                self._way(tensor, other, reads, precision, form) for form in formats
+            )
+        return known
+
+    def _way(self, tensor: Tensor, other: Layout, reads: bool, precision: str, form: str) -> Way:
+        own = (precision, form)
+        source, goal = (other, own) if reads else (own, other)
+        us = 0.0 if self._same(tensor, own, other) else self.reformat_us(tensor, source, goal)
+        direction = "read" if reads else "write"
+        io = self._model.dla_io_us(tensor, form, precision, direction)
+        known = getattr(self._model, "reformat_measured", None)
+        measured = bool(us and known and known(tensor, source, goal))
+        return Way(source, goal, form, us, max(0.0, io), measured)
+
+    def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
+        """Returns the GPU's time from one layout of a tensor to another."""
+        return self._model.reformat_us(tensor, source, goal)
+
+    def _same(self, tensor: Tensor, own: Layout, other: Layout) -> bool:
+        if own == other:
+            return True
+        linear = (own[1], other[1]) == ("DLA_LINEAR", "LINEAR") and own[0] == other[0]
+        if not linear:
+            return False
+        generation = self._model.target.dla.generation or "2.0"
+        sizes = {padded_bytes(tensor.shape, layout, generation) for layout in (own, other)}
+        return len(sizes) == 1  # lines without padding

@@ -1,0 +1,158 @@
+"""From a placement to layers, loadables and reformats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from edgekit.network import Network
+from edgekit.placement._built import Built
+from edgekit.placement._costs import CostModel
+from edgekit.placement._handover import text_of
+from edgekit.placement._room import Room
+from edgekit.placement._types import Loadable, PlacedLayer, Reformat
+from edgekit.solver import OUTSIDE, Cost, Placing, Step
+
+__all__ = ["DIGITS", "Running", "pools_of", "transitions_of"]
+
+DIGITS = 6  # of microseconds and microjoules in a plan
+
+
+@dataclass(frozen=True)
+class Running:
+    """One plan as it runs: the placement, and what its indices stand for.
+
+    Attributes:
+        network: The layer graph.
+        model: What times are predicted by.
+        room: What a loadable can hold.
+        built: The problem and its meaning.
+        placing: The placement.
+    """
+
+    network: Network
+    model: CostModel
+    room: Room
+    built: Built
+    placing: Placing
+
+    def layers(self) -> tuple[PlacedLayer, ...]:
+        """Returns every layer with its device and segment, in graph order.
+
+        A kernel's time is shared out by multiply-accumulates; hand-over and launches belong to no
+        layer, so the layers of a plan add up to less than its latency.
+        """
+        found: dict[int, PlacedLayer] = {}
+        for segment, step in enumerate(self.placing.steps):
+            device = self.built.problem.devices[step.device]
+            for v in step.nodes:
+                layers = [(i, self.network.layers[i]) for i in self.built.kernels[v].layers]
+                cost = self._cost(v)
+                time, energy = cost.load_us[step.device], cost.energy_uj
+                total = sum(layer.macs for _, layer in layers)
+                for index, layer in layers:
+                    share = layer.macs / total if total else 1 / len(layers)
+                    found[index] = PlacedLayer(
+                        layer.name,
+                        layer.nodes,
+                        device,
+                        self.model.layer_precision(layer, device),
+                        segment,
+                        round(time * share, DIGITS),
+                        round(energy * share, DIGITS),
+                    )
+        return tuple(found[index] for index in sorted(found))
+
+    def _cost(self, v: int) -> Cost:
+        cost = self.built.problem.costs[v][self.placing.modes[v]]
+        assert cost is not None
+        return cost
+
+    def loadables(self) -> tuple[Loadable, ...]:
+        """Returns the DLA segments with their memory and border formats, in running order."""
+        found = []
+        for step in self.placing.steps:
+            if not step.device:
+                continue
+            indices = sorted(i for v in step.nodes for i in self.built.kernels[v].layers)
+            names = tuple(self.network.layers[i].name for i in indices)
+            core = int(self.built.problem.devices[step.device][3:])
+            need = self.room.need(names)
+            found.append(Loadable(core, names, need, self._formats(step)))
+        return tuple(found)
+
+    def _formats(self, step: Step) -> dict[str, str]:
+        """Returns the format of each tensor that a loadable reads or writes."""
+        inside, problem = frozenset(step.nodes), self.built.problem
+        chosen = self._chosen()
+        reads: dict[str, str] = {}
+        writes: dict[str, str] = {}
+        for b, border in enumerate(problem.borders):
+            name = self.built.tensors[b]
+            readers = [v for v in border.consumers if v in inside]
+            if border.producer not in inside and readers:
+                reads[name] = chosen.get((b, step.device, True)) or self._vector(readers[0])
+                from_core = border.producer != OUTSIDE and self._device(border.producer)
+                if from_core:  # another loadable wrote it
+                    written = chosen.get((b, self._device(border.producer), False))
+                    reads[name] = written or self._vector(border.producer)
+            elif border.producer in inside and (
+                border.output or any(v not in inside for v in border.consumers)
+            ):
+                written = chosen.get((b, step.device, False))
+                writes[name] = written or self._vector(border.producer)
+        return {**reads, **writes}
+
+    def _device(self, v: int) -> int:
+        return self.built.problem.device(self.placing.modes[v])
+
+    def _vector(self, v: int) -> str:
+        kernel = self.built.kernels[v]
+        formats = self.model.formats(self.network, kernel, "DLA0")
+        return next(form for form in formats if form != "DLA_HWC4")
+
+    def _chosen(self) -> dict[tuple[int, int, bool], str]:
+        """Returns the loadables' formats that a way decided: by border, core, and if it reads."""
+        found: dict[tuple[int, int, bool], str] = {}
+        for b, t, w in self.placing.ways:
+            ways = self.built.ways.get((b, t))
+            if ways and ways[w].dla_format:
+                reads = ways[w].goal[1] == ways[w].dla_format
+                found[b, self._core_of(b, t), reads] = ways[w].dla_format
+        return found
+
+    def _core_of(self, b: int, t: int) -> int:
+        problem = self.built.problem
+        pairs = problem.borders[b].transfers[t].pairs
+        return max(problem.device(m) for pair in pairs for m in pair)
+
+    def reformats(self, plan: int) -> tuple[Reformat, ...]:
+        """Returns what the GPU reformats, in the order of the tensors."""
+        found = []
+        for b, t, w in sorted(self.placing.ways):
+            ways = self.built.ways.get((b, t))
+            if ways and ways[w].reformat_us > 0:
+                way = ways[w]
+                found.append(
+                    Reformat(
+                        self.built.tensors[b],
+                        text_of(way.source),
+                        text_of(way.goal),
+                        round(way.reformat_us, DIGITS),
+                        "measured" if way.measured else "predicted",
+                        plan,
+                    )
+                )
+        return tuple(found)
+
+
+def pools_of(loadables: Sequence[Loadable]) -> dict[str, int]:
+    """Returns the bytes of each pool: the largest any loadable needs; empty without loadables."""
+    needs = [loadable.memory.to_json() for loadable in loadables]
+    return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
+
+
+def transitions_of(steps: Sequence[Step]) -> int:
+    """Returns the device changes along the running order."""
+    return sum(a.device != b.device for a, b in pairwise(steps))
