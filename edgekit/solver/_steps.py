@@ -8,13 +8,20 @@ from collections.abc import Sequence
 
 from edgekit.solver._cpsat import run_worker
 from edgekit.solver._problem import OUTSIDE, Goal, Optimum, Placing, Problem, Step, metrics
-from edgekit.solver._steps_request import positions, steps_request
+from edgekit.solver._steps_request import Row, Scale, positions, steps_request
 
 __all__ = ["solve_steps"]
 
 GAP = 1e-6
 EFFORT_PER_S = 1.0
 """Deterministic units of CP-SAT's search in a second of ``seconds``: about one on a free core."""
+EFFORT_PER_CALL = 0.02
+"""What a call takes beyond its search, in the same units."""
+CLOCK = 3.0
+"""Seconds by the clock for each of ``seconds``, on a busy machine."""
+FIRST_LEVELS = 3
+SHARE = 0.3
+"""Of the remaining effort, for a placement with few levels, which proves nothing."""
 
 
 def solve_steps(
@@ -43,43 +50,86 @@ def solve_steps(
     """
     if any(all(cost is None for cost in costs) for costs in problem.costs):
         return Optimum(None, math.inf)
-    most = _most_loadables(problem, goal, start)
-    rows = [positions(problem, i, most) for i in range(len(problem.networks))]
-    best, bound = start, lower
-    forbidden: list[list[int]] = []
-    strict = False
-    ends = time.monotonic() + 3 * seconds
-    effort = EFFORT_PER_S * seconds
-    while effort > 0 and (left := ends - time.monotonic()) > 0:
-        request, scale = steps_request(problem, goal, rows, start=best, lower=bound, strict=strict)
-        request |= {"forbidden": forbidden, "gap": GAP, "effort": effort}
-        request["upper"] = 2**53 if best is None else scale.limit(best.value, False)
-        answer = run_worker("steps", request, seconds=left)
-        effort -= answer["effort"] + 0.01
-        if answer["bound"] is None:
-            proven = math.inf if best is None else best.value
-            return Optimum(best, bound if strict else proven)
-        if not strict:
-            bound = max(bound, scale.bound(answer["bound"]))
-        if "mode" not in answer:
+    search = _Search(problem, goal, start, lower, seconds)
+    levels = FIRST_LEVELS
+    while search.going:
+        if search.solve(levels, tail=False):
             break
-        steps = _steps(problem, answer["mode"], answer["position"], rows)
-        if broken := _broken(problem, steps):
-            forbidden += broken
-            continue
-        found = placed(problem, goal, answer["mode"], steps, answer["ways"])
-        if any(
-            metrics(problem, found.load_us, found.energy_uj)[name] > limit * (1 + 1e-9)
-            for name, limit in goal.bounds.items()
-        ):
-            strict = True  # the rounding let it through
-            continue
-        if best is None or found.value < best.value:
-            best = found
-        break
-    if best is not None:
-        bound = min(bound, best.value)
-    return Optimum(best, bound)
+        if search.going:
+            search.solve(levels, tail=True)
+        levels *= 2
+    return search.optimum()
+
+
+class _Search:
+    """Deepening: few levels find a placement, and with a tail for all others prove it or not."""
+
+    def __init__(
+        self, problem: Problem, goal: Goal, start: Placing | None, lower: float, seconds: float
+    ) -> None:
+        self.problem, self.goal = problem, goal
+        self.best, self.bound = start, lower
+        self.forbidden: list[list[int]] = []
+        self.strict = False
+        self.ends = time.monotonic() + CLOCK * seconds
+        self.effort = EFFORT_PER_S * seconds
+
+    @property
+    def going(self) -> bool:
+        """Whether anything is left to prove, and to prove it with."""
+        proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
+        return not proven and self.effort > 0 and time.monotonic() < self.ends
+
+    def optimum(self) -> Optimum:
+        if self.best is None:
+            return Optimum(None, self.bound)
+        return Optimum(self.best, min(self.bound, self.best.value))
+
+    def solve(self, levels: int, *, tail: bool) -> bool:
+        """Solves with so many levels; returns whether there cannot be more."""
+        problem = self.problem
+        most = _most_loadables(problem, self.goal, self.best)
+        rows = [
+            positions(problem, i, most=most, levels=levels, tail=tail)
+            for i in range(len(problem.networks))
+        ]
+        exact = not any(row.short for row in rows)
+        while self.going:
+            request, scale = steps_request(
+                problem, self.goal, rows,
+                start=self.best, lower=self.bound, strict=self.strict and not tail,
+            )  # fmt: skip
+            request |= {"forbidden": self.forbidden, "gap": GAP}
+            request["effort"] = self.effort * (1 if tail or exact else SHARE)
+            answer = run_worker("steps", request, seconds=self.ends - time.monotonic())
+            self.effort -= answer["effort"] + EFFORT_PER_CALL
+            if tail or (exact and not self.strict):
+                self._prove(answer["bound"], scale)
+            if "mode" not in answer or (tail and not exact):
+                break
+            steps = _steps(problem, answer["mode"], answer["position"], rows)
+            if broken := _broken(problem, steps):
+                self.forbidden += broken
+                continue
+            found = placed(problem, self.goal, answer["mode"], steps, answer["ways"])
+            if self._within(found):
+                if self.best is None or found.value < self.best.value:
+                    self.best = found
+                break
+            if self.strict:
+                break
+            self.strict = True  # the rounding let it through
+        return exact
+
+    def _prove(self, bound: float | None, scale: Scale) -> None:
+        if bound is not None:
+            self.bound = max(self.bound, scale.bound(bound))
+        else:
+            self.bound = math.inf if self.best is None else self.best.value
+
+    def _within(self, found: Placing) -> bool:
+        reached = metrics(self.problem, found.load_us, found.energy_uj)
+        return all(reached[n] <= limit * (1 + 1e-9) for n, limit in self.goal.bounds.items())
 
 
 def _most_loadables(problem: Problem, goal: Goal, start: Placing | None) -> int:
@@ -101,12 +151,12 @@ def _steps(
     problem: Problem,
     modes: Sequence[int],
     position: Sequence[int],
-    rows: Sequence[tuple[list[list[int]], int, bool]],
+    rows: Sequence[Row],
 ) -> tuple[Step, ...]:
     """Returns the steps in running order, runs on one device without loadables joined."""
     steps: list[Step] = []
     for network, nodes in enumerate(problem.networks):
-        for p in range(len(rows[network][0])):
+        for p in range(len(rows[network].devices)):
             here = [v for v in nodes if position[v] == p]
             while here:
                 last = steps[-1] if steps and steps[-1].network == network else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from edgekit.solver._problem import OUTSIDE, Border, Cost, Goal, Placing, Problem, Transfer
 
-__all__ = ["Scale", "clauses", "measures", "positions", "steps_request", "twins"]
+__all__ = ["Row", "Scale", "clauses", "measures", "positions", "steps_request", "twins"]
 
 DIGITS = 7
 """Decimal digits of a sum that survive the rounding to integers."""
@@ -176,15 +177,42 @@ def _exchangeable(problem: Problem, goal: Goal, first: int, second: int) -> bool
     )
 
 
-def positions(problem: Problem, network: int, most: int) -> tuple[list[list[int]], int, bool]:
-    """Returns a network's positions (the devices of each), a level's width, whether limited."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The positions of a network.
+
+    Attributes:
+        devices: Of each position.
+        width: Positions of a level.
+        limited: Whether device changes are limited.
+        tail: Whether the last position stands for all further levels.
+        short: Whether a placement could need further levels.
+    """
+
+    devices: list[list[int]]
+    width: int
+    limited: bool
+    tail: bool
+    short: bool
+
+
+def positions(problem: Problem, network: int, *, most: int, levels: int, tail: bool) -> Row:
+    """Returns a network's positions.
+
+    Args:
+        most: Loadables that a placement of interest can have.
+        levels: At most so many; ``tail`` says what becomes of further ones that there can be.
+    """
     cores = problem.cores
     others = [d for d in range(len(problem.devices)) if d not in cores]
     limited = problem.contiguous[network] or problem.max_transitions[network] is not None
     runs = [[d] for d in others] if limited else [others] * bool(others)
     level = [*runs, *([core] for core in cores)]
     count = _levels(problem, network, most, len(others))
-    return [*(level * count), *runs], len(level), limited
+    short = count > levels
+    tail = tail and short
+    row = [*(level * min(count, levels)), *runs, *([[*others, *cores]] * tail)]
+    return Row(row, len(level), limited, tail, short)
 
 
 def _levels(problem: Problem, network: int, most: int, others: int) -> int:
@@ -216,12 +244,12 @@ def _modes(problem: Problem, v: int) -> list[int]:
     return [m for m, cost in enumerate(problem.costs[v]) if cost is not None]
 
 
-def hint_of(rows: list[list[list[int]]], problem: Problem, placing: Placing) -> dict[str, Any]:
+def _hint(rows: list[Row], problem: Problem, placing: Placing) -> dict[str, Any]:
     """Returns a placing as modes and positions, its steps put at the first position they can."""
     position = [0] * len(problem.costs)
     at = [0] * len(rows)
     for step in placing.steps:
-        row = rows[step.network]
+        row = rows[step.network].devices
         while at[step.network] < len(row) - 1 and step.device not in row[at[step.network]]:
             at[step.network] += 1
         for v in step.nodes:
@@ -234,7 +262,7 @@ def hint_of(rows: list[list[list[int]]], problem: Problem, placing: Placing) -> 
 def steps_request(
     problem: Problem,
     goal: Goal,
-    rows: list[tuple[list[list[int]], int, bool]],
+    rows: list[Row],
     *,
     start: Placing | None,
     lower: float,
@@ -252,7 +280,7 @@ def steps_request(
         *(w for _, t in transfers for w in t.ways),
         *launch,
     ]
-    terms = len(costs) + len(transfers) + sum(len(row) for row, _, _ in rows)
+    terms = len(costs) + len(transfers) + sum(len(row.devices) for row in rows)
 
     def scale_of(rates: list[Any]) -> Scale:
         least = max(sum(min(rate(c) for _, c in cost) for cost in costs if cost) for rate in rates)
@@ -279,13 +307,14 @@ def steps_request(
             {
                 "nodes": list(nodes[i]),
                 "edges": [[u, v] for v in nodes[i] for u in problem.predecessors[v]],
-                "positions": row,
-                "width": width,
-                "limited": limited,
+                "positions": row.devices,
+                "width": row.width,
+                "limited": row.limited,
+                "tail": row.tail,
                 "max_transitions": problem.max_transitions[i],
                 "contiguous": problem.contiguous[i],
             }
-            for i, (row, width, limited) in enumerate(rows)
+            for i, row in enumerate(rows)
         ],
         "pools": [_pool(pool) for pool in problem.pools],
         "min_size": problem.min_size,
@@ -297,7 +326,8 @@ def steps_request(
         "measures": rows_of,
         "objective": list(range(objective)),
         "lower": max(0, scale.below(lower)),
-        "hint": None if start is None else hint_of([row for row, _, _ in rows], problem, start),
+        "upper": 2**60 if start is None else scale.limit(start.value, strict=False),
+        "hint": None if start is None else _hint(rows, problem, start),
     }
     return request, scale
 

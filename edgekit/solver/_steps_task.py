@@ -2,7 +2,9 @@
 
 Every network has a row of positions, each of one device: a level is a position for the runs on
 devices without loadables, then one for each core. A node's position is order-encoded (``after``),
-never before its producers', and decides its device; a core's position is one loadable.
+never before its producers', and decides its device; a core's position is one loadable. A row that
+is too short for every placement may end with a tail: a position for all devices, in which neither
+order nor loadables are kept, so that the optimum is a bound (see ``_steps``).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     solver.parameters.relative_gap_limit = request["gap"]
     solver.parameters.random_seed = 0
     solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 2
     for name, value in request.get("parameters", {}).items():
         setattr(solver.parameters, name, value)
     status = solver.solve(steps.model)
@@ -58,6 +61,7 @@ class _Steps:
         for choice in self.mode:
             model.add_exactly_one(choice.values())
         self.after = [self._order(v) for v in self.nodes]
+        self.tails: list[dict[int, Any]] = []
         self.used: list[dict[int, Any]] = [self._positions(net) for net in request["networks"]]
         self.ways = [self._transfer(t) for t in request["transfers"]]
         self._slots()
@@ -87,15 +91,26 @@ class _Steps:
         for u, v in net["edges"]:
             for before, behind in zip(self.after[u][1:-1], self.after[v][1:-1], strict=True):
                 model.add_implication(before, behind)
-        groups = {tuple(devices) for devices in net["positions"]}
         where = asked["mode_device"]
+        row = net["positions"]
+        last = len(row) - 1
         for v in net["nodes"]:
-            for devices in sorted(groups):
-                here = [p for p, d in enumerate(net["positions"]) if tuple(d) == devices]
-                model.add(sum(self.inside(v, p) for p in here) == self.on(v, set(devices)))
+            tail = self.inside(v, last) if net["tail"] else 0
+            for devices in sorted(
+                {tuple(ds) for p, ds in enumerate(row) if p < last or not net["tail"]}
+            ):
+                here = [
+                    p
+                    for p, d in enumerate(row)
+                    if tuple(d) == devices and (p < last or not net["tail"])
+                ]
+                spent = sum(self.inside(v, p) for p in here)
+                on = self.on(v, set(devices))
+                model.add(spent <= on)
+                model.add(spent + tail >= on)
         cores = set(asked["cores"])
         used: dict[int, Any] = {}
-        for p, devices in enumerate(net["positions"]):
+        for p, devices in enumerate(row[: last + 1 - net["tail"]]):
             core = devices[0] in cores
             if not core and not net["limited"]:
                 continue
@@ -105,7 +120,8 @@ class _Steps:
                 model.add(self.inside(v, p) <= used[p])
             if core:
                 self._loadable(p, able, used[p])
-        self._levels(net, used)
+        final = self._levels(net, used)
+        self.tails.append(self._tail(net, last, final) if net["tail"] else {})
         if net["limited"]:
             self._transitions(net, used)
         return used
@@ -124,10 +140,10 @@ class _Steps:
             if set(together) <= set(able):
                 model.add(sum(self.inside(v, p) for v in together) <= len(together) - 1)
 
-    def _levels(self, net: dict[str, Any], used: dict[int, Any]) -> None:
-        """Levels are used in order (an empty one could be left out)."""
+    def _levels(self, net: dict[str, Any], used: dict[int, Any]) -> list[Any]:
+        """Levels are used in order (empty ones could be left out); returns the last one's uses."""
         cores = set(self.asked["cores"])
-        width, count = net["width"], len(net["positions"])
+        width, count = net["width"], len(net["positions"]) - net["tail"]
         levels = [
             [p for p in range(start, min(start + width, count)) if net["positions"][p][0] in cores]
             for start in range(0, count, width)
@@ -135,13 +151,43 @@ class _Steps:
         for level, behind in pairwise(levels):
             for p in behind:
                 self.model.add_bool_or([*(used[q] for q in level), ~used[p]])
+        full = [level for level in levels if level]
+        return [used[p] for p in full[-1]] if full else []
+
+    def _tail(self, net: dict[str, Any], last: int, final: list[Any]) -> dict[int, Any]:
+        """Returns the least number of loadables in the tail, by core."""
+        model, asked = self.model, self.asked
+        most = len(net["nodes"])
+        counts: dict[int, Any] = {}
+        for core in asked["cores"]:
+            used = model.new_bool_var("")
+            counts[core] = model.new_int_var(0, most, "")
+            model.add(counts[core] >= used)
+            model.add(counts[core] <= most * used)
+            model.add_bool_or([*final, ~used])
+            here = {}
+            for v in net["nodes"]:
+                on = self.on(v, {core})
+                if isinstance(on, int):
+                    continue
+                here[v] = model.new_bool_var("")
+                model.add(here[v] >= self.inside(v, last) + on - 1)
+                model.add(here[v] <= self.inside(v, last))
+                model.add(here[v] <= on)
+                model.add_implication(here[v], used)
+            for pool in asked["pools"]:
+                needs = sum(pool["needs"][v] * b for v, b in here.items())
+                model.add(needs <= pool["limit"] * counts[core])
+            size = sum(asked["sizes"][v] * b for v, b in here.items())
+            model.add(size >= max(1, asked["min_size"]) * counts[core])
+        return counts
 
     def _transitions(self, net: dict[str, Any], used: dict[int, Any]) -> None:
         """Counts device changes: an unused position may pass for any device."""
         model, devices = self.model, sorted({d for ds in net["positions"] for d in ds})
-        carry = [{d: model.new_bool_var("") for d in devices} for _ in net["positions"]]
+        carry = [{d: model.new_bool_var("") for d in devices} for p in used]
         enter: list[dict[int, Any]] = []
-        for p, own in enumerate(net["positions"]):
+        for p, own in enumerate(net["positions"][: len(carry)]):
             model.add_exactly_one(carry[p].values())
             model.add_implication(used[p], carry[p][own[0]])
             enter.append({d: model.new_bool_var("") for d in devices})
@@ -175,8 +221,8 @@ class _Steps:
                 used[p]
                 for net, used in zip(asked["networks"], self.used, strict=True)
                 for p, devices in enumerate(net["positions"])
-                if devices[0] == core
-            )
+                if p in used and devices[0] == core
+            ) + sum(tail[core] for tail in self.tails if tail)
             if asked["max_loadables"] is not None:
                 self.model.add(self.count[core] <= asked["max_loadables"])
         for first, twin in asked["twins"]:
@@ -201,10 +247,10 @@ class _Steps:
                 model.add(total <= measure["limit"])
         goals = [sums[i] for i in asked["objective"]]
         if len(goals) == 1:
-            model.add(goals[0] >= asked["lower"])
+            model.add_linear_constraint(goals[0], asked["lower"], asked["upper"])
             model.minimize(goals[0])
             return
-        most = model.new_int_var(asked["lower"], max(asked["upper"], asked["lower"]), "")
+        most = model.new_int_var(asked["lower"], asked["upper"], "")
         for goal in goals:
             model.add(goal <= most)
         model.minimize(most)
