@@ -1,0 +1,62 @@
+"""The examples of docs/placement.md run as they stand."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import _main
+from tests.pipeline.nets import small_net
+
+PAGE = Path(__file__).parents[2] / "docs" / "placement.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
+
+
+def run(line: str) -> None:
+    program, *arguments = shlex.split(line)
+    assert program == "edgekit"
+    with pytest.raises(SystemExit) as caught:
+        _main.main([*arguments, "-q"])
+    assert caught.value.code == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, and a cache that the examples share."""
+    path = tmp_path_factory.mktemp("page")
+    small_net(path / "model.onnx")
+    return path
+
+
+@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
+def test_example(line, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+    run(line)
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) >= (1 if "--json" in line else 5)
+
+
+def test_the_python_example(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+    (code,) = blocks("python")
+    exec(code, {})
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_the_table_of_why_has_every_key(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+    run("edgekit plan model.onnx -t jetson-agx-orin-64gb --why conv1 --json")
+    document = json.loads(capsys.readouterr().out)
+    (table,) = re.findall(r"\| Key \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
+    keys = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
+            for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
+    assert keys <= set(document)
+    assert set(document) - keys == {"schema", "target", "power_mode", "precision"}
