@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgekit.solver._evaluate import evaluate
     from edgekit.solver._minimise import minimise
     from edgekit.solver._mix import Mix, mix_plans
+    from edgekit.solver._pareto import Front, Point, pareto
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -34,11 +35,13 @@ __all__ = [
     "OUTSIDE",
     "Border",
     "Cost",
+    "Front",
     "Goal",
     "Mix",
     "Mode",
     "Optimum",
     "Placing",
+    "Point",
     "Pool",
     "Problem",
     "Step",
@@ -48,6 +51,7 @@ __all__ = [
     "metrics",
     "minimise",
     "mix_plans",
+    "pareto",
     "read_document",
     "run_worker",
     "solve_document",
@@ -65,6 +69,7 @@ __getattr__ = lazy(
         "_document": "solve_document",
         "_document_file": "read_document",
         "_mix": "Mix mix_plans",
+        "_pareto": "Front Point pareto",
         "_problem": (
             "OUTSIDE Border Cost Goal Mode Optimum Placing Pool Problem Step Transfer metrics"
         ),
