@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 
 from edgekit.errors import DataError
 from edgekit.network import Layer, Network, Tensor
 from edgekit.placement._costs import CostModel, Layout
+from edgekit.placement._costs_formats import padded_bytes
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._measured_match import Matched, match_rows
 from edgekit.placement._measured_table import Table, Timed, shares
@@ -103,7 +105,9 @@ class Measured(CostModel):
         if not found:
             return predicted
         timed = self._timed(device)[found[0]]
-        forms = timed.forms(self.layer_precision(network.layers[kernel.layers[0]], device))
+        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        # the builder times formats that the model cannot price a reformat for (CHW4)
+        forms = [form for form in timed.forms(precision) if _has_bytes((precision, form))]
         if not forms:
             return predicted
         return (*(f for f in predicted if f in forms), *(f for f in forms if f not in predicted))
@@ -112,10 +116,9 @@ class Measured(CostModel):
         self, network: Network, kernel: Kernel, device: str, format: str | None = None
     ) -> float:
         """Returns the measured time of a kernel as far as there is one, else the predicted."""
-        predicted = super().kernel_us(network, kernel, device, format)
         found = self._found(kernel, device)
         if not found:
-            return predicted
+            return super().kernel_us(network, kernel, device, format)
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
         if device == "GPU" and format is None:
             format = self.formats(network, kernel, device)[0]
@@ -126,7 +129,8 @@ class Measured(CostModel):
             us = timed.kernel_us(precision, format) if device == "GPU" else timed.us
             total += us * timed.share[i]
             done.add(i)
-        return total + predicted * self._left(network, kernel, done)
+        left = self._left(network, kernel, done)
+        return total + (left and left * super().kernel_us(network, kernel, device, format))
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the measured time of a conversion of such a tensor, else the predicted."""
@@ -163,13 +167,17 @@ class Measured(CostModel):
         """
         if self.table is None or self.network is None:
             return set()
+        whole: dict[tuple[int, str], bool] = {}
         found: set[str] = set()
         for name, device in device_of.items():
             timed = self._timed(device).get(self.table.place[name])
             if timed is None:
                 continue
-            members = (self.network.layers[i].name for i in timed.group.layers)
-            if all(device_of.get(member) == device for member in members):
+            key = (id(timed), device)
+            if key not in whole:
+                members = (self.network.layers[i].name for i in timed.group.layers)
+                whole[key] = all(device_of.get(member) == device for member in members)
+            if whole[key]:
                 found.add(name)
         return found
 
@@ -199,6 +207,15 @@ class Measured(CostModel):
         """Returns the part of a kernel that no row covers; a fusion takes the small ones in."""
         part = shares(network, kernel.layers, 1.0)
         return sum(part[i] for i in kernel.layers if i not in done)
+
+
+@cache
+def _has_bytes(layout: Layout) -> bool:
+    try:
+        padded_bytes((1, 1, 1, 1), layout)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_origin(profile: Profile, model: CostModel) -> None:

@@ -112,22 +112,21 @@ def _device(
 
 def _disjoint(groups: Sequence[Group]) -> list[Group]:
     """Joins rows that share a layer: a reshape that we count to its neighbour was timed apart."""
-    merged: list[Group] = []
+    held: dict[tuple[str, int], Group] = {}
     for group in groups:
-        shared = [
-            other for other in merged
-            if other.device == group.device and set(other.layers) & set(group.layers)
-        ]  # fmt: skip
-        if not shared:
-            merged.append(group)
-            continue
-        for other in shared:
-            merged.remove(other)
-        rows = [other.row for other in shared] + [group.row]
-        main = max(rows, key=lambda row: row.us)
-        layers = {i for one in (*shared, group) for i in one.layers}
-        row = replace(main, us=sum(row.us for row in rows))
-        extra = row.us - main.us
-        variants = tuple(replace(v, us=v.us + extra) for v in main.variants if v.us is not None)
-        merged.append(Group(group.device, tuple(sorted(layers)), replace(row, variants=variants)))
-    return merged
+        keys = [(group.device, i) for i in group.layers]
+        shared = list({id(held[key]): held[key] for key in keys if key in held}.values())
+        joined = _joined((*shared, group)) if shared else group
+        held.update(dict.fromkeys([(group.device, i) for i in joined.layers], joined))
+    return list({id(group): group for group in held.values()}.values())
+
+
+def _joined(groups: Sequence[Group]) -> Group:
+    rows = [group.row for group in groups]
+    main = max(rows, key=lambda row: row.us)
+    us = sum(row.us for row in rows)
+    variants = tuple(
+        replace(v, us=v.us + us - main.us) for v in main.variants if v.us is not None
+    )  # fmt: skip
+    layers = tuple(sorted({i for group in groups for i in group.layers}))
+    return Group(groups[0].device, layers, replace(main, us=us, variants=variants))
