@@ -8,6 +8,8 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.solver._chain import chain_optimum
+    from edgekit.solver._contention import Slowdown, run_through, worst_slowdown
+    from edgekit.solver._contention_upper import stretched, under_contention
     from edgekit.solver._cpsat import run_worker
     from edgekit.solver._document import solve_document
     from edgekit.solver._document_file import read_document
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from edgekit.solver._minimise import minimise
     from edgekit.solver._mix import Mix, mix_plans
     from edgekit.solver._pareto import Front, Point, pareto
+    from edgekit.solver._periodic import Chain, Task, Timetable, Workload, tasks_of
+    from edgekit.solver._periodic_bounds import alone_us, steady_state
+    from edgekit.solver._periodic_solve import best_places, timetable
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OUTSIDE",
     "Border",
+    "Chain",
     "Cost",
     "Front",
     "Goal",
@@ -44,8 +50,14 @@ __all__ = [
     "Point",
     "Pool",
     "Problem",
+    "Slowdown",
     "Step",
+    "Task",
+    "Timetable",
     "Transfer",
+    "Workload",
+    "alone_us",
+    "best_places",
     "chain_optimum",
     "evaluate",
     "metrics",
@@ -53,15 +65,27 @@ __all__ = [
     "mix_plans",
     "pareto",
     "read_document",
+    "run_through",
     "run_worker",
     "solve_document",
     "solve_steps",
+    "steady_state",
+    "stretched",
+    "tasks_of",
+    "timetable",
+    "under_contention",
+    "worst_slowdown",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
+        "_contention": "Slowdown run_through worst_slowdown",
+        "_contention_upper": "stretched under_contention",
         "_cpsat": "run_worker",
+        "_periodic": "Chain Task Timetable Workload tasks_of",
+        "_periodic_bounds": "alone_us steady_state",
+        "_periodic_solve": "best_places timetable",
         "_steps": "solve_steps",
         "_chain": "chain_optimum",
         "_evaluate": "evaluate",
