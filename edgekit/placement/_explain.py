@@ -14,7 +14,6 @@ from edgekit.network import Layer, Network
 from edgekit.placement._ask import UNITS, Ask, plan_value
 from edgekit.placement._compare import percent_change
 from edgekit.placement._conflicts import Wish, Wishes
-from edgekit.placement._costs import CostModel, cost_data
 from edgekit.placement._explain_costs import Costing
 from edgekit.placement._options import usable_cores
 from edgekit.placement._types import Options, Pin, Plan
@@ -99,12 +98,8 @@ def find_layer(network: Network, name: str) -> Layer:
 
 
 def _costing(ask: Ask) -> Costing:
-    mode = ask.target.mode(ask.power_mode)
-    fp16 = ask.options.fp16_layers
-    if ask.precision == "int8":
-        fp16 |= {name for name, own in ask.judgement.precisions.items() if own == "fp16"}
-    model = CostModel(ask.target, mode, ask.precision, fp16, cost_data("devices"))
-    return Costing.of(ask.network, ask.judgement, model, ask.options)
+    prepared = ask.prepared()
+    return Costing(ask.network, prepared.request.model, prepared.built.kernels)
 
 
 def _shares(plan: Plan, layer: str) -> dict[str, float]:

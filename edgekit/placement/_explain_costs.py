@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.dla import Judgement
 from edgekit.network import Network
-from edgekit.placement._costs import CostModel, cost_data
-from edgekit.placement._kernels import Kernel, fuse
-from edgekit.placement._options import resolve_pins
-from edgekit.placement._types import Options
+from edgekit.placement._costs import CostModel
+from edgekit.placement._kernels import Kernel
 
 __all__ = ["Costing"]
 
@@ -32,20 +29,6 @@ class Costing:
     network: Network
     model: CostModel
     kernels: tuple[Kernel, ...]
-
-    @classmethod
-    def of(
-        cls, network: Network, judgement: Judgement, model: CostModel, options: Options
-    ) -> Costing:
-        """Groups the layers as the placement does: by verdict, pin and precision."""
-        pins = resolve_pins(network, options)
-        rules = cost_data("kinds")["fusion"]
-        kernels = fuse(
-            network, rules["heads"], rules["tails"],
-            lambda layer: (judgement.verdicts[layer.name].ok, pins.get(layer.name),
-                           layer.name in model.fp16_layers),
-        )  # fmt: skip
-        return cls(network, model, kernels)
 
     def kernel_of(self, layer: str) -> Kernel:
         """Returns the kernel that a layer is a part of."""
