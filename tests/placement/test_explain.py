@@ -32,6 +32,19 @@ def test_the_other_way_is_a_plan_of_its_own(small):
     assert {row["device"] for row in document["costs"] if row["us"] > 0} == {"GPU", "DLA0"}
 
 
+def test_moved_alone_it_takes_transitions(small):
+    plan = small.plan()
+    document = explain_layer(small, plan, "conv2")
+    there = "GPU" if document["device"] != "GPU" else "DLA0"
+    pins = tuple(
+        Pin(x.name, there if x.name in ("conv2", "relu2") else x.device) for x in plan.layers
+    )
+    alone = small.plan(Options(pins=pins))
+    assert document["alone"]["value"] == pytest.approx(alone.predicted.latency_us)
+    assert document["alone"]["transitions"] == alone.transitions - plan.transitions > 0
+    assert document["alone"]["value"] >= document["otherwise"]["value"] * (1 - 1e-6)
+
+
 def test_a_verdict_binds_and_has_no_other_way(small):
     document = why(small, "softmax")
     assert document["device"] == "GPU"
