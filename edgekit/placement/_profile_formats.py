@@ -8,6 +8,12 @@ from functools import cache
 __all__ = ["layout_of", "same_elements"]
 
 _PRINTED = re.compile(r"^([A-Za-z]\w*)\(([^()]*)\)$")
+_INSPECTED = re.compile(
+    r"^(?:(?P<wide>[A-Z][a-z-]+) wide channel vectorized row major"
+    r"|(?P<linear>Row major)(?: linear)?|(?P<last>Channel major)) (?P<type>FP32|FP16|Int8)(?: format)?"
+    r"(?: where channel % (?P<multiple>\d+) == 0)?$"
+)
+_WIDTHS = {"Two": 2, "Four": 4, "Eight": 8, "Sixteen": 16, "Thirty-two": 32}
 _TYPES = {"Float": "fp32", "Half": "fp16", "Int8": "int8"}
 _IMAGE = 4
 
@@ -20,12 +26,12 @@ def layout_of(text: str, *, dla: bool = False) -> tuple[str, str] | None:
     channel-last format. None for what is no such text.
 
     Args:
-        text: As the builder prints it.
+        text: As the builder prints it, or an engine inspector.
         dla: Of a loadable's border; linear and image formats are the DLA's own there.
     """
     match = _PRINTED.match(text.strip())
     if match is None or match[1] not in _TYPES:
-        return None
+        return _inspected(text.strip(), dla=dla)
     strides, vector, at = [], 1, -1
     for place, part in enumerate(match[2].split(",")):
         number, _, width = part.partition(":")
@@ -43,6 +49,22 @@ def layout_of(text: str, *, dla: bool = False) -> tuple[str, str] | None:
         return dtype, "DLA_HWC4"
     channel_last = strides[at] == 1 and at + 1 < len(strides) and strides[-1] > 1
     return dtype, f"{'HWC' if channel_last else 'CHW'}{vector}"
+
+
+def _inspected(text: str, *, dla: bool) -> tuple[str, str] | None:
+    """Reads what an engine inspector prints: "Thirty-two wide channel vectorized row major ..."."""
+    match = _INSPECTED.match(text)
+    if match is None:
+        return None
+    dtype = match["type"].lower().replace("float", "fp")
+    if match["linear"]:
+        return dtype, "DLA_LINEAR" if dla else "LINEAR"
+    if match["last"]:
+        return dtype, f"HWC{match['multiple'] or ''}"
+    width = _WIDTHS.get(match["wide"])
+    if width is None:
+        return None
+    return dtype, "DLA_HWC4" if dla and width == _IMAGE else f"CHW{width}"
 
 
 @cache

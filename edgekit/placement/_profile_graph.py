@@ -103,7 +103,9 @@ class _Graph:
             if unit is None:
                 continue
             for tensor in node.inputs:
-                if at.get(tensor) != unit:
+                writer = at.get(tensor)
+                # the builder's order is a topological one: what is written later was misjudged
+                if writer is None or writer < unit:
                     reads.setdefault(unit, {})[tensor] = None
                     wanted.add(tensor)
         for node in owned.nodes:

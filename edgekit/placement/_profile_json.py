@@ -6,12 +6,15 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgekit.buildlog import Combination
 from edgekit.errors import DataError
+from edgekit.placement._profile_inspector import LayerInfo, layer_infos
 from edgekit.placement._profile_rows import attributed
-from edgekit.placement._profile_types import Profile, Row
+from edgekit.placement._profile_types import MeasuredReformat, Profile, Row
 
 __all__ = ["profile_of_json"]
 
@@ -32,9 +35,9 @@ _MEASURED = "board-measured"
 def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
     """Returns the profile in a JSON file; raises DataError as ``read_profile`` does."""
     text = _text(path)
-    kinds = _kinds(Path(layer_info)) if layer_info is not None else {}
+    infos = _infos(Path(layer_info)) if layer_info is not None else {}
     if '"name" : "' in text and (found := _trtexec(text)):
-        return _of_rows("trtexec", path, found, kinds)
+        return _of_rows("trtexec", path, found, infos)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -52,18 +55,36 @@ def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
             code="profile.no_times", where=str(path),
             hint='expected a list of {"name", "timeMs"} as trtexec --exportProfile writes it',
         )  # fmt: skip
-    return _of_rows("iprofiler", path, rows, kinds)
+    return _of_rows("iprofiler", path, rows, infos)
 
 
-def _of_rows(kind: str, path: Path, rows: Sequence[Row], kinds: Mapping[str, str]) -> Profile:
-    layers, others = attributed(rows, kinds)
+def _of_rows(kind: str, path: Path, rows: Sequence[Row], infos: Mapping[str, LayerInfo]) -> Profile:
+    layers, others = attributed(rows, {name: info.kind for name, info in infos.items()})
     if not sum(row.us for row in layers):
         raise DataError(
             "every time in the profile is zero",
             code="profile.no_times", where=str(path),
             hint="run trtexec with --dumpProfile --separateProfileRun and more --iterations",
         )  # fmt: skip
-    return Profile(kind, str(path), layers, overhead=others)
+    layers = tuple(_with_formats(row, infos.get(row.name)) for row in layers)
+    return Profile(kind, str(path), layers, _conversions(others, infos), others)
+
+
+def _with_formats(row: Row, info: LayerInfo | None) -> Row:
+    if info is None or not (info.reads or info.writes):
+        return row
+    return replace(row, variants=(Combination(info.reads, info.writes, row.us),))
+
+
+def _conversions(
+    rows: Sequence[Row], infos: Mapping[str, LayerInfo]
+) -> tuple[MeasuredReformat, ...]:
+    found = []
+    for row in rows:
+        info = infos.get(row.name)
+        if info and info.kind == "Reformat" and len(info.reads) == len(info.writes) == 1 and row.us:
+            found.append(MeasuredReformat(info.inputs[0], info.reads[0], info.writes[0], row.us))
+    return tuple(found)
 
 
 def _text(path: Path) -> str:
@@ -135,22 +156,15 @@ def _us(value: Any, scale: float) -> float:
     return round(us, 6) if math.isfinite(us) and us >= 0 else 0.0
 
 
-def _kinds(path: Path) -> dict[str, str]:
-    """Returns layer types by name of an --exportLayerInfo file; names alone tell nothing."""
+def _infos(path: Path) -> dict[str, LayerInfo]:
     try:
-        document = json.loads(_text(path))
+        return layer_infos(json.loads(_text(path)))
     except (ValueError, RecursionError) as error:
         raise DataError(
             "the layer information is no JSON",
             code="profile.layer_info", where=str(path),
             hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
         ) from error  # fmt: skip
-    layers = document.get("Layers") if isinstance(document, dict) else None
-    found = {}
-    for layer in layers if isinstance(layers, list) else ():
-        if isinstance(layer, dict) and isinstance(layer.get("Name"), str):
-            found[layer["Name"]] = str(layer.get("LayerType", ""))
-    return found
 
 
 def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
@@ -167,11 +181,15 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
             code="profile.clock", where=str(path), hint="give a bench of the board itself",
         )  # fmt: skip
     rows: list[Row] = []
+    timed: set[tuple[str, str]] = set()
     for segment in document.get("segments") or ():
         latency, layers = segment.get("latency_ms") or {}, segment.get("layers") or ()
         us = _us(latency.get("median") or latency.get("mean"), 1e3)
-        if us and layers:
-            device = "GPU" if segment.get("device") == "GPU" else "DLA"
+        device = "GPU" if segment.get("device") == "GPU" else "DLA"
+        keys = {(device, str(layer)) for layer in layers}
+        # frames of a mix take several lanes; a layer's first time on a device counts
+        if us and keys and not keys & timed:
+            timed |= keys
             name = f"segment {segment.get('index', len(rows))}"
             rows.append(Row(name, us, device, tuple(map(str, layers))))
     if not rows:

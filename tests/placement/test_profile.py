@@ -10,6 +10,7 @@ import pytest
 
 from edgekit.errors import DataError
 from edgekit.placement import Profile, read_profile
+from edgekit.placement._profile_formats import layout_of, same_elements
 from tests.buildlog import timing_log as tl
 
 
@@ -72,6 +73,52 @@ def test_layer_information_tells_loadables_from_gpu_subgraphs(tmp_path: Path) ->
     assert [r.device for r in found.rows] == ["DLA", "GPU", ""]
     info = saved(tmp_path, json.dumps({"Layers": ["names", "only"]}), "info.json")
     assert [r.device for r in read(tmp_path, rows, layer_info=info).rows] == ["", "", ""]
+
+
+def test_layer_information_has_formats(tmp_path: Path) -> None:
+    wide = "Thirty-two wide channel vectorized row major Int8 format"
+
+    def tensor(name: str, form: str) -> dict[str, Any]:
+        return {"Name": name, "Dimensions": [1, 32, 8, 8], "Format/Datatype": form}
+
+    layers = [
+        {"Name": "conv", "LayerType": "CaskConvolution", "Inputs": [tensor("x", wide)],
+         "Outputs": [{"Name": "y", "Format": "Row major linear", "DataType": "FP32"}]},
+        {"Name": "copy", "LayerType": "Reformat", "Inputs": [tensor("in", "Row major linear FP32")],
+         "Outputs": [tensor("x", wide)]},
+    ]  # fmt: skip
+    info = saved(tmp_path, json.dumps({"Layers": layers}), "info.json")
+    found = read(tmp_path, {"copy": 0.02, "conv": 0.1}, layer_info=info)
+    (row,) = found.rows
+    assert (row.variants[0].reads, row.variants[0].us) == ((wide,), 100.0)
+    assert row.variants[0].writes == ("Row major linear FP32",)
+    assert [(r.tensor, r.goal, r.us) for r in found.reformats] == [("in", wide, 20.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("Float(150528,50176,224,1)", ("fp32", "LINEAR")),
+        ("Half(12544,1:8,1792,256)", ("fp16", "HWC8")),
+        ("Int8(25088,49:4,7,1)", ("int8", "CHW4")),
+        ("Int8(64,1:32,1,1)", ("int8", "CHW32")),
+        ("Float(150528,1,672,3)", ("fp32", "HWC")),
+        ("Row major Int8 format", ("int8", "LINEAR")),
+        ("Row major linear FP16 format", ("fp16", "LINEAR")),
+        ("Two wide channel vectorized row major FP16 format", ("fp16", "CHW2")),
+        ("Channel major FP16 format where channel % 8 == 0", ("fp16", "HWC8")),
+        ("Int32(4)", None), ("Half", None), ("", None), ("Half(a,b)", None), ("x" * 500, None),
+    ],
+)  # fmt: skip
+def test_names_of_formats(text: str, layout: tuple[str, str] | None) -> None:
+    assert layout_of(text) == layout
+
+
+def test_a_dlas_own_formats() -> None:
+    assert layout_of("Int8(50176,1:4,224,1)", dla=True) == ("int8", "DLA_HWC4")
+    assert layout_of("Int8(172032,57344,256,1)", dla=True) == ("int8", "DLA_LINEAR")
+    assert same_elements("Half(8,4:2,1)", "Half(16,4:2,1)")
+    assert not same_elements("Half(8,4:2,1)", "Half(8,4,1)")
 
 
 @pytest.mark.parametrize(
