@@ -10,8 +10,8 @@ __all__ = ["layout_of", "same_elements"]
 _PRINTED = re.compile(r"^([A-Za-z]\w*)\(([^()]*)\)$")
 _INSPECTED = re.compile(
     r"^(?:(?P<wide>[A-Z][a-z-]+) wide channel vectorized row major"
-    r"|(?P<linear>Row major)(?: linear)?|(?P<last>Channel major)) (?P<type>FP32|FP16|Int8)(?: format)?"
-    r"(?: where channel % (?P<multiple>\d+) == 0)?$"
+    r"|(?P<linear>Row major)(?: linear)?|(?P<last>Channel major)) "
+    r"(?P<type>FP32|FP16|Int8)(?: format)?(?: where channel % (?P<multiple>\d+) == 0)?$"
 )
 _WIDTHS = {"Two": 2, "Four": 4, "Eight": 8, "Sixteen": 16, "Thirty-two": 32}
 _TYPES = {"Float": "fp32", "Half": "fp16", "Int8": "int8"}
