@@ -28,8 +28,7 @@ __all__ = ["PROVEN", "minimise"]
 PROVEN = 1e-4  # the gap up to which a placement is called optimal
 ROUNDS = 40  # cuts before the steps are tried
 EXACT_GAP = 1e-7
-CLOSE = 1e-6  # what the relaxation's rounding may leave open
-TIE_SLACK = 2e-5
+TIE_SLACK = 2e-5  # what the costs that decide ties may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 NODES = 200_000
 PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
@@ -83,6 +82,7 @@ class _Solver:
         self.deadline, self.progress = deadline, progress
         self.best: Placing | None = None
         self.bound = -INFINITY
+        self.close = PROVEN if goal.weights is None else TIE_SLACK
 
     @property
     def seconds(self) -> float:
@@ -95,16 +95,16 @@ class _Solver:
             return Optimum(None, INFINITY)
         for modes in starts:
             self.take(evaluate(self.problem, modes, self.goal))
-        for way in (self._chain, self._as_one_core, self._relaxed, self._steps):
+        for way in (self._chain, self._as_one_core, self._relaxed, self._steps, self._branched):
             way()
-            if self.done(CLOSE):
+            if self.done(self.close):
                 break
         if self.best is not None:
             return Optimum(self.best, min(self.bound, self.best.value))
         return Optimum(None, self.bound)
 
     def done(self, gap: float) -> bool:
-        """Returns whether the best placement is proven, or that there is none."""
+        """Returns whether the best placement, or that there is none, is proven to a gap."""
         if self.best is None:
             return self.bound == INFINITY
         return self.best.value - self.bound <= gap * abs(self.best.value)
@@ -147,18 +147,23 @@ class _Solver:
         self.take(evaluate(self.problem, modes, self.goal))
 
     def _relaxed(self) -> None:
-        ties = self.goal.weights is not None
-        self._search(Relaxation(self.problem, self.goal))
-        if ties and self.best and self.bound < self.best.value * (1 - TIE_SLACK):
-            # the costs that decide ties weigh too much beside so small a value
-            self._search(Relaxation(self.problem, self.goal, ties=False))
+        """The relaxation with its cuts: most weighted goals are done with it."""
+        if self.goal.weights is None:
+            self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, 1)
+            return
+        self._search(Relaxation(self.problem, self.goal), EXACT_GAP, NODES)
+        if self.best and not self.done(self.close):
+            # the costs that decide ties may weigh too much beside so small a value
+            self._search(Relaxation(self.problem, self.goal, ties=False), EXACT_GAP, NODES)
 
-    def _search(self, model: Relaxation) -> None:
+    def _branched(self) -> None:
+        """The tree of a min-max problem, where the steps have left a gap."""
+        if self.goal.weights is None:
+            nodes = max(20, PERIOD_WORK // len(self.problem.costs))
+            self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, nodes)
+
+    def _search(self, model: Relaxation, gap: float, nodes: int) -> None:
         """Solves the relaxation, adding cuts until its placement can be run as it says."""
-        if self.goal.weights:
-            gap, nodes = EXACT_GAP, NODES
-        else:
-            gap, nodes = PERIOD_GAP, max(20, PERIOD_WORK // len(self.problem.costs))
         for _ in range(ROUNDS):
             modes, bound = model.solve(
                 gap=gap,
@@ -172,7 +177,9 @@ class _Solver:
                 return
             found, exact = evaluated(self.problem, modes, self.goal)
             self.take(found)
-            if not exact or not self._cut(model, modes) or time.monotonic() > self.deadline:
+            if self.done(self.close) or not exact or time.monotonic() > self.deadline:
+                return
+            if not self._cut(model, modes):
                 return
 
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
