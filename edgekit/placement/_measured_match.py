@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from edgekit.buildlog import Names
 from edgekit.network import Network
 from edgekit.placement._profile_types import Profile, Row
+
+if TYPE_CHECKING:
+    from edgekit.buildlog import Names
 
 __all__ = ["Group", "Matched", "match_rows"]
 
@@ -49,6 +52,8 @@ def match_rows(
         able: By layer, whether a DLA can run it; decides where a subgraph ran when the profile
             does not tell, and which layers between its ends can be in it.
     """
+    from edgekit.buildlog import Names  # a plan without a profile does not wait for it
+
     names = Names(network, [row.name for row in profile.rows])
     place = {layer.name: index for index, layer in enumerate(network.layers)}
     log = profile.log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from edgekit.buildlog import Combination
 from edgekit.network import Network, Tensor
 from edgekit.placement._costs import CostModel, Layout, cost_data
 from edgekit.placement._kernels import Kernel, fuse, join
@@ -13,7 +13,10 @@ from edgekit.placement._measured_match import Group
 from edgekit.placement._profile_formats import layout_of
 from edgekit.placement._profile_types import Profile
 
-__all__ = ["Table", "Timed"]
+if TYPE_CHECKING:
+    from edgekit.buildlog import Combination
+
+__all__ = ["Table", "Timed", "shares"]
 
 _ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _CONV = "_conv_out"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["read_profile"]
 
 _JSON = re.compile(r'\s*(?:\[\s*(?:[\[{"\]]|$)|\{\s*(?:["}]|$))')
+_GZIP = b"\x1f\x8b"
 _HINT = (
     "give a verbose build log (trtexec --verbose), trtexec's --exportProfile, a list of "
     '{"name", "timeMs"} or a document of `edgekit bench`'
@@ -44,8 +45,8 @@ def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> P
             times are a CPU's or predicted (``profile.clock``).
     """
     path = Path(path)
-    head = _head(path)
-    if _JSON.match(head):
+    # a pipe can be read once only, and in a stream
+    if not path.is_fifo() and _JSON.match(_head(path)):
         return profile_of_json(path, layer_info)
     return _of_log(path)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +189,7 @@ def test_a_build_log(tmp_path: Path) -> None:
         (b"", "profile.empty"),
         (b" \n\t\n", "profile.empty"),
         (b"\x7fELF\x02\x01\x01" + bytes(range(1, 200)) + b"\0" + b"abc" * 200, "profile.binary"),
+        (gzip.compress("\n".join(tl.stem()).encode()), "profile.binary"),
         ("\n".join(tl.header()), "profile.no_times"),
         (f"{tl.RUN}\n{tl.I_}GPU Compute Time: min = 1 ms, mean = 1.5 ms", "profile.no_times"),
         ("somebody's notes\n", "profile.unknown"),
@@ -212,6 +216,16 @@ def test_what_is_refused(tmp_path: Path, content: str | bytes, code: str) -> Non
 def test_the_whole_engines_time_is_told_where_there_is_no_other(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1\.5 ms"):
         read(tmp_path, f"{tl.RUN}\n{tl.I_}GPU Compute Time: min = 1 ms, mean = 1.5 ms")
+
+
+def test_a_log_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("\n".join(tl.stem())))
+    writer.start()
+    found = read_profile(pipe)
+    writer.join()
+    assert len(found.rows) == 2
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
