@@ -34,8 +34,8 @@ def plan_table(
         objective: The one whose plan all figures are of; None: each figure of its own best plan.
 
     Raises:
-        UsageError: An unknown board or mode.
-        GateError: No row has a plan.
+        UsageError: An unknown board, or a mode that none of the boards has.
+        GateError: No row has a plan. A row without one has an ``error``.
     """
     pairs = list(_pairs(work, modes, targets))
     objectives = [objective] if objective else list(METRICS)
@@ -46,12 +46,16 @@ def plan_table(
             "dla_cores": [], "latency_us": None, "throughput_qps": None, "energy_uj": None,
             "plans": {}, "notes": [note] if note else [], "error": None,
         }  # fmt: skip
+        rows.append(row)
         for step, aim in enumerate(objectives):
             done = number * len(objectives) + step
             work.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
-                plan = _plan(work, board, mode, aim, row)
-            except GateError as error:
+                row["power_mode"] = board.mode(mode).name
+                plan = _plan(work, board, row["power_mode"], aim, row)
+            except (GateError, UsageError) as error:
+                if isinstance(error, UsageError) and error.code != "target.mode":
+                    raise
                 failures.append(error)
                 row["error"] = error.to_json()["error"]
                 break
@@ -59,7 +63,6 @@ def plan_table(
             for metric in METRICS.values() if objective else (METRICS[aim],):
                 row[metric] = values[metric]
             row["plans"][aim] = _proof(plan)
-        rows.append(row)
     if failures and all(row["error"] for row in rows):
         raise failures[0]
     return {
@@ -84,7 +87,7 @@ def _pairs(
                 raise UsageError("its power modes are not known", where=name, code="target.mode")
             found = list(board.power_modes)
         else:
-            found = [board.mode(mode).name for mode in modes]
+            found = list(modes)
         if found:
             yield from ((board, mode, "") for mode in dict.fromkeys(found))
             continue

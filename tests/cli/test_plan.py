@@ -1,0 +1,267 @@
+"""``edgekit plan``: its options become a configuration, and its questions one document each."""
+
+import json
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit.config import open_config
+from edgekit.pipeline._changes import read_changes, read_size
+from tests.pipeline.nets import small_config, small_net
+
+BOARD = "jetson-agx-orin-64gb"
+PROBLEM = {
+    "schema": "edgekit.problem/1", "devices": ["GPU", "DLA0"], "objective": "latency",
+    "networks": [{"name": "n", "nodes": [
+        {"name": "a", "time_us": {"GPU": 10, "DLA": 3}, "out_us": {"DLA>GPU": 2}},
+        {"name": "b", "time_us": {"GPU": 4}},
+    ]}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan")
+    small_net(path / "small.onnx")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+
+
+def plan(capsys, *arguments, status=0):
+    """Runs the command with --json and returns its document."""
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["plan", *map(str, arguments), "--json", "-q"])
+    captured = capsys.readouterr()
+    assert caught.value.code == status, captured.err
+    assert "Traceback" not in captured.err
+    return json.loads(captured.out)
+
+
+def small(capsys, *arguments, status=0):
+    return plan(capsys, "small.onnx", "-t", BOARD, *arguments, status=status)
+
+
+def devices(document):
+    return {layer["name"]: layer["device"] for layer in document["layers"]}
+
+
+def test_options_are_constraints(capsys):
+    free = small(capsys, "--objective", "gpu_time")
+    pinned = small(capsys, "--pin", "conv*=dla", "--pin", "conv1=GPU")
+    assert devices(pinned)["conv1"] == "GPU"
+    assert devices(pinned)["conv2"] == "DLA0"
+    assert free["transitions"] > 0
+    few = small(capsys, "--objective", "gpu_time", "--max-transitions", "0")
+    assert few["transitions"] == 0
+    large = small(capsys, "--pin", "conv2=DLA", "--min-loadable", "3")
+    assert min(len(loadable["layers"]) for loadable in large["loadables"]) >= 3
+    bound = free["predicted"]["gpu_us"] * 1.001
+    fast = small(capsys, "--bound", f"gpu_us={bound}")
+    assert fast["predicted"]["gpu_us"] <= bound * (1 + 1e-5)
+
+
+def test_pins_of_the_command_line_come_after_the_files(folder, capsys, tmp_path):
+    config = small_config(tmp_path)
+    text = config.read_text().replace("gpu_time}", "gpu_time, pin: [{layers: '*', device: GPU}]}")
+    config.write_text(text)
+    assert set(devices(plan(capsys, config)).values()) == {"GPU"}
+    assert devices(plan(capsys, config, "--pin", "conv2=DLA"))["conv2"] == "DLA0"
+
+
+def test_questions_are_one_document_each(capsys):
+    why = small(capsys, "--why", "conv2")
+    assert (why["schema"], why["layer"]) == ("edgekit.why/1", "conv2")
+    what_if = small(capsys, "--what-if", "pin conv* GPU; mode 30W; max_loadables 4")
+    assert what_if["schema"] == "edgekit.whatif/1"
+    assert what_if["changes"] == ["pin conv* GPU", "mode 30W", "max_loadables 4"]
+    assert (what_if["before"]["power_mode"], what_if["after"]["power_mode"]) == ("MAXN", "30W")
+    front = small(capsys, "--pareto", "latency,energy")
+    assert front["schema"] == "edgekit.pareto/1"
+    assert front["complete"]
+    pairs = [(point["latency_us"], point["energy_uj"]) for point in front["points"]]
+    assert pairs == sorted(pairs)
+    assert [energy for _, energy in pairs] == sorted((e for _, e in pairs), reverse=True)
+    best = small(capsys)["predicted"]["latency_us"]
+    assert pairs[0][0] == pytest.approx(best, rel=1e-4)
+    least = small(capsys, "--objective", "energy")["predicted"]["energy_uj"]
+    assert pairs[-1][1] == pytest.approx(least, rel=1e-4)
+
+
+def test_tables_have_each_figure_of_its_own_best_plan(capsys):
+    rows = small(capsys, "--modes", "maxn,15W", "--targets", f"{BOARD},jetson-orin-nano-8gb")[
+        "rows"
+    ]
+    assert [row["error"] is None for row in rows] == [True, True, False, True]
+    assert "MAXN" in rows[2]["error"]["message"].upper()  # which the Nano lacks
+    table = small(capsys, "--modes", "MAXN,30W")
+    assert table["schema"] == "edgekit.plan-table/1"
+    first, second = table["rows"]
+    assert (first["power_mode"], second["power_mode"]) == ("MAXN", "30W")
+    assert first["latency_us"] == small(capsys)["predicted"]["latency_us"]
+    own = small(capsys, "--objective", "throughput")["predicted"]
+    assert first["throughput_qps"] == own["throughput_qps"]
+    one = small(capsys, "--modes", "MAXN", "--objective", "throughput")["rows"][0]
+    assert one["latency_us"] == own["latency_us"]
+    assert set(one["plans"]) == {"throughput"}
+    boards = plan(capsys, "small.onnx", "--targets", "jetson-agx-xavier,jetson-orin-nano-8gb",
+                  "--dla-cores", "0,1")["rows"]  # fmt: skip
+    assert [row["dla_cores"] for row in boards] == [[0, 1], []]
+    assert boards[1]["plans"]["latency"]["gpu_share"] == 1.0
+
+
+def test_a_board_without_the_mode_asked_for_says_so(capsys):
+    rows = small(capsys, "--power-mode", "50W", "--targets", f"{BOARD},jetson-orin-nx-8gb")["rows"]
+    assert [row["power_mode"] for row in rows] == ["50W", "MAXN"]
+    assert "no power mode 50W" in rows[1]["notes"][0]
+
+
+def test_a_conflict_is_named_in_the_users_words(capsys):
+    document = small(capsys, "--bound", "latency_us=1", "--max-transitions", "9", status=1)
+    assert document["error"]["code"] == "plan.infeasible"
+    assert [wish["text"] for wish in document["conflict"]] == ["bound latency_us=1"]
+    assert "at best (predicted)" in document["error"]["hint"]
+    standalone = small(capsys, "--no-gpu", status=1)
+    assert standalone["error"]["layers"]
+    assert [wish["kind"] for wish in standalone["conflict"]] == ["gpu"]
+
+
+def test_a_problem_needs_no_network(folder, capsys):
+    (folder / "problem.json").write_text(json.dumps(PROBLEM))
+    document = plan(capsys, "--problem", "problem.json")
+    assert document["schema"] == "edgekit.solution/1"
+    assert document["value"] == pytest.approx(9)  # 3 + 2 + 4
+    assert document["assignment"] == {"n": {"a": "DLA0", "b": "GPU"}}
+
+
+def test_a_report_of_the_plan_alone(folder, capsys):
+    small(capsys, "--report", "plan.html")
+    page = (folder / "plan.html").read_text()
+    assert "conv2" in page
+    assert "predicted" in page.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--pin", "conv1"], "GLOB=DEVICE"),
+        (["--pin", ""], "GLOB=DEVICE"),
+        (["--pin", "=GPU"], "GLOB=DEVICE"),
+        (["--pin", "conv1=TPU"], "DLA0"),
+        (["--pin", "nothing*=GPU"], "matches no layer"),
+        (["--bound", "latency=3"], "latency_us"),
+        (["--bound", "latency_us=soon"], "NAME=VALUE"),
+        (["--bound", "latency_us=-3"], "greater than 0"),
+        (["--bound", "gpu_us=3", "--bound", "gpu_us=4"], "twice"),
+        (["--pool", "sram=4096"], "managed_sram"),
+        (["--pool", "local_dram=3MiB"], "power of two"),
+        (["--pool", "local_dram=much"], "no size"),
+        (["--max-loadables", "0"], "--max-loadables"),
+        (["--pareto", "latency"], "two metrics"),
+        (["--pareto", "latency,"], "empty name"),
+        (["--pareto", "latency,latency_us"], "twice"),
+        (["--pareto", "latency,enrgy"], "energy"),
+        (["--why", "conv9"], "conv"),
+        (["--why", "conv1", "--what-if", "mode 30W"], "--why and --what-if"),
+        (["--what-if", " ; "], "changes nothing"),
+        (["--what-if", "pin conv1"], "pin GLOB DEVICE"),
+        (["--what-if", "piin conv1 GPU"], "pin GLOB DEVICE"),
+        (["--what-if", "unpin conv1"], "there are none"),
+        (["--what-if", "cores many"], "cores none"),
+        (["--what-if", "objective fast"], "objective"),
+        (["--modes", "99W"], "its modes are"),
+        (["--modes", "all,MAXN"], "every one"),
+        (["--targets", "nothing"], "unknown target"),
+        (["--modes", "all", "--report", "x.html"], "--modes and --report"),
+        (["--problem", "p.json"], "--problem goes without a model"),
+        (["--profile", "missing.json"], "missing.json"),
+        (["--profile", "small.onnx"], "binary"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(arguments, words, capsys):
+    document = small(capsys, *arguments, status=2)
+    error = document["error"]
+    assert words in f"{error['message']} {error['hint']} {error['where']}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument"),
+        (["--problem", "missing.json"], "missing.json"),
+        (["--problem", "small.onnx"], "JSON"),
+        (["--problem", "p.json", "--why", "a"], "--why"),
+        (["--problem", "p.json", "--objective", "latency"], "--objective"),
+        (["--profile", "small.onnx"], "binary"),
+        (["--profile", "p.json", "--dla-cores", "0"], "--dla-cores"),
+    ],
+)
+def test_without_a_model(arguments, words, capsys):
+    error = plan(capsys, *arguments, status=2)["error"]
+    assert words in f"{error['message']} {error['hint']} {error['where']}"
+
+
+def test_changes_become_keys_of_the_configuration(folder):
+    config = open_config("small.onnx", target=BOARD,
+                         placement={"pin": [{"layers": "a", "device": "GPU"}]})  # fmt: skip
+    read = read_changes(
+        "unpin a; pin b c* DLA; pool local_dram 1MiB; bound gpu_us 3; bound energy_uj 4; gpu no",
+        config,
+    )
+    assert read.keys == {
+        "placement": {
+            "pin": [{"layers": "b c*", "device": "DLA"}], "pools": {"local_dram": 1 << 20},
+            "bounds": {"gpu_us": 3.0, "energy_uj": 4.0}, "gpu": False,
+        },
+        "build": {"mode": "standalone"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64MiB", 1 << 26), ("4096", 4096), (" 1 gib", 1 << 30), ("2KiB", 2048)]
+)
+def test_sizes(text, size):
+    assert read_size(text) == size
+
+
+def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(folder):
+    from edgekit.pipeline import Pipeline
+
+    (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 1.0}]')
+
+    def identity(**placement):
+        with Pipeline(open_config("small.onnx", target=BOARD, placement=placement)) as pipeline:
+            return pipeline.work.plan_identity
+
+    asked = [
+        {}, {"max_transitions": 1}, {"min_loadable_layers": 2}, {"max_loadables": 3},
+        {"bounds": {"period_us": 5.0}}, {"pools": {"local_dram": 4096}},
+        {"pin": [{"layers": "*", "device": "GPU"}]}, {"profile": "profile.json"},
+    ]  # fmt: skip
+    found = [repr(identity(**placement)) for placement in asked]
+    assert len(set(found)) == len(asked)
+    (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 2.0}]')
+    assert repr(identity(profile="profile.json")) not in found
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (["--why", "conv2"], ["runs on", "The other way", "predicted"]),
+        (["--what-if", "mode 15W"], ["now", "then", "predicted", "device changes"]),
+        (["--pareto", "latency,energy"], ["the whole front", "optimal"]),
+        (["--modes", "all"], ["MAXN", "50W", "Predicted, not measured"]),
+        (["--bound", "latency_us=9e9"], ["optimal under the model", "GPU only", "vs plan"]),
+    ],
+)
+def test_text_fits_eighty_columns(question, words, capsys):
+    with pytest.raises(SystemExit):
+        _main.main(["plan", "small.onnx", "-t", BOARD, "-q", *question])
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    for word in words:
+        assert word in out
