@@ -10,7 +10,7 @@ from edgekit.solver._cpsat import run_worker
 from edgekit.solver._problem import OUTSIDE, Goal, Optimum, Placing, Problem, Step, metrics
 from edgekit.solver._steps_request import Row, Scale, positions, steps_request
 
-__all__ = ["solve_steps"]
+__all__ = ["broken_sets", "placed", "solve_steps", "steps_of"]
 
 GAP = 1e-6
 EFFORT_PER_S = 1.0
@@ -107,8 +107,8 @@ class _Search:
                 self._prove(answer["bound"], scale)
             if "mode" not in answer or (tail and not exact):
                 break
-            steps = _steps(problem, answer["mode"], answer["position"], rows)
-            if broken := _broken(problem, steps):
+            steps = steps_of(problem, answer["mode"], answer["position"], rows)
+            if broken := broken_sets(problem, steps):
                 self.forbidden += broken
                 continue
             found = placed(problem, self.goal, answer["mode"], steps, answer["ways"])
@@ -147,7 +147,7 @@ def _most_loadables(problem: Problem, goal: Goal, start: Placing | None) -> int:
     return min(len(problem.costs), math.floor((start.value - least) / min(worth) + 1e-6))
 
 
-def _steps(
+def steps_of(
     problem: Problem,
     modes: Sequence[int],
     position: Sequence[int],
@@ -184,7 +184,7 @@ def _ready(problem: Problem, modes: Sequence[int], nodes: Sequence[int], device:
     return run
 
 
-def _broken(problem: Problem, steps: Sequence[Step]) -> list[list[int]]:
+def broken_sets(problem: Problem, steps: Sequence[Step]) -> list[list[int]]:
     """Returns smallest sets of nodes that do not fit into one loadable though they share one."""
     fits = problem.fits
     if fits is None:

@@ -196,26 +196,29 @@ class Row:
     short: bool
 
 
-def positions(problem: Problem, network: int, *, most: int, levels: int, tail: bool) -> Row:
+def positions(
+    problem: Problem, network: int, *, most: int, levels: int, tail: bool, joined: bool = True
+) -> Row:
     """Returns a network's positions.
 
     Args:
         most: Loadables that a placement of interest can have.
         levels: At most so many; ``tail`` says what becomes of further ones that there can be.
+        joined: Whether loadables in a row that could be one are worth no positions of their own.
     """
     cores = problem.cores
     others = [d for d in range(len(problem.devices)) if d not in cores]
     limited = problem.contiguous[network] or problem.max_transitions[network] is not None
     runs = [[d] for d in others] if limited else [others] * bool(others)
     level = [*runs, *([core] for core in cores)]
-    count = _levels(problem, network, most, len(others))
+    count = _levels(problem, network, most, len(others), joined)
     short = count > levels
     tail = tail and short
     row = [*(level * min(count, levels)), *runs, *([[*others, *cores]] * tail)]
     return Row(row, len(level), limited, tail, short)
 
 
-def _levels(problem: Problem, network: int, most: int, others: int) -> int:
+def _levels(problem: Problem, network: int, most: int, others: int, joined: bool) -> int:
     """Returns how many levels any placement, brought into its simplest order, can need."""
     cores = set(problem.cores)
     nodes = problem.networks[network]
@@ -227,7 +230,7 @@ def _levels(problem: Problem, network: int, most: int, others: int) -> int:
     bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
     if problem.max_loadables is not None:
         bounds.append(problem.max_loadables * len(cores))
-    if not problem.pools and problem.fits is None:  # then loadables in a row can be one
+    if joined and not problem.pools and problem.fits is None:  # then loadables in a row can be one
         if len(cores) == 1:
             free = [
                 v for v in nodes if not all(problem.device(m) in cores for m in _modes(problem, v))

@@ -12,9 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["solve"]
-
-STATUS = {"OPTIMAL": True, "FEASIBLE": True, "INFEASIBLE": False}
+__all__ = ["Steps", "search", "solve"]
 
 
 def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -24,9 +22,14 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
         ``bound`` (integer, None when there is provably no placement) and, when one was found,
         ``value``, ``mode`` and ``position`` by node and ``ways`` (transfer and way).
     """
+    return search(Steps, request, seconds)
+
+
+def search(kind: type[Steps], request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Builds a model and solves it, the same way every time."""
     from ortools.sat.python import cp_model
 
-    steps = _Steps(request, cp_model.CpModel())
+    steps = kind(request, cp_model.CpModel())
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.max_deterministic_time = request["effort"]
@@ -51,7 +54,7 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     return answer
 
 
-class _Steps:
+class Steps:
     def __init__(self, request: dict[str, Any], model: Any) -> None:
         self.asked = request
         self.model = model
@@ -230,19 +233,8 @@ class _Steps:
 
     def _goal(self) -> None:
         model, asked = self.model, self.asked
-        sums = []
-        for measure in asked["measures"]:
-            total = sum(
-                cost * self.mode[v][int(m)]
-                for v, costs in enumerate(measure["modes"])
-                for m, cost in costs.items()
-                if cost
-            )
-            for ways, costs in zip(self.ways, measure["ways"], strict=True):
-                total += sum(c * w for c, w in zip(costs, ways, strict=True) if c)
-            for core, cost in zip(asked["cores"], measure["launch"], strict=True):
-                total += cost * self.count[core]
-            sums.append(total)
+        sums = self._sums()
+        for total, measure in zip(sums, asked["measures"], strict=True):
             if measure["limit"] is not None:
                 model.add(total <= measure["limit"])
         goals = [sums[i] for i in asked["objective"]]
@@ -254,6 +246,23 @@ class _Steps:
         for goal in goals:
             model.add(goal <= most)
         model.minimize(most)
+
+    def _sums(self) -> list[Any]:
+        """Returns the measures as linear expressions."""
+        sums = []
+        for measure in self.asked["measures"]:
+            total = sum(
+                cost * self.mode[v][int(m)]
+                for v, costs in enumerate(measure["modes"])
+                for m, cost in costs.items()
+                if cost
+            )
+            for ways, costs in zip(self.ways, measure["ways"], strict=True):
+                total += sum(c * w for c, w in zip(costs, ways, strict=True) if c)
+            for core, cost in zip(self.asked["cores"], measure["launch"], strict=True):
+                total += cost * self.count[core]
+            sums.append(total)
+        return sums
 
     def _hint(self) -> None:
         hint = self.asked["hint"]
