@@ -9,10 +9,21 @@ they are added only when the optimum without them breaks them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit.solver._problem import OUTSIDE, Border, Cost, Goal, Optimum, Placing, Problem, Step
+from edgekit.solver._problem import (
+    OUTSIDE,
+    Border,
+    Cost,
+    Goal,
+    Optimum,
+    Placing,
+    Problem,
+    Step,
+    Transfer,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,9 +162,16 @@ def _first(problem: Problem) -> tuple[int, ...]:
 
 
 def settle_chain(
-    problem: Problem, goal: Goal, modes: tuple[int, ...], starts: frozenset[int]
+    problem: Problem,
+    goal: Goal,
+    modes: tuple[int, ...],
+    starts: frozenset[int],
+    chosen: Mapping[tuple[int, int], int] | None = None,
 ) -> Placing:
-    """Returns the placing of a chain's modes with loadables that begin at ``starts``."""
+    """Returns the placing of a chain's modes with loadables that begin at ``starts``.
+
+    Without ``chosen``, the way by border and transfer, the ways are those that the goal likes best.
+    """
     load = [0.0] * (len(problem.devices) + 1)
     energy = 0.0
     paid: list[Cost] = []
@@ -176,7 +194,7 @@ def settle_chain(
         after += [problem.outside] * border.output
         for t, transfer in enumerate(border.transfers):
             if any((before, mode) in transfer.pairs for mode in after):
-                way = min(range(len(transfer.ways)), key=lambda w: _weigh(goal, transfer.ways[w]))
+                way = chosen[b, t] if chosen else _best_way(goal, transfer)
                 ways.append((b, t, way))
                 paid.append(transfer.ways[way])
     for cost in paid:
@@ -184,6 +202,10 @@ def settle_chain(
         energy += cost.energy_uj
     steps = tuple(Step(0, problem.device(modes[group[0]]), tuple(group)) for group in groups)
     return Placing(modes, steps, tuple(ways), tuple(load), energy, goal.value(load, energy))
+
+
+def _best_way(goal: Goal, transfer: Transfer) -> int:
+    return min(range(len(transfer.ways)), key=lambda way: _weigh(goal, transfer.ways[way]))
 
 
 def _broken(problem: Problem, placing: Placing) -> set[str]:
