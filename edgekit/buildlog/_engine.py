@@ -14,11 +14,12 @@ _CHOSEN = re.compile(
 )
 _HEADING = "Engine Layer Information"
 _LAYER = re.compile(r"^Layer\(([A-Za-z_0-9]+)\): (.+), Tactic: \S+, (.*)$")
-_TENSORS = (
-    # 8.6 and later: name (Int8[1,3:4,224,224]); before: name[Int8(1,3:4,224,224)]
-    re.compile(r"(\S(?:.*?\S)?) \(([A-Za-z]\w*\[[^\[\]]*\])\)(?:, |$)"),
-    re.compile(r"(\S(?:.*?\S)?)\[([A-Za-z]\w*\([^()]*\))\](?:, |$)"),
+# 8.6 and later: name (Int8[1,3:4,224,224]); before: name[Int8(1,3:4,224,224)]
+_STYLES = (
+    (")", " (", re.compile(r"^[A-Za-z]\w*\[[^\[\]()]*\]$")),
+    ("]", "[", re.compile(r"^[A-Za-z]\w*\([^\[\]()]*\)$")),
 )
+_LONGEST = 1 << 14
 
 
 class EngineReader:
@@ -32,7 +33,7 @@ class EngineReader:
     def feed(self, text: str) -> bool:
         """Takes a line; whether it was one of these."""
         if text.startswith("Adding reformat layer: "):
-            if match := _CHOSEN.match(text):
+            if len(text) < _LONGEST and (match := _CHOSEN.match(text)):
                 self._chosen.append(ChosenReformat(*match.groups()))
             return True
         if text.startswith(_HEADING):
@@ -61,7 +62,12 @@ class EngineReader:
 
 
 def _tensors(text: str) -> tuple[EngineTensor, ...]:
-    for pattern in _TENSORS:
-        if found := pattern.findall(text):
-            return tuple(EngineTensor(name, form) for name, form in found)
+    for close, opening, shape in _STYLES:
+        found = []
+        for item in f"{text}, ".split(f"{close}, "):
+            name, _, form = item.rpartition(opening)
+            if name and shape.match(form):
+                found.append(EngineTensor(name.strip(), form))
+        if found:
+            return tuple(found)
     return ()

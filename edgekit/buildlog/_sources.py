@@ -10,7 +10,7 @@ from edgekit.buildlog._timing_types import OnnxNode
 __all__ = ["SourceReader"]
 
 _SIDE = re.compile(r"^(.*) \[([A-Za-z_0-9]+)\] (inputs|outputs): (.*)$")
-_TENSOR = re.compile(r"\[(.+?) -> \(([-\d, ]*)\)\[[A-Za-z0-9_]+\]\]")
+_SHAPED = re.compile(r"^\(([-\d, ]*)\)\[[A-Za-z0-9_]+$")
 _INPUT = re.compile(r"^Adding network input: (.+?) with dtype: \S+, dimensions: \(([-\d, ]*)\)$")
 _OUTPUT = re.compile(r"^Marking (.+) as output: (.+)$")
 _IO = re.compile(r"^(?:Input|Output)\(s\)s format: (.*)$")
@@ -64,9 +64,13 @@ class SourceReader:
         if name not in self._nodes and len(self._nodes) >= _MOST:
             return
         tensors = []
-        for tensor, shape in _TENSOR.findall(rest):
-            tensors.append(tensor)
-            self._shapes[tensor] = _shape(shape)
+        # "[x -> (1, 3)[FLOAT]], [y -> (1)[FLOAT]], "
+        for item in rest.split("]]"):
+            name_, _, shape = item.rpartition(" -> ")
+            if match := _SHAPED.match(shape):
+                tensor = name_.lstrip(", ").removeprefix("[")
+                tensors.append(tensor)
+                self._shapes[tensor] = _shape(match[1])
         _, inputs, outputs = self._nodes.get(name, (kind, (), ()))
         if side == "inputs":
             inputs = tuple(tensors)

@@ -11,8 +11,9 @@ from edgekit.buildlog._timing_types import ConsoleRow
 __all__ = ["TableReader"]
 
 _NUMBER = r"(-?(?:nan|inf|\d[\d.]*(?:e[+-]?\d+)?))"
-_OLD = re.compile(rf"^(.+?)\s+{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}$")
-_NEW = re.compile(rf"^{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s+(\S.*)$")
+_OLD = re.compile(rf"^(.+) {_NUMBER} {_NUMBER} {_NUMBER}$")
+_NEW = re.compile(rf"^{_NUMBER} {_NUMBER} {_NUMBER} {_NUMBER} (\S.*)$")
+_LONGEST = 1 << 14
 _HEADING_OLD = re.compile(r"^Layer\s+Time \(ms\)\s+Avg\. Time \(ms\)")
 _HEADING_NEW = re.compile(r"^Time\(ms\)\s+Avg\.\(ms\)\s+Median\(ms\)")
 _SUMMARY = re.compile(
@@ -37,7 +38,8 @@ class TableReader:
                 self.open, self._old, self._rows = True, old, []
                 return True
         if self.open:
-            match = (_OLD if self._old else _NEW).match(text)
+            row = " ".join(text.split())
+            match = (_OLD if self._old else _NEW).match(row) if len(row) < _LONGEST else None
             if match is None:
                 self.open = False
             else:

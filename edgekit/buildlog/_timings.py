@@ -22,8 +22,7 @@ __all__ = ["TimingParser"]
 _KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
          "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
          "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
-_COMBINATION = re.compile(r"\*+ Autotuning format combination: ?(.*?) ?-> ?(.*?) ?\*{3,}$")
-_REFORMAT = re.compile(r"\*+ Autotuning Reformat: ?(.*?) -> (.*?) ?\*{3,}$")
+_COMBINATION, _REFORMAT = "Autotuning format combination:", "Autotuning Reformat:"
 _RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
 _FASTEST = re.compile(r"Fastest Tactic: \S+ Time: (\S+)$")
 _COSTS = "=============== Computing costs for"
@@ -78,17 +77,7 @@ class TimingParser:
 
     def _timing(self, text: str) -> bool:
         if text.startswith("***"):
-            if match := _COMBINATION.match(text):
-                if not self._named or not self._units:
-                    self._units.append(_Unit(""))
-                self._pair = None
-                self._units[-1].begin(_formats(match[1]), _formats(match[2]))
-                return True
-            if match := _REFORMAT.match(text):
-                self._pair = (match[1].strip(), match[2].strip())
-                self._tensor = ("", False)
-                return True
-            return False
+            return self._pair_of(text)
         if text.startswith(_COSTS):
             self._named, self._pair = True, None
             self._units.append(_Unit(text[len(_COSTS) :].strip()))
@@ -102,6 +91,26 @@ class TimingParser:
         if text.startswith("Formats and tactics selection completed"):
             self._finished = True
             return True
+        return False
+
+    def _pair_of(self, text: str) -> bool:
+        """Takes the line that names what is timed next."""
+        # a line without its closing stars is cut
+        inner = text.strip("* ") if text.endswith("***") else ""
+        if inner.startswith(_COMBINATION):
+            reads, arrow, writes = inner[len(_COMBINATION) :].partition("->")
+            if arrow:
+                if not self._named or not self._units:
+                    self._units.append(_Unit(""))
+                self._pair = None
+                self._units[-1].begin(_formats(reads), _formats(writes))
+                return True
+        if inner.startswith(_REFORMAT):
+            source, arrow, goal = inner[len(_REFORMAT) :].partition(" -> ")
+            if arrow:
+                self._pair = (source.strip(), goal.strip())
+                self._tensor = ("", False)
+                return True
         return False
 
     def _runner(self, name: str, kind: str) -> None:

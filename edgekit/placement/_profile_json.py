@@ -19,6 +19,7 @@ from edgekit.placement._profile_types import MeasuredReformat, Profile, Row
 __all__ = ["profile_of_json"]
 
 _LARGEST = 256 << 20
+_LONGEST = 1 << 14
 # trtexec writes names without escaping them, and nan where a total is zero
 _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
@@ -109,7 +110,9 @@ def _trtexec(text: str) -> list[Row]:
     rows = []
     count = int(match[1]) if (match := _COUNT.search(text)) else 1
     for line in text.splitlines():
-        match = _LINE.match(line)
+        if line.count('"timeMs"') > 1:
+            return []  # several to a line: not trtexec's
+        match = _LINE.match(line[:_LONGEST])
         if match is None:
             continue
         fields = dict(_MORE.findall(match[3]))

@@ -109,6 +109,25 @@ def test_both_layouts_of_the_profile_table() -> None:
     ]  # fmt: skip
 
 
+def test_tensors_of_old_and_new_engines() -> None:
+    lines = [
+        "[TRT] [V] Engine Layer Information:",
+        "Layer(Cask): a + b, Tactic: 7, (Unnamed Layer* 5) [Pool]_output[Half(16,5,5)], "
+        "r (z)[Int8(4)] -> o[Half(120,1,1)]",
+        "Layer(DLA): {ForeignNode[a...b]}, Tactic: 0x3, Reformatted Input Tensor 0 to y "
+        "(Int8[1,3:4,8]), w (Half[]) -> z (q) (Int8[1,2:32,7])",
+    ]
+    old, new = parsed(lines).engine
+    assert [(t.name, t.format) for t in (*old.inputs, *old.outputs)] == [
+        ("(Unnamed Layer* 5) [Pool]_output", "Half(16,5,5)"), ("r (z)", "Int8(4)"),
+        ("o", "Half(120,1,1)"),
+    ]  # fmt: skip
+    assert [(t.name, t.format) for t in (*new.inputs, *new.outputs)] == [
+        ("Reformatted Input Tensor 0 to y", "Int8[1,3:4,8]"), ("w", "Half[]"),
+        ("z (q)", "Int8[1,2:32,7]"),
+    ]  # fmt: skip
+
+
 def test_the_last_build_with_timings_counts() -> None:
     other = [line.replace("pool/Mean", "pool/Other") for line in tl.stem()]
     assert parsed([*tl.stem(), *other]).units[1].name == "pool/Other"
@@ -140,6 +159,29 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_timings(file)
     assert caught.value.code == "log.unknown"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "*" * 50_000,
+        "*** Autotuning format combination: " + "a( -> " * 9_000 + "***",
+        "*** Autotuning Reformat: " + " -> " * 12_000 + " ***",
+        "x [Conv] inputs: " + "[" * 60_000,
+        "x [Conv] inputs: " + "[a -> (" * 9_000,
+        "--------------- Timing Runner: " + " (a" * 20_000,
+        "Fastest Tactic: " * 4_000,
+        "Adding reformat layer: Reformatted Input Tensor 0 to " + "x (y) from " * 5_000,
+        "Engine Layer Information:\nLayer(A): x, Tactic: 0x1, " + "a (" * 15_000,
+        "Layer   Time (ms)   Avg. Time (ms)\na" + " 1" * 30_000,
+        "Time(ms)  Avg.(ms)  Median(ms)\n" + "1 " * 30_000,
+        "Adding network input: " + " with dtype: a, dimensions: (" * 2_000,
+    ],
+)  # fmt: skip
+def test_hostile_lines_cost_linear_time(piece: str) -> None:
+    start = time.process_time()
+    parsed([f"[TRT] {line}" for line in piece.splitlines()] * 3)
+    assert time.process_time() - start < 1
 
 
 def test_a_long_log_costs_time_but_no_memory() -> None:
