@@ -148,12 +148,14 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
                         f"{word}{figure} (predicted)")  # fmt: skip
     elif other["reason"] and not blocked:
         told.append(f"it cannot be on {_the(other['device'])}: {other['reason']}")
-    times = {row["device"]: row["us"] for row in reversed(document["costs"])}
+    best = {row["device"]: row for row in reversed(document["costs"])}
+    times = {device: row["us"] for device, row in best.items()}
     if len(times) > 1 and here in times:
         rival = min((d for d in times if d[:3] != here[:3]), default="", key=lambda d: times[d])
         if rival:
-            told.append(f"its kernel takes {times[here]:.4g} us on {_the(here)} and "
-                        f"{times[rival]:.4g} us on {_the(rival)} (predicted)")  # fmt: skip
+            told.append(f"its kernel takes {times[here]:.4g} us on {_the(here)} "
+                        f"({best[here]['clock']}) and {times[rival]:.4g} us on {_the(rival)} "
+                        f"({best[rival]['clock']})")  # fmt: skip
     alone = document["alone"]
     if alone:
         counts = [(alone[key], key) for key in ("transitions", "loadables", "reformats")]

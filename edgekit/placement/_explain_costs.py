@@ -9,6 +9,7 @@ from typing import Any
 from edgekit.network import Network
 from edgekit.placement._costs import CostModel
 from edgekit.placement._kernels import Kernel
+from edgekit.placement._measured import Measured
 
 __all__ = ["Costing"]
 
@@ -36,16 +37,21 @@ class Costing:
         return next(kernel for kernel in self.kernels if index in kernel.layers)
 
     def costs(self, kernel: Kernel, device: str) -> list[dict[str, Any]]:
-        """Returns the kernel's time and energy on a device, by tensor format, its best first."""
+        """Returns the kernel's time and energy on a device, by tensor format, its best first.
+
+        ``clock`` says whether the time is measured or predicted; the energy is predicted.
+        """
         network, model = self.network, self.model
         first = network.layers[kernel.layers[0]]
+        known = isinstance(model, Measured) and model.kernel_measured(kernel, device)
         rows = []
         for form in model.formats(network, kernel, device):
             us = model.kernel_us(network, kernel, device, form)
             rows.append(
                 {"device": device, "precision": model.layer_precision(first, device),
                  "format": form, "us": round(us, DIGITS),
-                 "uj": round(us * model.watts(device), DIGITS)}
+                 "uj": round(us * model.watts(device), DIGITS),
+                 "clock": "measured" if known else "predicted"}
             )  # fmt: skip
         # a DLA core computes in one format only; the others are for its borders
         return rows if device == "GPU" else rows[:1]

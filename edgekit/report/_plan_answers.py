@@ -72,15 +72,17 @@ def why_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = Fal
 
 
 def _costs(page: Page, document: Mapping[str, Any]) -> None:
-    page.add("Its kernel alone (predicted)", style="bold")
+    page.add("Its kernel alone", style="bold")
     page.table(
-        ["device", "precision", "format", "time", "energy"],
+        ["device", "precision", "format", "time", "", "energy (predicted)"],
         [[row["device"], row["precision"], row["format"], text.microseconds(row["us"]),
-          text.energy(row["uj"])] for row in document["costs"]],
-        "lllrr",
+          row["clock"], text.energy(row["uj"])] for row in document["costs"]],
+        "lllrlr",
     )  # fmt: skip
     if document["launch_us"] and any(row["device"] != "GPU" for row in document["costs"]):
-        page.add(f"starting a loadable takes {text.microseconds(document['launch_us'])}")
+        page.add(
+            f"starting a loadable takes {text.microseconds(document['launch_us'])} (predicted)"
+        )
     rows = [row for row in document["borders"] if row["us"] or row["otherwise_us"]]
     if rows:
         page.add()

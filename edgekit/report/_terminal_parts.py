@@ -85,8 +85,11 @@ def _told(plan: Plan) -> Iterator[str]:
         else:
             yield "GPU only"
     if plan.measured:
-        yield f"{text.percent(plan.measured['fraction'])} of the latency is measured, the rest "\
-              "predicted"  # fmt: skip
+        measured = plan.measured
+        share, file = text.percent(measured["fraction"]), text.clean(measured["file"])
+        yield f"{share} of the latency is measured ({file}), the rest predicted"
+        if measured["unmatched"]:
+            yield f"{text.plural(len(measured['unmatched']), 'row')} of it matched no layer"
 
 
 def _loadables(plan: Plan) -> Table:
