@@ -183,29 +183,42 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
             f"the times are {what} (clock {clock!r}), they say nothing about the board's",
             code="profile.clock", where=str(path), hint="give a bench of the board itself",
         )  # fmt: skip
-    rows: list[Row] = []
-    timed: set[tuple[str, str]] = set()
-    for segment in document.get("segments") or ():
-        latency, layers = segment.get("latency_ms") or {}, segment.get("layers") or ()
-        us = _us(latency.get("median") or latency.get("mean"), 1e3)
-        device = "GPU" if segment.get("device") == "GPU" else "DLA"
-        keys = {(device, str(layer)) for layer in layers}
-        # frames of a mix take several lanes; a layer's first time on a device counts
-        if us and keys and not keys & timed:
-            timed |= keys
-            name = f"segment {segment.get('index', len(rows))}"
-            rows.append(Row(name, us, device, tuple(map(str, layers))))
+    rows = _segments(document)
     if not rows:
         raise DataError(
             "the bench has no times of segments",
             code="profile.no_times", where=str(path), hint="bench a bundle on the board",
         )  # fmt: skip
-    verdict = document.get("verdict") or {}
-    notes = tuple(
-        f"the bench is not valid: {reason.get('message')}" for reason in verdict.get("reasons", ())
-    )
+    reasons = _objects(_object(document.get("verdict")).get("reasons"))
+    notes = tuple(f"the bench is not valid: {reason.get('message')}" for reason in reasons)
+    precision = document.get("precision")
     return Profile(
         "bench", str(path), tuple(rows), board=str(document.get("target") or ""),
-        tensorrt=str((document.get("environment") or {}).get("tensorrt") or ""),
-        precisions=tuple(filter(None, [document.get("precision")])), notes=notes,
+        tensorrt=str(_object(document.get("environment")).get("tensorrt") or ""),
+        precisions=(precision,) if isinstance(precision, str) else (), notes=notes,
     )  # fmt: skip
+
+
+def _segments(document: Mapping[str, Any]) -> list[Row]:
+    """Returns the segments; frames of a mix take several lanes, a layer's first time counts."""
+    rows: list[Row] = []
+    timed: set[tuple[str, str]] = set()
+    for segment in _objects(document.get("segments")):
+        latency, layers = _object(segment.get("latency_ms")), segment.get("layers")
+        us = _us(latency.get("median") or latency.get("mean"), 1e3)
+        device = "GPU" if segment.get("device") == "GPU" else "DLA"
+        names = [str(layer) for layer in layers] if isinstance(layers, list) else []
+        keys = {(device, name) for name in names}
+        if us and keys and not keys & timed:
+            timed |= keys
+            rows.append(Row(f"segment {segment.get('index', len(rows))}", us, device, tuple(names)))
+    return rows
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    listed = value if isinstance(value, list) else []
+    return [entry for entry in listed if isinstance(entry, dict)]
