@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +90,13 @@ class Pipeline(Questions):
         }
 
     def plan(self) -> Plan:
-        """Returns the placement."""
+        """Returns the placement, with all that a person should know in its notes."""
         self._only("check", "rewrite", "plan")
         self._check()
         self._rewrite()
         self._plan()
-        return self.work.plan
+        plan = self.work.plan
+        return replace(plan, notes=tuple(dict.fromkeys((*self.work.notes, *plan.notes))))
 
     def build(self) -> dict[str, Any]:
         """Builds the engines and returns an ``edgekit.build/1``."""

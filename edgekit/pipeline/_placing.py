@@ -100,22 +100,12 @@ class Placing(Sources):
 
         section = self.file.placement
         bounds = section.bounds.model_dump(exclude_none=True)
-        standalone = self.file.build.mode == "standalone"
-        cores = tuple(dict.fromkeys(section.dla_cores))
-        there = all(core < self.target.dla.cores for core in cores)
-        one = self.file.build.mode == "hybrid" and section.objective != "throughput"
-        if one and there and cores[1:]:
-            self.notes.append(
-                f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
-                "(build.mode: split uses several)"
-            )
-            cores = cores[:1]
         pools = None if section.pools == "auto" else section.pools.model_dump(exclude_none=True)
         return Options(
             objective=section.objective,
             bounds=bounds,
-            dla_cores=cores,
-            gpu=section.gpu and not standalone,
+            dla_cores=self._cores,
+            gpu=section.gpu and self.file.build.mode != "standalone",
             pins=tuple(Pin(pin.layers, pin.device) for pin in section.pin),
             max_loadables=section.max_loadables,
             max_transitions=section.max_transitions,
@@ -123,6 +113,21 @@ class Placing(Sources):
             pools=pools,
             profile=self._profile,
         )
+
+    @cached_property
+    def _cores(self) -> tuple[int, ...]:
+        """The DLA cores to plan with; a note says when they are fewer than asked for."""
+        section = self.file.placement
+        cores = tuple(dict.fromkeys(section.dla_cores))
+        there = all(core < self.target.dla.cores for core in cores)
+        one = self.file.build.mode == "hybrid" and section.objective != "throughput"
+        if not (one and there and cores[1:]):
+            return cores
+        self.notes.append(
+            f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
+            "(build.mode: split uses several)"
+        )
+        return cores[:1]
 
     @cached_property
     def _profile(self) -> Any:
@@ -167,6 +172,7 @@ class Placing(Sources):
         document = self.stored("plan", compute, *self.plan_identity)
         plan = found[0] if found else plan_from_json(document)
         self._check_pools(plan)
+        self._cores  # noqa: B018 - its note is told also where the plan was read back
         return plan
 
     @property

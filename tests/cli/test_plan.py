@@ -130,6 +130,12 @@ def test_a_conflict_is_named_in_the_users_words(capsys):
     assert [wish["kind"] for wish in standalone["conflict"]] == ["gpu"]
 
 
+def test_that_a_hybrid_engine_has_one_core_is_told_also_of_a_plan_read_back(capsys):
+    for _ in range(2):
+        notes = small(capsys, "--dla-cores", "1,0")["notes"]
+        assert any("only core 1 is used" in note for note in notes)
+
+
 def test_a_problem_needs_no_network(folder, capsys):
     (folder / "problem.json").write_text(json.dumps(PROBLEM))
     document = plan(capsys, "--problem", "problem.json")
