@@ -10,6 +10,7 @@ they are added only when the optimum without them breaks them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,18 +60,21 @@ class Chain:
     tie: float
 
 
-def chain_optimum(problem: Problem, goal: Goal) -> Optimum | None:
+def chain_optimum(
+    problem: Problem, goal: Goal, *, likely: AbstractSet[str] = frozenset()
+) -> Optimum | None:
     """Returns the proven optimum of a chain, or None when this method cannot carry the problem.
 
     It carries one network in which every node feeds the next one only, a goal that is a weighted
-    sum, and every constraint of the problem but bounds on metrics.
+    sum, and every constraint of the problem but bounds on metrics. ``likely`` says which of slots,
+    transitions and contiguous are worth counting at once, because the optimum without breaks them.
     """
     from edgekit.solver._chain_search import search
 
     chain = read_chain(problem, goal)
     if chain is None:
         return None
-    active: set[str] = set()
+    active = set(likely)
     while True:
         found = search(chain, frozenset(active), CELLS)
         if found is None:
@@ -79,7 +83,7 @@ def chain_optimum(problem: Problem, goal: Goal) -> Optimum | None:
         if modes is None:
             return Optimum(None, float("inf"))
         placing = settle_chain(problem, goal, modes, starts)
-        broken = _broken(problem, placing) - active
+        broken = full_or_broken(problem, placing)[1] - active
         if not broken:
             # The tie term is part of what was minimised, so this much the value may be above.
             slack = 2 * chain.tie * len(problem.costs)
@@ -208,15 +212,20 @@ def _best_way(goal: Goal, transfer: Transfer) -> int:
     return min(range(len(transfer.ways)), key=lambda way: _weigh(goal, transfer.ways[way]))
 
 
-def _broken(problem: Problem, placing: Placing) -> set[str]:
+def full_or_broken(problem: Problem, placing: Placing) -> tuple[set[str], set[str]]:
+    """Returns which constraints that count along the chain are used up, and which are broken."""
     devices = [step.device for step in placing.steps]
     runs = [d for i, d in enumerate(devices) if not i or d != devices[i - 1]]
     most, limit = problem.max_transitions[0], problem.max_loadables
-    found = set()
-    if limit is not None and any(devices.count(core) > limit for core in problem.cores):
-        found.add("slots")
-    if most is not None and len(runs) - 1 > most:
-        found.add("transitions")
-    if problem.contiguous[0] and len(set(runs)) < len(runs):
-        found.add("contiguous")
-    return found
+    full, broken = set(), set()
+    if limit is not None and problem.cores:
+        used = max(devices.count(core) for core in problem.cores)
+        full |= {"slots"} if used >= limit else set()
+        broken |= {"slots"} if used > limit else set()
+    if most is not None:
+        full |= {"transitions"} if len(runs) - 1 >= most else set()
+        broken |= {"transitions"} if len(runs) - 1 > most else set()
+    if problem.contiguous[0]:
+        full.add("contiguous")
+        broken |= {"contiguous"} if len(set(runs)) < len(runs) else set()
+    return full, broken

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.solver._chain import chain_optimum, settle_chain
+from edgekit.solver._chain import chain_optimum, full_or_broken, settle_chain
 from edgekit.solver._chain_cross import Rows, cross
 from edgekit.solver._highs import INFINITY, Expression, Program
 from edgekit.solver._problem import Goal, Optimum, Placing, Problem
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["chain_search"]
 
 ROUNDS = 40
-CLOSE = 2e-5  # relative: where the prices are good enough
+CLOSE = 5e-5  # relative: where the prices are good enough
 PARENTS = 8  # placements that are crossed
 STEEP = 1e4  # most that a microsecond of a bound may cost, in microseconds of the goal
 
@@ -43,9 +43,10 @@ def chain_search(problem: Problem, goal: Goal, *, seconds: float = 10.0) -> Opti
     deadline = time.monotonic() + seconds
     found: list[Placing] = []
     bound, best_prices = -INFINITY, prices
+    likely: set[str] = set()
     for _ in range(ROUNDS):
         weights = rows.weights(prices)
-        optimum = chain_optimum(problem, Goal(weights[:-1], weights[-1]))
+        optimum = chain_optimum(problem, Goal(weights[:-1], weights[-1]), likely=likely)
         if optimum is None:
             return None
         if optimum.placing is None:
@@ -54,6 +55,7 @@ def chain_search(problem: Problem, goal: Goal, *, seconds: float = 10.0) -> Opti
         if value > bound:
             bound, best_prices = value, prices
         found.append(optimum.placing)
+        likely, _ = full_or_broken(problem, optimum.placing)
         above, there = _cuts(rows, found)
         if above - bound <= CLOSE * abs(above) or time.monotonic() > deadline:
             break

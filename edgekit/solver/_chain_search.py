@@ -57,6 +57,20 @@ class _Search:
         # The label before anything is placed, with a place for moves that do not exist.
         self.nothing = np.full((1, labels.count + 1), np.inf)
         self.nothing[0, 0] = 0.0
+        self.moves = {
+            (before, device): chain.moves[:, ones][:, :, others] + self._tie(before, device)
+            for before, ones in self.modes.items()
+            for device, others in self.modes.items()
+        }
+        self.own = {
+            device: chain.unary[:, modes] + chain.launch[device]
+            for device, modes in self.modes.items()
+        }
+        self.inner = {
+            device: chain.moves[:, modes][:, :, modes] + chain.unary[:, None, modes]
+            for device, modes in self.modes.items()
+            if device in self.cores
+        }
         self.states: list[dict[int, Array]] = []
 
     def run(self) -> Found:
@@ -66,17 +80,18 @@ class _Search:
             for device, modes in self.modes.items()
             if device in self.cores
         }
+        padded = {
+            device: np.full((len(self.sizes), len(modes), self.labels.count + 1), np.inf)
+            for device, modes in self.modes.items()
+        }
         for v, size in enumerate(self.sizes):
-            state = {}
-            for device, modes in self.modes.items():
+            for device in self.modes:
                 best = self._begin(v, device)
                 if device in self.cores:
-                    move = self._move(v, modes, modes) + self.chain.unary[v, modes]
+                    move = self.inner[device][v]
                     best = windows[device].step(move, best, size, self.chain.first[v])
-                padded = np.full((len(modes), self.labels.count + 1), np.inf)
-                padded[:, :-1] = best
-                state[device] = padded
-            self.states.append(state)
+                padded[device][v, :, :-1] = best
+            self.states.append({device: values[v] for device, values in padded.items()})
         value, device = min(
             ((float(found.min()), device) for device, found in self.states[-1].items()),
             default=(float("inf"), 0),
@@ -85,28 +100,24 @@ class _Search:
             return value, None, frozenset()
         return self._trace(value, device)
 
-    def _move(self, v: int, before: Array, after: Array) -> Array:
-        found: Array = self.chain.moves[v][before[:, None], after]
-        return found
-
     def _begin(self, v: int, device: int) -> Array:
         """Returns the best values, by mode and label, of a loadable or another node at ``v``."""
         np = self.np
-        modes = self.modes[device]
-        own = self.chain.unary[v, modes] + self.chain.launch[device]
+        own = self.own[device][v][:, None]
         if v == 0:
-            first: Array = own[:, None] + self.nothing[:, self.sources[START, device]]
+            first: Array = own + self.nothing[:, self.sources[START, device]]
             return first
-        best: Array = np.full((len(modes), self.labels.count), np.inf)
+        best: Array | None = None
         for before, values in self.states[v - 1].items():
-            reached = values[:, self.sources[before, device]]
-            move = self._move(v, self.modes[before], modes) + self._tie(before, device)
+            reached = values.take(self.sources[before, device], axis=1)
+            move = self.moves[before, device][v]
             if len(reached) == 1:
                 candidate = reached + move[0][:, None]
             else:
                 candidate = (reached[:, None] + move[:, :, None]).min(axis=0)
-            np.minimum(best, candidate, out=best)
-        best += own[:, None]
+            best = candidate if best is None else np.minimum(best, candidate, out=best)
+        assert best is not None
+        best += own
         return best
 
     def _tie(self, before: int, device: int) -> float:
@@ -138,11 +149,9 @@ class _Search:
     def _before(self, v: int, device: int, place: int, label: int) -> tuple[int, int, int]:
         """Returns device, mode and label of the node before, on the best way to this state."""
         options = []
-        mode = self.modes[device][[place]]
         for before, values in self.states[v - 1].items():
             source = int(self.sources[before, device][label])
-            cost = self._move(v, self.modes[before], mode)[:, 0] + self._tie(before, device)
-            total = values[:, source] + cost
+            total = values[:, source] + self.moves[before, device][v][:, place]
             options += [(float(t), before, p, source) for p, t in enumerate(total)]
         return min(options)[1:]
 
@@ -168,7 +177,7 @@ class _Search:
                 if found[0] <= value + close:
                     break
             if v > 0:
-                move = self._move(v, modes, modes) + self.chain.unary[v, modes] + rest
+                move = self.inner[device][v] + rest
                 nexts.append(move.argmin(axis=1))
                 rest = move.min(axis=1)
         assert best is not None
