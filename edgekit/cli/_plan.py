@@ -68,11 +68,33 @@ def command(
             raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
         return
     config = _config(model, profile, options)
+    if config.file.model.networks:
+        if question not in (None, "--report"):
+            raise UsageError(
+                f"{question} takes one network, and this configuration has several",
+                hint="give the network's file, or leave the option out",
+            )
+        _several(config, report, json, quiet=quiet, verbose=verbose, force=force)
+        return
     with o.open_pipeline(config, quiet=quiet, verbose=verbose, force=force) as pipeline:
         if question in (None, "--report"):
             _plan(pipeline, report, json)
         else:
             _print(*_answers(pipeline, options)[question](), json)
+
+
+def _several(
+    config: Config, report: Path | None, json: bool, *, quiet: bool, verbose: bool, force: bool
+) -> None:
+    from edgekit.pipeline import plan_networks, write_networks_report
+
+    plans = plan_networks(config, force=force, progress=o.progress(quiet, verbose))
+    document = plans.to_json()
+    if report is not None:
+        write_networks_report(plans, report, name=config.file.name)
+    _print(document, "plans_text", json)
+    if report is not None and not json:
+        o.say(f"report  {report}")
 
 
 def _config(model: str, profile: Path | None, options: dict[str, Any]) -> Config:

@@ -325,4 +325,11 @@ class ConfigFile(_Section):
             )
         if networks and self.placement.bounds.model_dump(exclude_none=True):
             raise ValueError("placement.bounds are for one network: give 'deadline_ms' instead")
+        own = self.placement
+        if networks and (own.max_transitions is not None or own.min_loadable_layers > 1):
+            raise ValueError(
+                "placement.max_transitions and placement.min_loadable_layers are for one network"
+            )
+        if networks and own.profile is not None:
+            raise ValueError("placement.profile is for one network")
         return self

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._check_named import check_named
     from edgekit.pipeline._pipeline import Pipeline, RunResult
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
+    from edgekit.pipeline._several import plan_networks, write_networks_report
     from edgekit.pipeline._steps import STEPS
 
 __all__ = [
@@ -29,10 +30,12 @@ __all__ = [
     "check_model",
     "check_named",
     "layer_document",
+    "plan_networks",
     "plan_of_profile",
     "read_size",
     "solve_problem",
     "sparsity_document",
+    "write_networks_report",
 ]
 
 __getattr__ = lazy(
@@ -46,6 +49,7 @@ __getattr__ = lazy(
         "_check_named": "check_named",
         "_pipeline": "Pipeline RunResult",
         "_progress": "Progress Quiet Terminal",
+        "_several": "plan_networks write_networks_report",
         "_steps": "STEPS",
     },
 )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from edgekit.placement._profile_plan import LogPlan, plan_of_log
     from edgekit.placement._profile_types import Profile
     from edgekit.placement._request import PlanImpossible
+    from edgekit.placement._several import Member, place_several
+    from edgekit.placement._several_plans import Plans, Shared, Slot
     from edgekit.placement._transitions import transitions
     from edgekit.placement._types import (
         OBJECTIVES,
@@ -44,16 +46,20 @@ __all__ = [
     "Loadable",
     "LogPlan",
     "Measured",
+    "Member",
     "Options",
     "Pin",
     "PlacedLayer",
     "Plan",
     "PlanImpossible",
+    "Plans",
     "Predicted",
     "Prepared",
     "Profile",
     "Reformat",
     "Share",
+    "Shared",
+    "Slot",
     "clock_of",
     "compare_plans",
     "device_types",
@@ -65,6 +71,7 @@ __all__ = [
     "measured_model",
     "pareto_front",
     "place",
+    "place_several",
     "plan_from_json",
     "plan_of_log",
     "plan_summary",
@@ -95,6 +102,8 @@ __getattr__ = lazy(
         "_profile_plan": "LogPlan plan_of_log",
         "_profile_types": "Profile",
         "_request": "PlanImpossible",
+        "_several": "Member place_several",
+        "_several_plans": "Plans Shared Slot",
         "_transitions": "transitions",
         "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Reformat Share",
     },

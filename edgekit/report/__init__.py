@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         what_if_text,
         why_text,
     )
+    from edgekit.report._plans import plans_text
+    from edgekit.report._plans_page import render_plans, write_plans_report
     from edgekit.report._terminal import terminal_summary
     from edgekit.report._terminal_parts import summary_plan
     from edgekit.report._types import RunFacts
@@ -33,8 +35,10 @@ __all__ = [
     "log_plan_text",
     "pareto_text",
     "plan_table_text",
+    "plans_text",
     "render_comparison",
     "render_html",
+    "render_plans",
     "report_document",
     "rule_text",
     "solution_text",
@@ -44,6 +48,7 @@ __all__ = [
     "terminal_summary",
     "what_if_text",
     "why_text",
+    "write_plans_report",
     "write_report",
 ]
 
@@ -60,6 +65,8 @@ __getattr__ = lazy(
         "_plan_answers": (
             "log_plan_text pareto_text plan_table_text solution_text what_if_text why_text"
         ),
+        "_plans": "plans_text",
+        "_plans_page": "render_plans write_plans_report",
         "_terminal": "terminal_summary",
         "_terminal_parts": "summary_plan",
         "_types": "RunFacts",

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgekit.report._view import page_view
 
-__all__ = ["render_html", "write_report"]
+__all__ = ["page_of", "render_html", "write_report"]
 
 HERE = Path(__file__).parent
 
@@ -29,6 +29,11 @@ def render_html(document: Mapping[str, Any]) -> str:
     Policy allows only those two by their digests, so that nothing that comes from a model could
     run or be fetched even if it got through the escaping.
     """
+    return page_of("page.html.j2", page_view(document), script="page.js")
+
+
+def page_of(template: str, view: Mapping[str, Any], *, script: str | None) -> str:
+    """Returns a template's page with the style sheet and, if any, its script inside."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -40,13 +45,13 @@ def render_html(document: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     style, style_source = _inline("page.css")
-    script, script_source = _inline("page.js")
+    code, script_source = _inline(script) if script else ("", "'none'")
     policy = (
         f"default-src 'none'; style-src {style_source}; script-src {script_source}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = environment.get_template("page.html.j2").render(
-        view=page_view(document), style=Markup(style), script=Markup(script), policy=Markup(policy)
+    page = environment.get_template(template).render(
+        view=view, style=Markup(style), script=Markup(code), policy=Markup(policy)
     )
     return page.rstrip() + "\n"
 
