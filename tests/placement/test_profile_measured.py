@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,21 @@ from edgekit import targets
 from edgekit.dla import judge
 from edgekit.errors import DataError
 from edgekit.network import Network
-from edgekit.placement import Measured, PlacedLayer, measured_model, read_profile
+from edgekit.placement import (
+    Measured,
+    Options,
+    Pin,
+    PlacedLayer,
+    measured_model,
+    place,
+    read_profile,
+)
 from edgekit.placement._costs import CostModel, cost_data
 from edgekit.placement._kernels import Kernel, join
 from edgekit.placement._measured_part import measured_part, reformat_measured
 from tests.buildlog import timing_log as tl
 from tests.buildlog.nets import classifier
+from tests.dla.dla_nets import resnet50
 
 ORIN = "jetson-agx-orin-64gb"
 STEM = "{ForeignNode[/stem/Conv.../stem/Relu]}"
@@ -204,3 +214,33 @@ def test_other_boards_precisions_and_models(
 def test_without_a_profile_nothing_changes(net: Network) -> None:
     model = cost_model()
     assert measured_model(model, None, net) is model
+
+
+def test_a_plan_with_a_profile(tmp_path: Path, net: Network) -> None:
+    file = tmp_path / "build.log"
+    file.write_text("\n".join(build_log()))
+    board = targets.get(ORIN)
+    options = Options(profile=read_profile(file), pins=(Pin("/stem/*", "DLA"),))
+    plan = place(net, judge(net, board), board, precision="int8", options=options)
+    assert plan.measured is not None
+    assert plan.measured["layers"]["/stem/Conv"] == "measured"
+    (loadable,) = (x for x in plan.loadables if "/stem/Conv" in x.layers)
+    assert set(loadable.layers) == {"/stem/Conv", "/stem/Relu"}
+    assert plan.predicted.latency_us > 220.0 + 29.0
+    # 40 us slower in linear pitch, and only 12 us less for the reformat: vectors of 32
+    (image,) = (x for x in plan.reformats if x.tensor == "x")
+    assert (image.goal, image.us, image.clock) == ("int8:CHW32", 29.0, "measured")
+
+
+@pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
+def test_resnet50_as_the_builder_places_it_takes_what_it_took(tmp_path: Path) -> None:
+    (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
+    network, board = resnet50(tmp_path), targets.get(ORIN)
+    options = Options(profile=read_profile(log))
+    plan = place(network, judge(network, board), board, precision="int8", options=options)
+    auto = plan.baselines["tensorrt_auto"]
+    assert auto is not None
+    assert auto.latency_us == pytest.approx(1278.58, rel=0.02)  # GPU compute time of dla_int8.log
+    assert plan.predicted.latency_us < auto.latency_us
+    assert plan.measured is not None
+    assert plan.measured["unmatched"] == []
