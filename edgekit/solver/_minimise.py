@@ -34,6 +34,9 @@ NODES = 200_000
 FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
 STEPS_SHARE = 0.5  # of the seconds left: on a busy machine they take longer
 PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
+LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
+LONG_CHAIN_S = 8.0
+LONG_CHAIN_GAP = 1e-2  # what may then be left open
 
 Progress = Callable[[float, float], None]
 
@@ -122,8 +125,12 @@ class _Solver:
     def _chain(self) -> None:
         """A chain without what a dynamic programme cannot carry is solved by one."""
         from edgekit.solver._chain import chain_optimum
+        from edgekit.solver._chain_bounds import chain_search
 
         found = chain_optimum(self.problem, self.goal)
+        if found is None and len(self.problem.costs) > LONG_CHAIN:
+            found = chain_search(self.problem, self.goal, seconds=min(LONG_CHAIN_S, self.seconds))
+            self.close = LONG_CHAIN_GAP  # a proof would take minutes
         if found is not None:
             self.bound = max(self.bound, found.bound)
             self.take(found.placing)
