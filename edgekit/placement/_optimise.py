@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from edgekit.errors import GateError
+from edgekit.placement._period import one_core, period_starts
 from edgekit.placement._types import Options
 from edgekit.solver import Goal, Placing, Problem, metrics, minimise, mix_plans
 
@@ -18,7 +19,7 @@ METRIC = {
 OBJECTIVE = {metric: name for name, metric in METRIC.items() if name != "throughput"}
 TOLERANCE = 2e-6  # relative, on bounds; the solver keeps them to that
 SECONDS = 60.0  # last resort; the node limits come first and are the same everywhere
-PERIOD_SECONDS = 20.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
+PERIOD_SECONDS = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
 
 Tell = Callable[[float, float], None]
 
@@ -66,9 +67,13 @@ def optimise(
         parts = tuple(Part(part.share, part.placing) for part in mix.parts)
         return Solved(parts, mix.qps, mix.bound)
     if not options.gpu:
-        problem = _first_core(problem)  # a second core is a replica: it shortens no frame
+        problem = one_core(problem)  # a second core is a replica: it shortens no frame
     goal = Goal.of(problem, options.objective, options.bounds)
-    seconds = PERIOD_SECONDS if options.objective == "period" else SECONDS
+    seconds = SECONDS
+    if options.objective == "period":
+        seconds = PERIOD_SECONDS
+        if problem.cores and all(any(row) for row in problem.costs):
+            starts = [*starts, *period_starts(problem, options.bounds, seconds / 2)]
     found = minimise(problem, goal, starts=starts, seconds=seconds, progress=progress)
     if found.placing is None and found.bound < float("inf"):
         raise GateError(
@@ -79,15 +84,6 @@ def optimise(
     if found.placing is None:
         raise _infeasible(problem, options)
     return Solved((Part(1.0, found.placing),), found.placing.value, found.bound)
-
-
-def _first_core(problem: Problem) -> Problem:
-    first = problem.cores[:1]
-    costs = tuple(
-        tuple(cost if problem.device(m) in (0, *first) else None for m, cost in enumerate(row))
-        for row in problem.costs
-    )
-    return replace(problem, costs=costs)
 
 
 def _infeasible(problem: Problem, options: Options) -> GateError:
