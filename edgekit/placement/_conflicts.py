@@ -1,15 +1,9 @@
-"""Which of the user's wishes cannot hold together: the smallest set of them.
-
-A set of wishes conflicts when no placement keeps all of it; more wishes then conflict, too. So a
-deletion filter finds a set of which every wish is needed (Chinneck, Feasibility and Infeasibility
-in Optimization, 2008, section 6.2), and smaller sets are then tried by size.
-"""
+"""Which of the user's wishes cannot hold together: the smallest set of them."""
 
 from __future__ import annotations
 
 import glob
-import itertools
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -19,11 +13,9 @@ from edgekit.dla import loadables_per_core
 from edgekit.errors import GateError
 from edgekit.placement._ask import Ask, plan_value
 from edgekit.placement._types import Options, Pin
+from edgekit.solver import smallest_conflict
 
 __all__ = ["Conflict", "Wish", "Wishes", "explain_conflict", "find_conflict"]
-
-TRIALS = 48
-"""Placements that the search for a smaller set may cost."""
 
 _OPEN = "plan.limit"  # neither a placement was found, nor that there is none
 
@@ -197,49 +189,28 @@ def find_conflict(ask: Ask, progress: Callable[[int, int], None] | None = None) 
     tell = progress or (lambda done, total: None)
     count, steps = 0, len(wishes.all) + 2
 
-    def fails(kept: Set[Wish]) -> bool:
+    def fails(kept: Iterable[Wish]) -> bool:
         nonlocal count
         count += 1
         tell(min(count, steps), steps)
         try:
-            ask.plan(wishes.keeping(kept))
+            ask.plan(wishes.keeping(frozenset(kept)))
         except GateError as error:
             if error.code == _OPEN:
                 raise
             return True
         return False
 
+    # what nobody wrote is dropped first, so that the user's own words remain
+    ordered = sorted(wishes.all, key=lambda wish: not wish.default)
     try:
-        if not fails(frozenset(wishes.all)) or fails(frozenset()):
+        if not fails(ordered) or fails(()):
             return None
-        core = set(wishes.all)
-        # what nobody wrote is dropped first, so that the user's own words remain
-        for wish in sorted(wishes.all, key=lambda wish: not wish.default):
-            if len(core) > 1 and fails(core - {wish}):
-                core.discard(wish)
-        written = [wish for wish in wishes.all if wish in core]
-        smaller, smallest = _smaller(wishes.all, written, fails)
+        core, smallest = smallest_conflict(ordered, fails)
     except GateError:  # the solver's limits leave open whether some of them conflict
         return None
-    found = smaller or written
+    found = [wish for wish in wishes.all if wish in core]
     return Conflict(tuple(found), smallest, _best(wishes, found))
-
-
-def _smaller(
-    everything: tuple[Wish, ...], core: list[Wish], fails: Callable[[Set[Wish]], bool]
-) -> tuple[list[Wish], bool]:
-    """Returns a conflict with fewer wishes than ``core``, if any, and whether all were tried."""
-    tried = 0
-    for size in range(1, len(core)):
-        for some in itertools.combinations(everything, size):
-            if set(some) <= set(core):
-                continue  # every wish of the core is needed
-            if tried == TRIALS:
-                return [], False
-            tried += 1
-            if fails(frozenset(some)):
-                return list(some), True
-    return [], True
 
 
 def _best(wishes: Wishes, found: list[Wish]) -> dict[str, float]:

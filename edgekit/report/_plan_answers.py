@@ -99,7 +99,7 @@ def _costs(page: Page, document: Mapping[str, Any]) -> None:
 def _binds(page: Page, document: Mapping[str, Any]) -> None:
     page.add()
     if not document["binds"]:
-        page.add("No constraint binds: without all of them the plan would be as good.")
+        page.add("No constraint binds: without any of them the plan would be no better.")
         return
     page.add("What binds", style="bold")
     show = UNITS[document["unit"]]

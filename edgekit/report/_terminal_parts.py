@@ -84,12 +84,26 @@ def _told(plan: Plan) -> Iterator[str]:
             )
         else:
             yield "GPU only"
+    elif _alike(plan):
+        yield (
+            "the GPU alone lies within the model's error of this plan: measure both on the board"
+        )
     if plan.measured:
         measured = plan.measured
         share, file = text.percent(measured["fraction"]), text.clean(measured["file"])
         yield f"{share} of the latency is measured ({file}), the rest predicted"
         if measured["unmatched"]:
             yield f"{text.plural(len(measured['unmatched']), 'row')} of it matched no layer"
+
+
+def _alike(plan: Plan) -> bool:
+    """Whether the model cannot tell the plan from the GPU alone."""
+    from edgekit.placement import value_of
+
+    alone, band = plan.baselines.get("gpu_only"), plan.bands.get(_BOUNDED[plan.objective])
+    if alone is None or band is None or alone == plan.predicted:
+        return False
+    return band[0] <= value_of(plan.objective, alone) <= band[1]
 
 
 def _loadables(plan: Plan) -> Table:

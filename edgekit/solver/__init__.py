@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Transfer,
         metrics,
     )
+    from edgekit.solver._smallest import smallest_conflict
     from edgekit.solver._steps import solve_steps
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "read_document",
     "run_through",
     "run_worker",
+    "smallest_conflict",
     "solve_document",
     "solve_steps",
     "steady_state",
@@ -86,6 +88,7 @@ __getattr__ = lazy(
         "_periodic": "Chain Task Timetable Workload tasks_of",
         "_periodic_bounds": "alone_us steady_state",
         "_periodic_solve": "best_places timetable",
+        "_smallest": "smallest_conflict",
         "_steps": "solve_steps",
         "_chain": "chain_optimum",
         "_evaluate": "evaluate",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
-from math import comb, inf
+from math import inf
 
 from edgekit.solver._document_problem import kind, to_problem
 from edgekit.solver._document_read import Document
 from edgekit.solver._problem import Goal
+from edgekit.solver._smallest import smallest_conflict
 
 __all__ = ["conflict"]
-
-MOST_TRIES = 60  # smaller sets are looked for while there are no more of them than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def conflict(read: Document, seconds: float) -> tuple[tuple[str, ...], str, str]
                     f"give {where} a time on one of the devices",
                 )
     wishes = _wishes(read)
-    found = _smallest(read, wishes, seconds)
+    found, _ = smallest_conflict(wishes, lambda some: _impossible(read, some, seconds))
     names = tuple(wish.text for wish in found)
     if not names:
         return (), "no placement keeps all constraints", "ease the constraints"
@@ -103,22 +101,6 @@ def _impossible(read: Document, wishes: Sequence[_Wish], seconds: float) -> bool
     bounds = {wish.metric: read.bounds[wish.metric] for wish in wishes if wish.metric}
     found = minimise(problem, Goal.of(problem, "latency", bounds), seconds=seconds)
     return found.placing is None and found.bound == inf
-
-
-def _smallest(read: Document, wishes: Sequence[_Wish], seconds: float) -> list[_Wish]:
-    """Deletes what the conflict does not need, then looks for a conflict of fewer constraints."""
-    needed = list(wishes)
-    for wish in wishes:
-        rest = [other for other in needed if other != wish]
-        if _impossible(read, rest, seconds):
-            needed = rest
-    for size in range(1, len(needed)):
-        if comb(len(wishes), size) > MOST_TRIES:
-            break
-        for few in combinations(wishes, size):
-            if _impossible(read, few, seconds):
-                return list(few)
-    return needed
 
 
 def _best(read: Document, bound: _Wish, seconds: float) -> str:
