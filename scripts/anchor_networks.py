@@ -1,25 +1,30 @@
 """The published networks that the cost model is fitted on, as layer graphs written by hand.
 
 They need no weights and no ONNX file: ResNet-50 (He et al., 2015, stride in the 3x3 convolution),
-GoogLeNet (Szegedy et al., 2014, table 1) and SSD with MobileNet-v1 at 300 x 300 (Howard et al.,
-2017; Liu et al., 2015, heads of the TensorFlow detection zoo, 91 classes).
+AlexNet (Krizhevsky et al., 2012, Caffe's with two groups), GoogLeNet (Szegedy et al., 2014,
+table 1), SSD with MobileNet-v1 at 300 x 300 (Howard et al., 2017; Liu et al., 2015, heads of the
+TensorFlow detection zoo, 91 classes) and single operations.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from edgekit.network import Layer, Network, Tensor
 
-__all__ = ["googlenet", "resnet50", "ssd_mobilenet"]
+__all__ = ["Graph", "alexnet", "gemms", "googlenet", "products", "resnet50", "ssd_mobilenet"]
 
 
-class _Graph:
+class Graph:
     """Adds layers one after the other; every method returns the name of its output tensor."""
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self.name = name
         self.layers: list[Layer] = []
+        self.silu = (
+            False  # SiLU instead of ReLU: a sigmoid and a product, which read the same tensor
+        )
         self.tensors = {"input": Tensor("input", shape, "float32")}
 
     def add(self, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...], **more: Any) -> str:
@@ -43,7 +48,10 @@ class _Graph:
             groups=groups, out_maps=out, macs=weights * batch * shape[2] * shape[3],
             weight_elements=weights,
         )  # fmt: skip
-        return self.add("ACTIVATION", (y,), shape) if relu else y
+        if not relu:
+            return y
+        x = self.add("ACTIVATION", (y,), shape)
+        return self.add("ELEMENTWISE", (y, x), shape) if self.silu else x
 
     def pool(self, x: str, stride: int) -> str:
         batch, channels, height, width = self.tensors[x].shape
@@ -55,13 +63,49 @@ class _Graph:
         pooled = self.add("REDUCE", (x,), (batch, channels, 1, 1))
         return self.conv(pooled, classes, 1, relu=False)
 
+    def addition(self, x: str, y: str, relu: bool = True) -> str:
+        shape = self.tensors[x].shape
+        z = self.add("ELEMENTWISE", (x, y), shape)
+        return self.add("ACTIVATION", (z,), shape) if relu else z
+
+    def resize(self, x: str, factor: int) -> str:
+        batch, channels, height, width = self.tensors[x].shape
+        return self.add("RESIZE", (x,), (batch, channels, factor * height, factor * width))
+
+    def concat(self, *parts: str) -> str:
+        shapes = [self.tensors[x].shape for x in parts]
+        channels = sum(shape[1] for shape in shapes)
+        return self.add("CONCATENATION", parts, (shapes[0][0], channels, *shapes[0][2:]))
+
+    def part(self, x: str, channels: int) -> str:
+        batch, _, *size = self.tensors[x].shape
+        return self.add("SLICE", (x,), (batch, channels, *size))
+
+    def decode(self, levels: list[str]) -> str:
+        """Softmax over 16 distances per side, their mean, boxes, all levels together."""
+        batch, channels = self.tensors[levels[0]].shape[:2]
+        cells = sum(self.tensors[x].elements // (batch * channels) for x in levels)
+        parts = tuple(
+            self.add(
+                "SHUFFLE",
+                (x,),
+                (batch, channels, self.tensors[x].elements // (batch * channels)),
+                mode="RESHAPE",
+            )
+            for x in levels
+        )
+        x = self.add("CONCATENATION", parts, (batch, channels, cells))
+        x = self.add("SHUFFLE", (self.part(x, 64),), (batch, 16, 4, cells), mode="TRANSPOSE")
+        x = self.conv(self.add("SOFTMAX", (x,), (batch, 16, 4, cells)), 1, 1, relu=False)
+        return self.add("ELEMENTWISE", (x,), (batch, 84, cells))
+
     def network(self, *outputs: str) -> Network:
         return Network(self.name, tuple(self.layers), self.tensors, ("input",), outputs)
 
 
 def resnet50(batch: int = 1, height: int = 224, width: int = 224, *, head: bool = True) -> Network:
     """ResNet-50, 4.09 GMAC at 224 x 224; without its head for the backbone's loadable."""
-    g = _Graph("resnet50", (batch, 3, height, width))
+    g = Graph("resnet50", (batch, 3, height, width))
     x = g.pool(g.conv("input", 64, 7, 2), 2)
     for stage, blocks in enumerate((3, 4, 6, 3)):
         width_ = 64 << stage
@@ -71,14 +115,13 @@ def resnet50(batch: int = 1, height: int = 224, width: int = 224, *, head: bool 
             y = g.conv(y, 4 * width_, 1, relu=False)
             if not block:
                 x = g.conv(x, 4 * width_, 1, stride, relu=False)
-            shape = g.tensors[y].shape
-            x = g.add("ACTIVATION", (g.add("ELEMENTWISE", (y, x), shape),), shape)
+            x = g.addition(y, x)
     return g.network(g.head(x, 1000) if head else x)
 
 
 def googlenet(batch: int = 1) -> Network:
     """GoogLeNet, 1.5 GMAC; the softmax at its end is left out."""
-    g = _Graph("googlenet", (batch, 3, 224, 224))
+    g = Graph("googlenet", (batch, 3, 224, 224))
     x = g.pool(g.conv("input", 64, 7, 2), 2)
     x = g.add("LRN", (x,), g.tensors[x].shape)
     x = g.conv(g.conv(x, 64, 1), 192, 3)
@@ -107,7 +150,7 @@ def googlenet(batch: int = 1) -> Network:
 
 def ssd_mobilenet(batch: int = 1) -> Network:
     """SSD-MobileNet-v1 at 300 x 300, 1.2 GMAC; without box decoding and suppression."""
-    g = _Graph("ssd_mobilenet", (batch, 3, 300, 300))
+    g = Graph("ssd_mobilenet", (batch, 3, 300, 300))
     x = g.conv("input", 32, 3, 2)
     maps = []
     widths = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
@@ -126,3 +169,43 @@ def ssd_mobilenet(batch: int = 1) -> Network:
         heads.append(g.conv(feature, 4 * boxes, 1, relu=False))
         heads.append(g.conv(feature, 91 * boxes, 1, relu=False))
     return g.network(*heads)
+
+
+def alexnet(batch: int = 1) -> Network:
+    """Caffe's AlexNet at 227 x 227, 0.7 GMAC; the softmax at its end is left out."""
+    g = Graph("alexnet", (batch, 3, 227, 227))
+    x = g.conv("input", 96, 11, 4)
+    x = g.pool(g.add("LRN", (x,), g.tensors[x].shape), 2)
+    x = g.conv(x, 256, 5, groups=2)
+    x = g.pool(g.add("LRN", (x,), g.tensors[x].shape), 2)
+    x = g.conv(g.conv(g.conv(x, 384, 3), 384, 3, groups=2), 256, 3, groups=2)
+    x = g.add("POOLING", (x,), (batch, 256, 6, 6))
+    x = g.add("SHUFFLE", (x,), (batch, 9216, 1, 1), mode="RESHAPE")
+    return g.network(g.conv(g.conv(g.conv(x, 4096, 1), 4096, 1), 1000, 1, relu=False))
+
+
+def gemms(rows: int, count: int) -> Network:
+    """``count`` fully connected layers of 256 x 256 side by side, on ``rows`` rows."""
+    g = Graph("gemms", (rows, 256))
+    outputs = []
+    for _ in range(count):
+        outputs.append(
+            g.add(
+                "CONVOLUTION",
+                ("input",),
+                (rows, 256),
+                out_maps=256,
+                macs=rows * 65536,
+                weight_elements=65536,
+            )
+        )
+    layers = tuple(replace(layer, op="Gemm") for layer in g.layers)
+    return Network("gemms", layers, g.tensors, ("input",), tuple(outputs))
+
+
+def products(first: int, second: int) -> Network:
+    """Two pointwise products, of 8 x first x 32 and 8 x 32 x second."""
+    g = Graph("products", (1, 8, first, 32))
+    g.tensors["other"] = Tensor("other", (1, 8, 32, second), "float32")
+    outputs = [g.add("ELEMENTWISE", (name,), g.tensors[name].shape) for name in ("input", "other")]
+    return Network("products", tuple(g.layers), g.tensors, ("input", "other"), tuple(outputs))

@@ -14,12 +14,14 @@ from typing import Any
 
 from edgekit.network import Layer, Network, Tensor
 from edgekit.placement._costs_data import cost_data, model_error
+from edgekit.placement._costs_dla import dla_us, io_us
 from edgekit.placement._costs_formats import (
     BYTES,
     Layout,
     dla_formats,
     gpu_formats,
 )  # fmt: skip
+from edgekit.placement._costs_gpu import gpu_slowdown, gpu_us
 from edgekit.placement._costs_reformat import fixed_us, moving_us
 from edgekit.placement._kernels import Kernel
 from edgekit.targets import PowerMode, Target
@@ -77,66 +79,14 @@ class CostModel:
         A DLA kernel takes the same in every format; what another format at a loadable's border
         adds is :meth:`dla_io_us`.
         """
-        del format
-        if device == "GPU":
-            return self._gpu_us(network, kernel)
-        return self._dla_us(network, kernel, int(device.removeprefix("DLA")))
-
-    def _gpu_us(self, network: Network, kernel: Kernel) -> float:
-        layers = [network.layers[i] for i in kernel.layers]
-        if all(_is_free(layer) for layer in layers):
-            return 0.0
-        data = self.constants["gpu"][self.target.gpu.arch]
-        precision = self.layer_precision(layers[0], "GPU")
-        gpu = self.target.gpu
-        rate = (
-            gpu.int8_ops_per_clock_per_sm if precision == "int8" else gpu.fp16_ops_per_clock_per_sm
-        )
-        peak = rate / 2 * self.mode.gpu_sms * self.mode.gpu_mhz  # MACs a microsecond
-        if precision == "fp32":
-            peak *= data["fp32_of_fp16"]
-        work = 0.0
-        for layer in layers:
-            share = (
-                data["grouped"] if _is_depthwise(network, layer) else data["efficiency"][precision]
-            )
-            work += layer.macs / (peak * share)
-        moved = self._bytes(network, kernel, precision, 1.0) / self._bandwidth(data["memory"])
-        slower = self._gpu_slowdown(data)
-        return float(data["launch_us"] + max(data["floor_us"] * slower, work, moved))
-
-    def _gpu_slowdown(self, data: Mapping[str, Any]) -> float:
-        """Fixed times grow when the clock falls, though less than the clock."""
-        ratio = self.target.gpu.max_mhz / self.mode.gpu_mhz
-        return float(ratio ** data["clock_exponent"])
-
-    def _dla_us(self, network: Network, kernel: Kernel, core: int) -> float:
-        data = self.constants["dla"][self.target.dla.generation]
-        layers = [network.layers[i] for i in kernel.layers]
-        precision = self.layer_precision(layers[0], f"DLA{core}")
-        slow = precision != "int8"
-        rate = data["fp16_macs_per_clock"] if slow else self.target.dla.int8_macs_per_clock
-        mhz = self.mode.dla_mhz[core]
-        peak = rate * mhz * data["efficiency"][precision]
-        work = sum(layer.macs * _padding(network, layer, data) for layer in layers) / peak
-        batches = max(_batches(network, layer) for layer in layers)
-        moved = self._bytes(network, kernel, precision, batches) / self._bandwidth(data["memory"])
-        rows = max((_rows(network, layer) for layer in layers), default=1)
-        weights = BYTES[precision] * sum(layer.weight_elements for layer in layers)
-        again = rows * weights / (data["row_gb_per_second"] * 1e3) if rows > 1 else 0.0
-        operation = data["operation_us"] * self.target.dla.max_mhz / mhz
-        return float(operation + max(work, moved, again))
-
-    def _bytes(
-        self, network: Network, kernel: Kernel, precision: str, weight_reads: float
-    ) -> float:
-        elements = sum(network.tensors[name].elements for name in (*kernel.inputs, *kernel.outputs))
-        weights = sum(network.layers[i].weight_elements for i in kernel.layers)
-        return BYTES[precision] * (elements + weight_reads * weights)
-
-    def _bandwidth(self, share: float) -> float:
-        """Returns bytes a microsecond."""
-        return self.target.dram.bytes_per_second * self.mode.memory_share * share / 1e6
+        precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        if device != "GPU":
+            core = int(device.removeprefix("DLA"))
+            constants = self.constants["dla"][self.target.dla.generation]
+            return dla_us(network, kernel, precision, core, self.target, self.mode, constants)
+        form = format or self.formats(network, kernel, device)[0]
+        constants = self.constants["gpu"][self.target.gpu.arch]
+        return gpu_us(network, kernel, precision, form, self.target, self.mode, constants)
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
@@ -152,7 +102,7 @@ class CostModel:
         generation = self.target.dla.generation or "2.0"
         measured = cost_data("reformat")["measured_on"]["dram_bytes_per_second"]
         share = self.target.dram.bytes_per_second * self.mode.memory_share / measured
-        slower = self._gpu_slowdown(self.constants["gpu"][self.target.gpu.arch])
+        slower = gpu_slowdown(self.target, self.mode, self.constants["gpu"][self.target.gpu.arch])
         moving = moving_us(tensor.shape, source, goal, generation)
         return float(fixed_us() * slower + moving / share)
 
@@ -165,8 +115,10 @@ class CostModel:
             precision: The loadable's, "int8" or "fp16".
             direction: "read" or "write".
         """
-        del tensor, format, precision, direction
-        return 0.0
+        generation = self.target.dla.generation
+        constants = self.constants["dla"][generation]
+        found = io_us(tensor.shape, format, precision, direction, generation, constants)
+        return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
 
     def to_dla_us(self, tensor: Tensor, precision: str, *, network_input: bool) -> float:
         """Returns the time of the GPU's reformat of a tensor for a DLA core."""
@@ -181,7 +133,7 @@ class CostModel:
     def _reformat_us(self, direction: str, precision: str, moved: float) -> float:
         data = self.constants["handover"]
         table = data[precision]
-        slower = self._gpu_slowdown(self.constants["gpu"][self.target.gpu.arch])
+        slower = gpu_slowdown(self.target, self.mode, self.constants["gpu"][self.target.gpu.arch])
         bandwidth = self.target.dram.bytes_per_second * self.mode.memory_share
         share = bandwidth / data["measured_on"]["dram_bytes_per_second"]
         rate = table[f"{direction}_gb_per_second"] * 1e3 * share
@@ -199,6 +151,17 @@ class CostModel:
         padded = image if channels <= image else math.ceil(channels / vector) * vector
         return float(tensor.elements / channels * padded * size)
 
+    def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
+        """Returns the factors between which measured times lie of predicted ones, mostly.
+
+        The 10 % and 90 % quantiles of measured over predicted on the published rows of this kind
+        of device and precision, those that the fit did not see included.
+        """
+        kind = "gpu" if device == "GPU" else "dla"
+        bands = cost_data("error")["bands"]
+        low, high = bands.get(f"{kind}_{precision or self.precision}", bands["all"])
+        return float(low), float(high)
+
     def launch_us(self) -> float:
         """Returns the cost of starting one loadable; 0 without a DLA."""
         if not self.target.dla.cores:
@@ -206,61 +169,15 @@ class CostModel:
         return float(self.constants["dla"][self.target.dla.generation]["launch_us"])
 
     def watts(self, device: str) -> float:
-        """Returns the module's power while one device works."""
+        """Returns the module's power while one device works in the model's precision."""
         data = cost_data("power")
-        exponent = data["clock_exponent"]
         idle = data["idle_watts"].get(self.target.name, data["idle_watts"]["default"])
+        exponent = data["clock_exponent"]
         if device == "GPU":
-            per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch]
-            own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** exponent
+            per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch][self.precision]
+            own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** exponent["gpu"]
         else:
             mhz = self.mode.dla_mhz[int(device.removeprefix("DLA"))]
-            own = data["dla_watts"][self.target.dla.generation] * (mhz / 1e3) ** exponent
+            watts = data["dla_watts"][self.target.dla.generation]
+            own = watts * (mhz / 1e3) ** exponent["dla"]
         return float(idle + own)
-
-
-def _is_free(layer: Layer) -> bool:
-    free = cost_data("kinds")["free_on_gpu"]
-    if layer.kind in free["kinds"]:
-        return True
-    return layer.kind == "SHUFFLE" and layer.params.get("mode") in free["shuffle_modes"]
-
-
-def _groups(layer: Layer) -> int:
-    return int(layer.params.get("groups", 1) or 1)
-
-
-def _is_depthwise(network: Network, layer: Layer) -> bool:
-    return _groups(layer) > 1 and _channels(network, layer) == _groups(layer)
-
-
-def _channels(network: Network, layer: Layer) -> int:
-    shape = network.tensors[layer.inputs[0]].shape if layer.inputs else ()
-    return shape[1] if len(shape) > 1 else 1
-
-
-def _padding(network: Network, layer: Layer, data: Mapping[str, Any]) -> float:
-    """Returns how much more the MAC array does than the layer asks for."""
-    if not layer.macs or not layer.weight_elements:
-        return 1.0
-    groups = _groups(layer)
-    channels = max(1, _channels(network, layer) // groups)
-    atom = data["grouped_atom"] if groups > 1 else data["channel_atom"]
-    if groups == 1 and channels <= data["image_channels"]:
-        atom = data["image_channels"]
-    return float(math.ceil(channels / atom) * atom / channels)
-
-
-def _batches(network: Network, layer: Layer) -> int:
-    """Weights are read once for every item of a batch: batching does not help a DLA."""
-    shape = network.tensors[layer.outputs[0]].shape
-    return shape[0] if len(shape) > 1 else 1
-
-
-def _rows(network: Network, layer: Layer) -> int:
-    """Returns the rows of a matrix product, which a DLA runs as a batch; 1 for anything else."""
-    if layer.op not in ("Gemm", "MatMul"):
-        return 1
-    shape = network.tensors[layer.outputs[0]].shape
-    out = int(layer.params.get("out_maps", shape[-1] if shape else 1) or 1)
-    return max(1, math.prod(shape) // out)

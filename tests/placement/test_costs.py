@@ -7,6 +7,7 @@ import statistics
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -30,16 +31,116 @@ def fitting() -> ModuleType:
     return module
 
 
-def test_error_on_the_anchors_is_as_written(fitting: ModuleType) -> None:
-    rows = [(row, fitting.network_of(row)) for row in cost_data("anchors")["rows"]]
-    sizes = [100 * abs(e) for e in fitting.errors(rows, cost_data("devices"))]
-    kept = cost_data("error")
-    assert kept["rows"] == len(sizes)
-    assert kept["median_percent"] == round(statistics.median(sizes), 1)
-    assert kept["max_percent"] == round(max(sizes), 1)
+@pytest.fixture(scope="module")
+def rows(fitting: ModuleType) -> list[Any]:
+    anchors: list[Any] = fitting.anchors()
+    return anchors
+
+
+def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]) -> None:
+    found = fitting.errors(rows, cost_data("devices"))
+    path = Path(__file__).parents[2] / "targets" / "costs" / "error.yaml"
+    assert fitting.error_file(rows, found) == path.read_text(encoding="utf-8")
+    sizes = [100 * abs(error) for error in found]
+    held = [size for size, row in zip(sizes, rows, strict=True) if row.held_out]
     assert statistics.median(sizes) < 20
-    assert max(sizes) < 100
-    assert f"{kept['median_percent']} %" in model_error()
+    assert statistics.median(held) < 20
+    assert f"{cost_data('error')['median_percent']} %" in model_error()
+
+
+def test_no_network_is_off_by_a_factor_of_2(fitting: ModuleType, rows: list[Any]) -> None:
+    found = fitting.errors(rows, cost_data("devices"))
+    far = [
+        (row.row["network"], row.row["device"], row.row["source"])
+        for row, error in zip(rows, found, strict=True)
+        if not 0.5 <= 1 + error <= 2
+    ]
+    # one pointwise product in INT8 that the builder timed at 114 us, and in FP16 at 30 us
+    assert far == [("products", "GPU", "op_pairs")]
+
+
+@pytest.mark.parametrize(
+    ("network", "measured"),
+    [("resnet50", (2037, 1948, 1928, 1072)), ("ssd_mobilenet", (2664, 2506, 2472, 1313))],
+)
+def test_power_modes_slow_the_dla_as_measured(
+    rows: list[Any], network: str, measured: tuple[int, ...]
+) -> None:
+    times = {
+        row.row["mode"]: row.predict(cost_data("devices"))
+        for row in rows
+        if row.row["network"] == network and row.row["source"] == "dla_software"
+    }
+    for mode, rate in zip(("MAXN", "50W", "30W", "15W"), measured, strict=True):
+        assert times["MAXN"] / times[mode] == pytest.approx(rate / measured[0], rel=0.1)
+
+
+def backbone(rows: list[Any], size: tuple[int, int] | None, precision: str) -> Any:
+    (row,) = (
+        row
+        for row in rows
+        if row.row["network"] == "resnet50_backbone"
+        and tuple(row.row.get("size", ())) == (size or ())
+        and row.row["precision"] == precision
+    )
+    return row
+
+
+def test_fp16_on_the_dla_of_orin_is_14_to_21_times_slower(rows: list[Any]) -> None:
+    for size in (None, (800, 1066)):
+        fp16 = backbone(rows, size, "fp16").predict(cost_data("devices"))
+        int8 = backbone(rows, size, "int8").predict(cost_data("devices"))
+        assert 14 <= fp16 / int8 <= 23
+
+
+@pytest.mark.parametrize(
+    ("size", "source", "goal", "measured"),
+    [
+        ((224, 224), "DLA_HWC4", "DLA_LINEAR", 1133 / 1083),
+        ((224, 224), "CHW32", "CHW32", 1278 / 1083),
+        ((224, 224), "DLA_LINEAR", "DLA_LINEAR", 1419.6 / 1083),
+        ((800, 1066), "CHW32", "CHW32", 18070 / 13429),
+        ((800, 1066), "DLA_LINEAR", "DLA_LINEAR", 19680 / 13429),
+    ],
+)
+def test_formats_at_its_border_slow_a_loadable_as_measured(
+    rows: list[Any], size: tuple[int, int], source: str, goal: str, measured: float
+) -> None:
+    base = backbone(rows, None if size == (224, 224) else size, "int8")
+    best = base.predict(cost_data("devices"))
+    height, width = (-(-side // 32) for side in size)
+    image = Tensor("image", (1, 3, *size), "float32")
+    features = Tensor("features", (1, 2048, height, width), "float32")
+    extra = model().dla_io_us(image, source, "int8", "read")
+    extra += model().dla_io_us(features, goal, "int8", "write")
+    assert 1 + extra / best == pytest.approx(measured, rel=0.08)
+
+
+def test_a_batch_on_the_dla_takes_as_long_as_its_items(fitting: ModuleType) -> None:
+    def time(batch: int) -> float:
+        row = {"network": "resnet50", "batch": batch, "target": "jetson-agx-orin-64gb",
+               "mode": "MAXN", "device": "DLA0", "precision": "int8", "us": 1}  # fmt: skip
+        return float(fitting.Anchor(row).predict(cost_data("devices")))
+
+    assert time(8) / time(1) > 7
+
+
+def test_reformats_go_by_layout_and_padding() -> None:
+    costs = model()
+    image = Tensor("image", (1, 3, 224, 224), "float32")
+    linear = ("fp32", "LINEAR")
+    # TensorRT's builder, AGX Orin: 31.6, 28.6 and 143.1 us (scripts/data/reformat_orin.csv)
+    assert costs.reformat_us(image, linear, ("int8", "DLA_HWC4")) == pytest.approx(31.6, rel=0.15)
+    assert costs.reformat_us(image, linear, ("int8", "DLA_LINEAR")) == pytest.approx(28.6, rel=0.15)
+    assert costs.reformat_us(image, linear, ("int8", "CHW32")) == pytest.approx(143.1, rel=0.15)
+    assert costs.reformat_us(image, linear, linear) == 0
+
+
+def test_bands_hold_the_prediction() -> None:
+    for device in ("GPU", "DLA0"):
+        for precision in ("int8", "fp16", "fp32"):
+            low, high = model().band(device, precision)
+            assert 0 < low <= 1 <= high
 
 
 def model(target: str = "jetson-agx-orin-64gb", mode: str = "MAXN") -> CostModel:
