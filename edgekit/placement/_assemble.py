@@ -198,6 +198,8 @@ def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
     elif model.precision == "fp32":
         notes.append("FP32 does not run on a DLA: everything runs on the GPU")
+    elif not request.cores:
+        notes.append("no DLA core may be used: everything runs on the GPU")
     elif not any(request.able.values()):
         notes.append("no layer can run on the DLA: everything runs on the GPU")
     elif not on_dla:

@@ -43,7 +43,7 @@ def _devices(placement: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _optimality(placement: Mapping[str, Any]) -> str:
     goal = OBJECTIVES.get(placement["objective"], placement["objective"])
     if placement["optimal"]:
-        return f"Objective: {goal}. Proved optimal for the cost model."
+        return f"Objective: {goal}. Optimal under the model (proved)."
     return f"Objective: {goal}. Within {text.percent(placement['gap'], 2)} of the proved bound."
 
 
