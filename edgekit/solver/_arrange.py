@@ -14,13 +14,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from math import ceil
 
 from edgekit.solver._pack import Packer
 from edgekit.solver._problem import Problem, Step
 
-__all__ = ["Arrangement", "Graph", "Orders", "arrange", "is_packed", "transitions"]
+__all__ = [
+    "Arrangement",
+    "Graph",
+    "Orders",
+    "arrange",
+    "is_packed",
+    "least_loadables",
+    "transitions",
+]
 
-LABELS = 20_000  # of a search, before it is cut short
+LABELS = 4_000  # of a search, before it is cut short
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,23 @@ def arrange(
 ) -> Orders:
     """Returns the best arrangements of a network; ``devices`` by node of the whole problem."""
     graph = Graph(problem, problem.networks[network], devices, wild)
-    packer = Packer(problem, graph.nodes, graph.before, graph.free) if is_packed(problem) else None
+    orders = _search(problem, network, graph, None)
+    if not is_packed(problem):
+        return orders
+    packer = Packer(problem, graph.nodes, graph.before, graph.free)
+    loadables = [s for order in orders.found for s in order.steps if s.device in problem.cores]
+    if orders.exact and all(packer.allows(step.nodes) for step in loadables):
+        return orders
+    orders = _search(problem, network, graph, packer)
+    least = [
+        least_loadables(problem, network, d, devices, wild) for d in range(len(problem.devices))
+    ]
+    if any(list(order.counts) == least for order in orders.found):
+        return Orders(orders.found, True)
+    return orders
+
+
+def _search(problem: Problem, network: int, graph: Graph, packer: Packer | None) -> Orders:
     used = sorted(graph.on)
     limit = problem.max_transitions[network]
     if problem.contiguous[network]:
@@ -157,7 +182,7 @@ class _Search:
                     if self._worth(after, ends):
                         following.append(after)
                         made += 1
-            if made > LABELS:
+            if made > LABELS and len(following) > 50:
                 self.exact = False
                 following = sorted(following, key=lambda x: (-x.done.bit_count(), x.counts))[:50]
             layer = [label for label in following if label in self.kept[self._key(label)]]
@@ -241,6 +266,37 @@ def _undominated(labels: Sequence[_Label]) -> list[_Label]:
 def _finished(network: int, graph: Graph, label: _Label) -> Arrangement:
     steps = tuple(Step(network, device, graph.members(mask)) for device, mask in label.steps)
     return Arrangement(label.counts, max(0, label.changes), steps)
+
+
+def least_loadables(
+    problem: Problem,
+    network: int,
+    core: int,
+    devices: Sequence[int],
+    wild: Collection[int] = (),
+) -> int:
+    """Returns loadables that a core needs at least: entries along a path, and what pools hold."""
+    if core not in problem.cores:
+        return 0
+    least = 0
+    levels: dict[int, tuple[int, bool]] = {}
+    free = frozenset(wild)
+    nodes = problem.networks[network]
+    for v in nodes:
+        before = [levels[u] for u in problem.predecessors[v]]
+        if v in free:  # it can be inside the loadable of a predecessor
+            level = max((n for n, _ in before), default=0)
+            levels[v] = level, any(on for n, on in before if n == level)
+            continue
+        inside = devices[v] == core
+        level = max((n + (inside and not on) for n, on in before), default=int(inside))
+        levels[v] = level, inside
+        least = max(least, level)
+    for pool in problem.pools:
+        need = sum(pool.needs[v] for v in nodes if devices[v] == core and v not in free)
+        if pool.limit > 0:
+            least = max(least, ceil(need / pool.limit - 1e-9))
+    return least
 
 
 def transitions(steps: Sequence[Step]) -> int:

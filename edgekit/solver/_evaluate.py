@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 from edgekit.solver._arrange import Arrangement, arrange, transitions
@@ -12,6 +13,7 @@ from edgekit.solver._problem import OUTSIDE, Cost, Goal, Placing, Problem, Step,
 __all__ = ["TOLERANCE", "allows", "better", "evaluate", "evaluated", "paid", "settle", "useful"]
 
 TOLERANCE = 2e-6  # relative, on bounds; HiGHS keeps rows to 1e-6
+STEPS_SECONDS = 5.0  # of CP-SAT, for loadables of many nodes that pools or a least size limit
 SAME = 1e-9  # relative, of values that are equal but for their rounding
 
 
@@ -197,7 +199,18 @@ def evaluate(problem: Problem, modes: Sequence[int], goal: Goal) -> Placing | No
         modes: By node, an index into ``problem.modes``.
         goal: What to minimise; of several transfer ways and running orders the best are taken.
     """
-    return evaluated(problem, modes, goal)[0]
+    found, exact = evaluated(problem, modes, goal)
+    if exact:
+        return found
+    from edgekit.solver._steps import solve_steps
+
+    costs = tuple(
+        tuple(cost if n == m else None for n, cost in enumerate(row))
+        for row, m in zip(problem.costs, modes, strict=True)
+    )
+    return solve_steps(
+        replace(problem, costs=costs), goal, start=found, seconds=STEPS_SECONDS
+    ).placing
 
 
 def evaluated(problem: Problem, modes: Sequence[int], goal: Goal) -> tuple[Placing | None, bool]:

@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from edgekit.solver._arrange import arrange, is_packed
+from edgekit.errors import EnvironmentLack
+from edgekit.solver._arrange import arrange, is_packed, least_loadables
 from edgekit.solver._evaluate import better, evaluate, evaluated
 from edgekit.solver._highs import INFINITY
 from edgekit.solver._pack import fits
 from edgekit.solver._problem import Goal, Optimum, Placing, Problem
 from edgekit.solver._relax import Relaxation
+from edgekit.solver._small import Reach, too_small
 from edgekit.solver._twins import as_one_core, twins
 
 __all__ = ["PROVEN", "minimise"]
@@ -87,6 +89,7 @@ class _Solver:
         self.deadline, self.progress = deadline, progress
         self.best: Placing | None = None
         self.bound = -INFINITY
+        self.reach = Reach(self.problem)
         self.close = PROVEN if goal.weights is None else TIE_SLACK
 
     @property
@@ -184,15 +187,29 @@ class _Solver:
                 start=self.best.modes if self.best else None,
                 progress=self.progress,
             )
-            self.bound = max(self.bound, bound)
+            if bound < INFINITY or self.best is None:  # else the rows miss it by a rounding
+                self.bound = max(self.bound, bound)
             if modes is None:
                 return
+            if time.monotonic() > self.deadline:
+                return
+            if self._enlarge(model, modes):
+                continue
             found, exact = evaluated(self.problem, modes, self.goal)
             self.take(found)
-            if self.done(self.close) or not exact or time.monotonic() > self.deadline:
+            if self.done(self.close) or not exact or not self._cut(model, modes):
                 return
-            if not self._cut(model, modes):
-                return
+
+    def _enlarge(self, model: Relaxation, modes: Sequence[int]) -> bool:
+        """Adds cuts where loadables are too small whatever they are joined with."""
+        if self.problem.min_size <= 1:
+            return False
+        devices = [self.problem.device(m) for m in modes]
+        small = list(too_small(self.problem, self.reach, devices))
+        for v, border, near in small:
+            for core in self.problem.cores:
+                model.require_size(core, v, border, near)
+        return bool(small)
 
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
         """Adds a cut where modes take more loadables than the relaxation counted."""
@@ -214,7 +231,7 @@ class _Solver:
         total = _fewest(problem, network, devices)
         if not cores or total is None:
             return False
-        if total <= sum(model.counted(network, core, devices) for core in cores):
+        if total <= sum(least_loadables(problem, network, core, devices) for core in cores):
             return False
         wild: list[int] = []
         for v in nodes:  # keep only the nodes without which fewer would do
@@ -231,13 +248,18 @@ class _Solver:
     def _steps(self) -> None:
         from edgekit.solver._steps import solve_steps
 
-        found = solve_steps(
-            self.problem,
-            self.goal,
-            start=self.best,
-            lower=max(self.bound, 0.0),
-            seconds=self.seconds * STEPS_SHARE,
-        )
+        try:
+            found = solve_steps(
+                self.problem,
+                self.goal,
+                start=self.best,
+                lower=max(self.bound, 0.0),
+                seconds=self.seconds * STEPS_SHARE,
+            )
+        except EnvironmentLack:
+            if self.best is None:
+                raise
+            return  # the placement stands, with its gap
         self.bound = max(self.bound, found.bound)
         self.take(found.placing)
 

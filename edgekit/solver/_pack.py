@@ -10,6 +10,7 @@ __all__ = ["SLACK", "Packer", "fits"]
 
 SLACK = 1e-9  # relative, on a pool's limit
 SETS = 4_000  # candidates looked at for one loadable before the search is cut short
+EFFORT = 40_000  # and for all of them together; then a hundred each
 
 
 def fits(problem: Problem, nodes: Sequence[int]) -> bool:
@@ -30,8 +31,15 @@ class Packer:
         self.problem, self.nodes, self.before = problem, nodes, before
         self.wild = frozenset(wild)
         self.min_size = 0 if wild else problem.min_size
+        self._effort = 0
         self._fits: dict[int, bool] = {}
         self._found: dict[tuple[int, int], tuple[tuple[int, ...], bool]] = {}
+
+    def allows(self, nodes: Sequence[int]) -> bool:
+        """Returns whether nodes of the problem can be one loadable."""
+        index = {v: i for i, v in enumerate(self.nodes)}
+        mask = sum(1 << index[v] for v in nodes)
+        return self._fitting(mask) and self._large(mask)
 
     def _members(self, mask: int) -> list[int]:
         return [v for i, v in enumerate(self.nodes) if mask >> i & 1 and i not in self.wild]
@@ -73,11 +81,11 @@ class Packer:
         found: list[int] = []
         whole = True
         stack = [(0, 0, 0)]  # position, taken, left out
-        looked = 0
+        looked, most = 0, SETS if self._effort < EFFORT else 100 + len(order)
         while stack:
             position, taken, left = stack.pop()
             looked += 1
-            if looked > SETS:
+            if looked > most:
                 whole = False
                 break
             if position == len(order):
@@ -94,6 +102,7 @@ class Packer:
             stack.append((position + 1, taken, left | bit))
             if self.before[i] & ~(done | taken) == 0 and self._fitting(taken | bit):
                 stack.append((position + 1, taken | bit, left))
+        self._effort += looked
         found.sort(key=lambda mask: (-mask.bit_count(), mask))
         return tuple(found), whole
 

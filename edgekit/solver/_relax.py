@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations
-from math import ceil
 
 from edgekit.solver._evaluate import state_goal, useful
 from edgekit.solver._highs import Expression, Program, Solution
@@ -318,23 +317,6 @@ class Relaxation:
             terms = Expression({last: 1.0, self.count[network, core]: 1.0, level: -1.0})
             self.program.row(terms.plus(self.on(v, core)), low=1.0)
 
-    def counted(self, network: int, core: int, devices: Sequence[int]) -> int:
-        """Returns the loadables that the rows demand for nodes on these devices."""
-        problem, least = self.problem, 0
-        levels: dict[int, int] = {}
-        nodes = problem.networks[network]
-        for v in nodes:
-            inside = devices[v] == core
-            before = problem.predecessors[v]
-            entered = [levels[u] + (inside and devices[u] != core) for u in before]
-            levels[v] = max(entered, default=int(inside))
-            least = max(least, levels[v])
-        for pool in problem.pools:
-            need = sum(pool.needs[v] for v in nodes if devices[v] == core)
-            if pool.limit > 0:
-                least = max(least, ceil(need / pool.limit - 1e-9))
-        return least
-
     def require_loadables(
         self, network: int, cores: Collection[int], devices: Mapping[int, int], total: int
     ) -> None:
@@ -348,12 +330,17 @@ class Relaxation:
             terms.plus(self.on(v, device), -float(total))
         self.program.row(terms, low=float(total))
 
-    def forbid(self, modes: Mapping[int, int]) -> None:
-        """Demands that not all of these nodes are on these devices."""
-        terms = Expression()
-        for v, device in modes.items():
-            terms.plus(self.on(v, device))
-        self.program.row(terms, high=len(modes) - 1.0)
+    def require_size(
+        self, core: int, node: int, border: Collection[int], near: Collection[int]
+    ) -> None:
+        """Demands the least size of ``near`` while a node is on a core and no ``border`` is."""
+        least, sizes = self.problem.min_size, self.problem.sizes
+        total = Expression()
+        for v in near:
+            total.plus(self.on(v, core), float(min(least, sizes[v] if sizes else 1)))
+        for b in border:
+            total.plus(self.on(b, core), float(least))
+        self.program.row(total.plus(self.on(node, core), -float(least)), low=0.0)
 
     def solve(
         self,
