@@ -9,9 +9,22 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver import Border, Cost, Goal, Mode, Pool, Problem, Transfer
+from edgekit.solver import (
+    OUTSIDE,
+    Border,
+    Cost,
+    Goal,
+    Mode,
+    Pool,
+    Problem,
+    Transfer,
+    metrics,
+    minimise,
+)  # fmt: skip
 from edgekit.solver._chain import chain_optimum, settle_chain
-from edgekit.solver._problem import OUTSIDE
+from edgekit.solver._chain_bounds import chain_search
+from edgekit.solver._evaluate import settle
+from tests.solver.brute import brute
 
 LIMITS = ("none", "slots", "pool", "fits", "min_size", "transitions", "contiguous", "all")
 
@@ -170,3 +183,48 @@ def test_two_thousand_nodes_with_sixteen_loadables_on_two_cores() -> None:
     used = [step.device for step in found.placing.steps]
     assert max(used.count(core) for core in chain.cores) <= 16 < len(used)
     assert found.placing.value - found.bound <= 1e-6 * found.placing.value
+
+
+def test_priced_bounds_leave_a_sound_gap() -> None:
+    placed = exact = 0
+    for seed in range(24):
+        rng = random.Random(f"bounds {seed}")
+        chain = random_chain(rng, rng.randint(3, 6), 1 + seed % 2, 1, rng.choice(LIMITS))
+        latency = chain_optimum(chain, Goal.of(chain, "latency"))
+        assert latency is not None
+        if latency.placing is None:
+            continue
+        have = metrics(chain, latency.placing.load_us, latency.placing.energy_uj)
+        names = rng.sample(sorted(have), 1 + seed % 2)
+        bounds = {name: have[name] * rng.uniform(0.8, 1.4) + 0.1 for name in names}
+        goal = Goal.of(chain, ("period", "energy", "latency")[seed % 3], bounds)
+        found = chain_search(chain, goal)
+        assert found is not None
+        best = brute(chain, goal)
+        assert found.bound <= best * (1 + 1e-6) + 1e-6
+        if found.placing is not None:
+            again = settle(
+                chain, found.placing.modes, found.placing.steps, goal, found.placing.ways
+            )
+            assert again is not None  # it keeps the bounds
+            assert again.value == pytest.approx(found.placing.value, abs=1e-9)
+            assert found.placing.value >= best * (1 - 1e-6) - 1e-6
+            placed += 1
+            exact += found.placing.value <= best + 1e-5
+    assert placed > 10
+    assert exact > placed / 2
+
+
+def test_a_long_chain_under_a_bound_ends_with_a_small_gap() -> None:
+    chain = random_chain(random.Random(6), 900, 2, 1, "none")
+    costs = tuple((row[0] or Cost((9.0, 0.0, 0.0, 0.0)), *row[1:]) for row in chain.costs)
+    chain = replace(chain, max_loadables=16, costs=costs)
+    least = chain_optimum(chain, Goal.of(chain, "energy"))
+    assert least is not None
+    assert least.placing is not None
+    begin = time.process_time()
+    found = minimise(chain, Goal.of(chain, "latency", {"energy_uj": least.placing.energy_uj * 1.2}))
+    assert time.process_time() - begin < 8
+    assert found.placing is not None
+    assert found.placing.energy_uj <= least.placing.energy_uj * 1.2 * (1 + 1e-8)
+    assert found.placing.value - found.bound <= 0.01 * found.placing.value
