@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgekit.network import Network
 from edgekit.placement._costs import Layout
@@ -12,7 +13,17 @@ from edgekit.placement._kernels import Kernel
 from edgekit.placement._modes import Modes
 from edgekit.solver import OUTSIDE, Border, Cost, Transfer
 
-__all__ = ["Borders"]
+__all__ = ["Borders", "Found"]
+
+
+class Found(NamedTuple):
+    """Borders, their tensors, the ways by (border, transfer), and what costs nothing: a loadable's
+    format by (border, producer's mode, reader's mode)."""
+
+    borders: list[Border]
+    tensors: list[str]
+    ways: dict[tuple[int, int], tuple[Way, ...]]
+    free: dict[tuple[int, int, int], str]
 
 
 @dataclass(frozen=True)
@@ -35,10 +46,8 @@ class Borders:
     watts: Sequence[float]
     plain: bool = False
 
-    def find(
-        self, kernels: Sequence[Kernel]
-    ) -> tuple[list[Border], list[str], dict[tuple[int, int], tuple[Way, ...]]]:
-        """Returns the borders, their tensors, and by (border, transfer) its ways."""
+    def find(self, kernels: Sequence[Kernel]) -> Found:
+        """Returns the borders of kernels."""
         readers: dict[str, list[int]] = {}
         for v, kernel in enumerate(kernels):
             for name in kernel.inputs:
@@ -48,6 +57,7 @@ class Borders:
         ends += [(name, v) for v, kernel in enumerate(kernels) for name in kernel.outputs]
         borders: list[Border] = []
         meaning: dict[tuple[int, int], tuple[Way, ...]] = {}
+        free: dict[tuple[int, int, int], str] = {}
         for name, v in ends:
             users = tuple(readers.get(name, ()))
             transfers: list[Transfer] = []
@@ -57,8 +67,10 @@ class Borders:
                     meaning[len(borders), len(transfers)] = tuple(way for way, _ in kept)
                     costs = tuple(cost for _, cost in kept)
                     transfers.append(Transfer(frozenset(pairs), costs))
+                else:
+                    free.update(((len(borders), *pair), kept[0][0].dla_format) for pair in pairs)
             borders.append(Border(v, users, tuple(transfers), name in leaves))
-        return borders, [name for name, _ in ends], meaning
+        return Found(borders, [name for name, _ in ends], meaning, free)
 
     def _transfers(
         self, name: str, v: int, users: Sequence[int], leaves: bool, kernels: Sequence[Kernel]

@@ -76,11 +76,11 @@ def problem_of(
                 us = model.kernel_us(network, kernel, name)
                 row[modes.core(device)] = _cost(device, us, watts)
         rows.append(row)
-    borders, tensors, ways = Borders(
+    borders, tensors, ways, free = Borders(
         network, request.handover, modes, [tuple(row) for row in rows], watts, plain
     ).find(kernels)
     if not options.gpu:
-        borders, ways = [replace(border, transfers=()) for border in borders], {}
+        borders, ways, free = [replace(border, transfers=()) for border in borders], {}, {}
     launch = model.launch_us() if request.cores else 0.0
     problem = Problem(
         devices=names,
@@ -95,7 +95,7 @@ def problem_of(
         sizes=tuple(len(kernel.layers) for kernel in kernels),
         max_transitions=(options.max_transitions,),
     )
-    return Built(kernels, problem, tuple(tensors), ways)
+    return Built(kernels, problem, tuple(tensors), ways, free)
 
 
 def _cost(device: int, us: float, watts: Sequence[float]) -> Cost:

@@ -21,9 +21,12 @@ class Built:
         problem: What the solver sees.
         tensors: By border, the tensor's name.
         ways: By (border, transfer): what its ways are; absent for what is no hand-over.
+        free: The loadable's format where a hand-over costs nothing, by (border, producer's mode,
+            reader's mode).
     """
 
     kernels: tuple[Kernel, ...]
     problem: Problem
     tensors: tuple[str, ...]
     ways: Mapping[tuple[int, int], tuple[Way, ...]]
+    free: Mapping[tuple[int, int, int], str]

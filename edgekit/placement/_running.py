@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -89,28 +89,40 @@ class Running:
         reads: dict[str, str] = {}
         writes: dict[str, str] = {}
         for b, border in enumerate(problem.borders):
-            name = self.built.tensors[b]
+            name, p = self.built.tensors[b], border.producer
             readers = [v for v in border.consumers if v in inside]
-            if border.producer not in inside and readers:
-                reads[name] = chosen.get((b, step.device, True)) or self._vector(readers[0])
-                from_core = border.producer != OUTSIDE and self._device(border.producer)
-                if from_core:  # another loadable wrote it
-                    written = chosen.get((b, self._device(border.producer), False))
-                    reads[name] = written or self._vector(border.producer)
-            elif border.producer in inside and (
-                border.output or any(v not in inside for v in border.consumers)
-            ):
-                written = chosen.get((b, step.device, False))
-                writes[name] = written or self._vector(border.producer)
+            if p not in inside and readers:
+                if p != OUTSIDE and self._device(p):  # another loadable wrote it
+                    reads[name] = self._written(chosen, b)
+                else:
+                    form = chosen.get((b, step.device, True)) or self._free(b, readers[0])
+                    reads[name] = form or self._best(readers[0], reads=True)
+            elif p in inside and (border.output or any(v not in inside for v in border.consumers)):
+                writes[name] = self._written(chosen, b)
         return {**reads, **writes}
+
+    def _written(self, chosen: Mapping[tuple[int, int, bool], str], b: int) -> str:
+        """Returns the format in which a loadable writes a border's tensor."""
+        border = self.built.problem.borders[b]
+        form = chosen.get((b, self._device(border.producer), False))
+        if not form and len(border.consumers) + border.output == 1:
+            form = self._free(b, border.consumers[0] if border.consumers else OUTSIDE)
+        return form or self._best(border.producer, reads=False)
+
+    def _free(self, b: int, reader: int) -> str:
+        """Returns the loadable's format where the hand-over to a reader costs nothing, or ""."""
+        modes, outside = self.placing.modes, self.built.problem.outside
+        producer = self.built.problem.borders[b].producer
+        source = outside if producer == OUTSIDE else modes[producer]
+        goal = outside if reader == OUTSIDE else modes[reader]
+        return self.built.free.get((b, source, goal), "")
 
     def _device(self, v: int) -> int:
         return self.built.problem.device(self.placing.modes[v])
 
-    def _vector(self, v: int) -> str:
-        kernel = self.built.kernels[v]
-        formats = self.model.formats(self.network, kernel, "DLA0")
-        return next(form for form in formats if form != "DLA_HWC4")
+    def _best(self, v: int, *, reads: bool) -> str:
+        formats = self.model.formats(self.network, self.built.kernels[v], "DLA0")
+        return next(form for form in formats if reads or form != "DLA_HWC4")
 
     def _chosen(self) -> dict[tuple[int, int, bool], str]:
         """Returns the loadables' formats that a way decided: by border, core, and if it reads."""
