@@ -44,7 +44,7 @@ def plan_table(
         row: dict[str, Any] = {
             "target": board.name, "power_mode": mode, "precision": work.file.precision,
             "dla_cores": [], "latency_us": None, "throughput_qps": None, "energy_uj": None,
-            "plans": {}, "notes": [note] if note else [], "error": None,
+            "bands": {}, "plans": {}, "notes": [note] if note else [], "error": None,
         }  # fmt: skip
         rows.append(row)
         for step, aim in enumerate(objectives):
@@ -62,6 +62,7 @@ def plan_table(
             values = plan.predicted.to_json()
             for metric in METRICS.values() if objective else (METRICS[aim],):
                 row[metric] = values[metric]
+                row["bands"][metric] = plan.bands.get(metric)
             row["plans"][aim] = _proof(plan)
     if failures and all(row["error"] for row in rows):
         raise failures[0]

@@ -27,6 +27,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "bound": plan.bound,
         "gap": plan.gap,
         "predicted": plan.predicted.to_json(),
+        "bands": {name: list(band) for name, band in plan.bands.items()},
         "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),
         "loadables": len(plan.loadables),
         "transitions": plan.transitions,

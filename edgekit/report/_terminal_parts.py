@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.report import _text as text
 from edgekit.report._document import comparison
-from edgekit.report._plan_answers import METRICS, UNITS, proof
+from edgekit.report._plan_answers import UNITS, proof
 from edgekit.report._terminal import prediction_table
 
 if TYPE_CHECKING:
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["summary_plan"]
 
 SHOWN = 8  # loadables and reformats listed before "and N more"
-_BOUNDED = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
-            "gpu_time": "gpu_us", "period": "period_us"}  # fmt: skip
+_METRICS = {
+    "latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
+    "gpu_time": "gpu_us",
+}  # fmt: skip
 
 
 def summary_plan(plan: Plan) -> RenderableType:
@@ -61,15 +63,23 @@ def _objective(plan: Plan) -> str:
 
     summary = plan_summary(plan)
     value = UNITS[summary["unit"]](summary["value"])
-    name = _BOUNDED[plan.objective]
-    band = ""
-    if name in plan.bands:
-        low, high = (METRICS[name][1](side) for side in plan.bands[name])
-        band = f" ({low} to {high})"
-    return f"{plan.objective} {value}{band}, predicted; {proof(summary)}"
+    band = _band(plan)
+    show = UNITS[summary["unit"]]
+    range_ = f" ({show(band[0])} to {show(band[1])})" if band else ""
+    return f"{plan.objective} {value}{range_}, predicted; {proof(summary)}"
+
+
+def _band(plan: Plan) -> tuple[float, float] | None:
+    """Returns what the model's error lets the objective lie in, or None."""
+    if plan.objective == "period":
+        low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
+        return (1e6 / high, 1e6 / low) if low else None
+    return plan.bands.get(_METRICS[plan.objective])
 
 
 def _told(plan: Plan) -> Iterator[str]:
+    from edgekit.placement import plan_summary, value_of
+
     yield text.plural(plan.transitions, "device change")
     if len(plan.plans) > 1:
         shares = ", ".join(text.percent(share.share) for share in plan.plans)
@@ -77,10 +87,12 @@ def _told(plan: Plan) -> Iterator[str]:
     if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
         auto = plan.baselines.get("tensorrt_auto")
         if auto is not None and auto != plan.predicted:
+            show = UNITS[plan_summary(plan)["unit"]]
+            theirs, ours = value_of(plan.objective, auto), value_of(plan.objective, plan.predicted)
             yield (
                 f"GPU only: nothing that the DLA could take is worth it for {plan.objective}; "
-                f"TensorRT's automatic DLA would take {text.microseconds(auto.latency_us)}, the "
-                f"GPU alone {text.microseconds(plan.predicted.latency_us)} (predicted)"
+                f"TensorRT's automatic DLA reaches {show(theirs)}, the GPU alone {show(ours)} "
+                "(predicted)"
             )
         else:
             yield "GPU only"
@@ -100,7 +112,7 @@ def _alike(plan: Plan) -> bool:
     """Whether the model cannot tell the plan from the GPU alone."""
     from edgekit.placement import value_of
 
-    alone, band = plan.baselines.get("gpu_only"), plan.bands.get(_BOUNDED[plan.objective])
+    alone, band = plan.baselines.get("gpu_only"), _band(plan)
     if alone is None or band is None or alone == plan.predicted:
         return False
     return band[0] <= value_of(plan.objective, alone) <= band[1]

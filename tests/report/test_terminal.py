@@ -1,8 +1,10 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from edgekit.placement import Reformat, Share
 from edgekit.report import report_document, summary_plan, terminal_summary
 from tests.bench import handmade_plan
 from tests.report import handmade_run
@@ -73,6 +75,41 @@ def test_plan_summary(variants):
     assert "TensorRT automatic DLA" in text
     assert "+36.5 %" in text  # 131 against 96 µs of GPU time
     assert "not possible" in text
+
+
+def test_plan_summary_tells_bands_measured_parts_and_when_the_gpu_is_as_good():
+    plan = replace(
+        handmade_plan.plan(), objective="latency", bands={"latency_us": (500.0, 3000.0)},
+        measured={"fraction": 0.25, "file": "build.log", "unmatched": ["a", "b"]},
+        reformats=(Reformat("x", "fp32:LINEAR", "int8:CHW32", 31.5, "measured"),),
+        builder={"device_types": {"a": "DLA", "b": "GPU"}, "matches": True},
+    )  # fmt: skip
+    text = told(lambda c: c.print(summary_plan(plan)))
+    for words in ("latency 2.41 ms (500 µs to 3.00 ms), predicted; optimal under the model",
+                  "within the model's error", "25.0 % of the latency is measured (build.log)",
+                  "2 rows of it matched no layer",
+                  "31.5 µs  fp32:LINEAR -> int8:CHW32  x, measured",
+                  "device type of 1 layer to DLA and of 1 to GPU", "-74.4 %"):  # fmt: skip
+        assert words in text, words
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [("latency", "reaches 2.63 ms, the GPU alone 618 µs"),
+     ("throughput", "reaches 380 per second, the GPU alone 1,620 per second"),
+     ("period", "(500 µs to 1.00 ms)")],
+)  # fmt: skip
+def test_plan_summary_of_the_gpu_alone(objective, words):
+    plan = handmade_plan.plan()
+    layers = tuple(replace(layer, device="GPU") for layer in plan.layers)
+    alone = plan.baselines["gpu_only"]
+    plan = replace(
+        plan, objective=objective, layers=layers, plans=(Share(1.0, layers),), loadables=(),
+        predicted=alone, bands={"throughput_qps": (1000.0, 2000.0)},
+    )  # fmt: skip
+    text = " ".join(told(lambda c: c.print(summary_plan(plan))).split())
+    assert "GPU only: nothing that the DLA could take is worth it" in text
+    assert words in text
 
 
 def test_summary_of_plans_that_share_frames():
