@@ -113,6 +113,8 @@ def run_worker(task: str, request: dict[str, Any], *, seconds: float) -> dict[st
             stop_worker()
             raise
         if not said.endswith(b"\n"):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _running[0].process.wait(1.0)
             ended = _running[0].process.poll()
             last = f": {text}" if (text := stop_worker()) else ""
             status = "" if ended is None else f" with status {ended}"

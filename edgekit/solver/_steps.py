@@ -78,7 +78,8 @@ class _Search:
     def going(self) -> bool:
         """Whether anything is left to prove, and to prove it with."""
         proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
-        return not proven and self.effort > 0 and time.monotonic() < self.ends
+        open_ = not proven and self.bound < math.inf
+        return open_ and self.effort > 0 and time.monotonic() < self.ends
 
     def optimum(self) -> Optimum:
         if self.best is None:
@@ -94,6 +95,9 @@ class _Search:
             for i in range(len(problem.networks))
         ]
         exact = not any(row.short for row in rows)
+        if not all(row.devices for row in rows):  # nowhere to go: no GPU, and no loadable allowed
+            self._prove(None, None)
+            return True
         while self.going:
             request, scale = steps_request(
                 problem, self.goal, rows,
@@ -121,8 +125,8 @@ class _Search:
             self.strict = True  # the rounding let it through
         return exact
 
-    def _prove(self, bound: float | None, scale: Scale) -> None:
-        if bound is not None:
+    def _prove(self, bound: float | None, scale: Scale | None) -> None:
+        if bound is not None and scale is not None:
             self.bound = max(self.bound, scale.bound(bound))
         else:
             self.bound = math.inf if self.best is None else self.best.value
@@ -186,21 +190,25 @@ def _ready(problem: Problem, modes: Sequence[int], nodes: Sequence[int], device:
 
 def broken_sets(problem: Problem, steps: Sequence[Step]) -> list[list[int]]:
     """Returns smallest sets of nodes that do not fit into one loadable though they share one."""
-    fits = problem.fits
-    if fits is None:
-        return []
-    found = []
+    found: list[list[int]] = []
     for step in steps:
-        if step.device not in problem.cores or fits(frozenset(step.nodes)):
+        if step.device not in problem.cores or _fits(problem, frozenset(step.nodes)):
             continue
         for order in (step.nodes, step.nodes[::-1]):
             kept = frozenset(step.nodes)
             for v in order:
-                if not fits(kept - {v}):
+                if not _fits(problem, kept - {v}):
                     kept -= {v}
             if sorted(kept) not in found:
                 found.append(sorted(kept))
     return found
+
+
+def _fits(problem: Problem, nodes: frozenset[int]) -> bool:
+    """Whether nodes can be one loadable; the model's integers let pools through in doubt."""
+    return all(
+        math.fsum(pool.needs[v] for v in nodes) <= pool.limit * (1 + 1e-9) for pool in problem.pools
+    ) and (problem.fits is None or problem.fits(nodes))
 
 
 def placed(

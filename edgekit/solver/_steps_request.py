@@ -13,6 +13,8 @@ __all__ = ["Row", "Scale", "clauses", "measures", "positions", "steps_request", 
 
 DIGITS = 7
 """Decimal digits of a sum that survive the rounding to integers."""
+LARGEST = 1e13
+"""Of a sum, in units: CP-SAT's linear programmes work in doubles."""
 
 
 class Scale:
@@ -27,10 +29,12 @@ class Scale:
         self.slack = 0
         for digits in range(7):
             self.factor = 10.0**digits
-            if all(_whole(value * self.factor) for value in numbers):
+            if all(_whole(value * self.factor, digits) for value in numbers):
                 return
         self.slack = math.ceil(terms / 2)
-        self.factor = 10.0 ** max(0, math.ceil(math.log10(self.slack / total) + DIGITS))
+        wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
+        sound = math.floor(math.log10(LARGEST / (max(numbers) * max(1, terms))))
+        self.factor = 10.0 ** min(wanted, sound)
 
     def __call__(self, value: float) -> int:
         """Returns the nearest integer."""
@@ -50,8 +54,9 @@ class Scale:
         return (value - self.slack) / self.factor
 
 
-def _whole(value: float) -> bool:
-    return abs(value - round(value)) <= 1e-9 * max(1.0, abs(value)) and value < 1e12
+def _whole(value: float, digits: int) -> bool:
+    near = abs(value - round(value)) <= 1e-9 * max(1.0, abs(value))
+    return near and value < (1e9 if digits else 1e12)
 
 
 def measures(problem: Problem, goal: Goal) -> tuple[list[tuple[Any, float | None]], int]:
@@ -286,7 +291,8 @@ def steps_request(
     terms = len(costs) + len(transfers) + sum(len(row.devices) for row in rows)
 
     def scale_of(rates: list[Any]) -> Scale:
-        least = max(sum(min(rate(c) for _, c in cost) for cost in costs if cost) for rate in rates)
+        least = sum(min(sum(rate(c) for rate in rates) for _, c in cost) for cost in costs)
+        least /= len(rates)
         total = max(least, lower, 1e-6) if rates[0] is found[0][0] else max(least, 1e-6)
         return Scale((rate(c) for c in every for rate in rates), terms, total)
 
@@ -337,4 +343,4 @@ def steps_request(
 
 def _pool(pool: Any) -> dict[str, Any]:
     scale = Scale((*pool.needs, pool.limit), len(pool.needs), pool.limit or 1.0)
-    return {"needs": [scale(need) for need in pool.needs], "limit": scale.limit(pool.limit, True)}
+    return {"needs": [scale(need) for need in pool.needs], "limit": scale.limit(pool.limit, False)}

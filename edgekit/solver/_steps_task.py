@@ -38,7 +38,10 @@ def search(kind: type[Steps], request: dict[str, Any], seconds: float) -> dict[s
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 2
     for name, value in request.get("parameters", {}).items():
-        setattr(solver.parameters, name, value)
+        if isinstance(value, list):
+            getattr(solver.parameters, name).extend(value)
+        else:
+            setattr(solver.parameters, name, value)
     status = solver.solve(steps.model)
     answer: dict[str, Any] = {
         "status": solver.status_name(status),
