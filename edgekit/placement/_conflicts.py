@@ -235,4 +235,6 @@ def explain_conflict(
     if conflict is None:
         return
     error.extra["conflict"] = [wish.to_json() for wish in conflict.wishes]
-    error.hint = "; ".join(filter(None, (conflict.text(error.message), error.hint)))
+    # of a bound the conflict says itself what can be had
+    more = "ease one of them, or choose a faster power mode" if conflict.best else error.hint
+    error.hint = "; ".join(filter(None, (conflict.text(error.message), more)))
