@@ -60,3 +60,8 @@ def test_the_table_of_why_has_every_key(folder, monkeypatch, capsys):
             for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
     assert keys <= set(document)
     assert set(document) - keys == {"schema", "target", "power_mode", "precision"}
+
+
+def test_every_linked_page_is_there():
+    for link in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text()):
+        assert (PAGE.parent / link).exists(), link
