@@ -20,7 +20,7 @@ from edgekit.solver._arrange import arrange, is_packed, least_loadables
 from edgekit.solver._evaluate import better, evaluate, evaluated
 from edgekit.solver._highs import INFINITY
 from edgekit.solver._pack import fits
-from edgekit.solver._problem import Goal, Optimum, Placing, Problem
+from edgekit.solver._problem import Cost, Goal, Optimum, Placing, Problem
 from edgekit.solver._relax import Relaxation
 from edgekit.solver._small import Reach, too_small
 from edgekit.solver._twins import as_one_core, twins
@@ -30,7 +30,7 @@ __all__ = ["PROVEN", "minimise"]
 PROVEN = 1e-4  # the gap up to which a placement is called optimal
 ROUNDS = 40  # cuts before the steps are tried
 EXACT_GAP = 1e-7
-TIE_SLACK = 2e-5  # what the costs that decide ties may leave open
+TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 NODES = 200_000
 FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
@@ -101,8 +101,8 @@ class _Solver:
         """Tries one way after the other until one proves the best placement."""
         if any(all(cost is None for cost in row) for row in self.problem.costs):
             return Optimum(None, INFINITY)
-        for modes in starts:
-            self.take(evaluate(self.problem, modes, self.goal))
+        for modes in (*starts, *self._plain()):
+            self.take(evaluated(self.problem, modes, self.goal)[0])
         ways = [self._chain, self._as_one_core, self._relaxed, self._steps, self._branched]
         if len(self.problem.costs) > FEW:
             ways[3:] = reversed(ways[3:])
@@ -113,6 +113,22 @@ class _Solver:
         if self.best is not None:
             return Optimum(self.best, min(self.bound, self.best.value))
         return Optimum(None, self.bound)
+
+    def _plain(self) -> list[list[int]]:
+        """Returns placements without any core: each mode where it can be, else the cheapest."""
+        problem, found = self.problem, []
+        for chosen, mode in enumerate(problem.modes):
+            modes = []
+            for row in problem.costs:
+                able = [(problem.device(m) in problem.cores, m != chosen, self._worth(cost), m)
+                        for m, cost in enumerate(row) if cost is not None]  # fmt: skip
+                modes.append(min(able)[-1])
+            if mode.device not in problem.cores and modes not in found:
+                found.append(modes)
+        return found
+
+    def _worth(self, cost: Cost) -> float:
+        return self.goal.value(cost.load_us, cost.energy_uj)
 
     def done(self, gap: float) -> bool:
         """Returns whether the best placement, or that there is none, is proven to a gap."""

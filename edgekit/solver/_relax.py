@@ -5,16 +5,13 @@ number of loadables entered on the way there; per network and core their number.
 no pools the number of loadables is the largest number of entries into it along any path, so that
 the programme states the problem exactly, linearly and without big constants; it is then nearly a
 minimum cut. With more cores, pools or a least size it is a lower bound (see ``_minimise``).
-
-Transfers of tensors between more than two kinds of modes are stated with the flow of every edge
-from the producer's modes to the consumer's (the local polytope), which is tight on trees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import combinations
 
+from edgekit.solver._edges import Edges
 from edgekit.solver._evaluate import state_goal, useful
 from edgekit.solver._highs import Expression, Program, Solution
 from edgekit.solver._problem import OUTSIDE, Border, Cost, Goal, Problem, Transfer
@@ -25,7 +22,6 @@ __all__ = ["Relaxation"]
 
 OBJECTIVE_SCALE = 1e5  # HiGHS's tolerances are absolute: costs are scaled to this sum
 TIE = 2e-7  # of the objective's scale, per transition: below every gap that counts as optimal
-PATTERNS = 3  # kinds of producer modes up to which a lone transfer is stated without flows
 
 
 class Relaxation:
@@ -33,19 +29,17 @@ class Relaxation:
 
     Attributes:
         count: By network and core, the variable that counts loadables.
-        exact: Whether the programme's optimum can always be run as it says.
     """
 
-    def __init__(
-        self, problem: Problem, goal: Goal, *, ties: bool = True, flows: bool = True
-    ) -> None:
-        self.problem, self.goal, self.flows = problem, goal, flows
+    def __init__(self, problem: Problem, goal: Goal, *, ties: bool = True) -> None:
+        self.problem, self.goal = problem, goal
         self.program = Program()
         self.modes: list[dict[int, Expression]] = []
         self.count: dict[tuple[int, int], int] = {}
         self._levels: dict[int, list[int]] = {}
         self._loads = [Expression() for _ in range(len(problem.devices) + 1)]
         self._energy = Expression()
+        self.edges = Edges(self.program, self.inside, self._allowed)
         self._nodes()
         for border in problem.borders:
             self._border(border)
@@ -103,7 +97,10 @@ class Relaxation:
         users = [*border.consumers, *([OUTSIDE] if border.output else [])]
         spent = [self._paid(transfer) for transfer in border.transfers]
         for user in users:
-            self._edge(border, user, spent)
+            self.edges.state(border, user, spent)
+
+    def _allowed(self, v: int) -> list[int]:
+        return [self.problem.outside] if v == OUTSIDE else sorted(self.modes[v])
 
     def _paid(self, transfer: Transfer) -> Expression:
         """Returns how often a transfer is paid, with its cost added."""
@@ -114,92 +111,6 @@ class Relaxation:
             paid.add(variable, 1.0)
             self._pay(transfer.ways[w], Expression({variable: 1.0}))
         return paid
-
-    def _allowed(self, v: int) -> list[int]:
-        return [self.problem.outside] if v == OUTSIDE else sorted(self.modes[v])
-
-    def _edge(self, border: Border, user: int, spent: Sequence[Expression]) -> None:
-        """States what one consumer makes of a tensor's transfers."""
-        sources = self._allowed(border.producer)
-        goals = self._allowed(user)
-        rows = _classes(sources, lambda a: [[(a, b) in t.pairs for b in goals]
-                                            for t in border.transfers])  # fmt: skip
-        columns = _classes(goals, lambda b: [[(a, b) in t.pairs for a in sources]
-                                             for t in border.transfers])  # fmt: skip
-        active = [
-            (transfer, paid)
-            for transfer, paid in zip(border.transfers, spent, strict=True)
-            if any((a[0], b[0]) in transfer.pairs for a in rows for b in columns)
-        ]
-        if not active:
-            return
-        few = min(len(rows), len(columns)) <= 1 or max(len(rows), len(columns)) <= 2
-        if few or not self.flows:
-            for transfer, paid in active:
-                self._cuts(transfer, paid, (border.producer, rows), (user, columns))
-        else:
-            self._flow(active, (border.producer, rows), (user, columns))
-
-    def _cuts(
-        self,
-        transfer: Transfer,
-        paid: Expression,
-        source: tuple[int, Sequence[Sequence[int]]],
-        goal: tuple[int, Sequence[Sequence[int]]],
-    ) -> None:
-        """Pays for the producers in some modes whose consumers are in none that comes for nothing.
-
-        Over all sets of modes this is the least that one edge can pay (maximum flow, minimum cut).
-        """
-        (producer, rows), (user, columns) = source, goal
-        free = [
-            frozenset(k for k, b in enumerate(columns) if (a[0], b[0]) not in transfer.pairs)
-            for a in rows
-        ]
-        paying = [i for i, among in enumerate(free) if len(among) < len(columns)]
-        seen = set()
-        for size in range(1, len(paying) + 1):
-            for chosen in combinations(paying, size):
-                among = frozenset[int]().union(*(free[i] for i in chosen))
-                if len(among) == len(columns):
-                    continue
-                whole = frozenset(i for i in paying if free[i] <= among)
-                if whole in seen:
-                    continue
-                seen.add(whole)
-                terms = Expression().plus(paid)
-                terms.plus(self.inside(producer, [m for i in whole for m in rows[i]]), -1.0)
-                terms.plus(self.inside(user, [m for k in among for m in columns[k]]))
-                self.program.row(terms, low=0.0)
-
-    def _flow(
-        self,
-        active: Sequence[tuple[Transfer, Expression]],
-        source: tuple[int, Sequence[Sequence[int]]],
-        goal: tuple[int, Sequence[Sequence[int]]],
-    ) -> None:
-        (producer, rows), (user, columns) = source, goal
-        flow = {
-            (i, k): self.program.variable(1.0)
-            for i in range(len(rows))
-            for k in range(len(columns))
-        }
-        for i, modes in enumerate(rows):
-            terms = self.inside(producer, modes)
-            for k in range(len(columns)):
-                terms.add(flow[i, k], -1.0)
-            self.program.row(terms, 0.0, 0.0)
-        for k, modes in enumerate(columns):
-            terms = self.inside(user, modes)
-            for i in range(len(rows)):
-                terms.add(flow[i, k], -1.0)
-            self.program.row(terms, 0.0, 0.0)
-        for transfer, paid in active:
-            terms = Expression().plus(paid)
-            for (i, k), variable in flow.items():
-                if (rows[i][0], columns[k][0]) in transfer.pairs:
-                    terms.add(variable, -1.0)
-            self.program.row(terms, low=0.0)
 
     def _core(self, core: int) -> None:
         problem, program = self.problem, self.program
@@ -377,13 +288,3 @@ class Relaxation:
 
     def _real(self, value: float) -> float:
         return value / self.scale + self.constant
-
-
-def _classes(
-    modes: Sequence[int], pattern: Callable[[int], Sequence[Sequence[bool]]]
-) -> list[list[int]]:
-    """Returns modes that no transfer tells apart, together."""
-    found: dict[tuple[tuple[bool, ...], ...], list[int]] = {}
-    for m in modes:
-        found.setdefault(tuple(map(tuple, pattern(m))), []).append(m)
-    return list(found.values())
