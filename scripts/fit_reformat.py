@@ -140,7 +140,7 @@ def summary(errors: Sequence[float]) -> str:
 
 
 def text(
-    constants: Constants, rows: Sequence[Row], fitted: float, cross: float, size: Constants
+    constants: Constants, size: Constants, fitted: float, cross: float, table: Sequence[str]
 ) -> str:
     """Returns ``targets/costs/reformat.yaml``."""
     lines = [
@@ -152,7 +152,7 @@ def text(
         "# plane); HWC (channels last). A type or pair that is missing was not measured.",
         'source: "github.com/yyshin-katech/embedded-ai-quantization-guide (MIT), commit c042cb1: '
         'verbose build logs of an AGX Orin 64 GB at MAXN, TensorRT 10.3"',
-        f"kernels: {len(rows)}",
+        f"kernels: {len(read_rows())}",
         f"median_percent: {fitted:.1f}",
         f"median_percent_held_out: {cross:.1f}",
         "measured_on: {dram_bytes_per_second: 204.8e+9}",
@@ -176,7 +176,22 @@ def text(
                 for what in ("read", "written")
             ]
             lines.append(f"    {aligned}: {{{', '.join(parts)}}}")
-    return "\n".join(lines) + "\n"
+    lines.append("errors:  # kernels, median percent fitted, median percent held out by shape")
+    return "\n".join((*lines, *table)) + "\n"
+
+
+def error_table(rows: Sequence[Row], errors: Sequence[float], cross: Sequence[float]) -> list[str]:
+    """Returns a line of errors for each pair of classes."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        members[f"{row.source[1]}>{row.goal[1]}"].append(i)
+    lines = []
+    for pair, inside in sorted(members.items()):
+        own, apart = (
+            statistics.median(abs(100 * found[i]) for i in inside) for found in (errors, cross)
+        )
+        lines.append(f"  {pair}: [{len(inside)}, {own:.1f}, {apart:.1f}]")
+    return lines
 
 
 def main() -> None:
@@ -204,7 +219,8 @@ def main() -> None:
     print(f"{len(large)} of more than a megabyte: {summary([errors[i] for i in large])}")
     if options.write:
         medians = [statistics.median(abs(100 * e) for e in found) for found in (errors, cross)]
-        GOAL.write_text(text(constants, rows, medians[0], medians[1], size), encoding="utf-8")
+        table = error_table(rows, errors, cross)
+        GOAL.write_text(text(constants, size, *medians, table), encoding="utf-8")
 
 
 if __name__ == "__main__":

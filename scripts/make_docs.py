@@ -9,6 +9,10 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cost_tables import cost_page
+
 from edgekit.config import json_schema, reference_page
 from edgekit.dla import docs_page
 
@@ -21,6 +25,7 @@ def pages() -> dict[str, str]:
         "config.md": reference_page(),
         "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "dla-support.md": docs_page(),
+        "cost-model.md": cost_page(),
     }
 
 

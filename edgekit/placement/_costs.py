@@ -7,7 +7,6 @@ Everything here predicts; nothing is measured.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,6 @@ from edgekit.network import Layer, Network, Tensor
 from edgekit.placement._costs_data import cost_data, model_error
 from edgekit.placement._costs_dla import dla_us, io_us
 from edgekit.placement._costs_formats import (
-    BYTES,
     Layout,
     dla_formats,
     gpu_formats,
@@ -119,37 +117,6 @@ class CostModel:
         constants = self.constants["dla"][generation]
         found = io_us(tensor.shape, format, precision, direction, generation, constants)
         return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
-
-    def to_dla_us(self, tensor: Tensor, precision: str, *, network_input: bool) -> float:
-        """Returns the time of the GPU's reformat of a tensor for a DLA core."""
-        source = BYTES["fp32" if network_input else precision] * tensor.elements
-        return self._reformat_us("to_dla", precision, source + self._dla_bytes(tensor, precision))
-
-    def to_gpu_us(self, tensor: Tensor, precision: str, *, network_output: bool) -> float:
-        """Returns the time of the GPU's reformat of what a DLA core wrote."""
-        goal = BYTES["fp32" if network_output else precision] * tensor.elements
-        return self._reformat_us("to_gpu", precision, goal + self._dla_bytes(tensor, precision))
-
-    def _reformat_us(self, direction: str, precision: str, moved: float) -> float:
-        data = self.constants["handover"]
-        table = data[precision]
-        slower = gpu_slowdown(self.target, self.mode, self.constants["gpu"][self.target.gpu.arch])
-        bandwidth = self.target.dram.bytes_per_second * self.mode.memory_share
-        share = bandwidth / data["measured_on"]["dram_bytes_per_second"]
-        rate = table[f"{direction}_gb_per_second"] * 1e3 * share
-        return float(table[f"{direction}_us"] * slower + moved / rate)
-
-    def _dla_bytes(self, tensor: Tensor, precision: str) -> float:
-        """Returns a tensor's size in the DLA's vector formats, whose channels are padded."""
-        data = self.constants["handover"]
-        size = BYTES[precision]
-        if len(tensor.shape) < 2:
-            return float(tensor.elements * size)
-        channels = tensor.shape[1]
-        vector = data["vector_bytes"] // size
-        image = data["image_channels"]
-        padded = image if channels <= image else math.ceil(channels / vector) * vector
-        return float(tensor.elements / channels * padded * size)
 
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
         """Returns the factors between which measured times lie of predicted ones, mostly.

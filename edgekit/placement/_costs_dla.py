@@ -54,7 +54,7 @@ def dla_us(
     return float(operation + max(work, moved / bandwidth, again))
 
 
-def _held(shape: Sequence[int], layout: tuple[str, str]) -> float:
+def _held(shape: tuple[int, ...], layout: tuple[str, str]) -> float:
     """Returns a tensor's bytes inside a loadable; images keep their few channels."""
     if len(shape) == 4 and shape[1] > 4:
         return padded_bytes(shape, layout)
@@ -83,7 +83,7 @@ def _filled(count: int, atom: int) -> float:
 
 
 def io_us(
-    shape: Sequence[int],
+    shape: tuple[int, ...],
     format: str,
     precision: str,
     direction: str,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 from edgekit.dla import nbytes
 from edgekit.network import Layer, Network
@@ -26,7 +27,8 @@ NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
 HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
 
 
-def padded_bytes(shape: Sequence[int], layout: Layout, generation: str = "2.0") -> int:
+@cache
+def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0") -> int:
     """Returns a tensor's bytes in a layout, padded channels and lines included."""
     dtype, form = layout
     if form == "LINEAR" or len(shape) < 2:

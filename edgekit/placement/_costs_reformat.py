@@ -8,7 +8,7 @@ on 2,046 kernels that TensorRT timed on an AGX Orin; ``targets/costs/reformat.ya
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -41,7 +41,7 @@ def fixed_us() -> float:
     return float(cost_data("reformat")["launch_us"])
 
 
-def moving_us(shape: Sequence[int], source: Layout, goal: Layout, generation: str) -> float:
+def moving_us(shape: tuple[int, ...], source: Layout, goal: Layout, generation: str) -> float:
     """Returns the time for a tensor's bytes, at MAXN of an AGX Orin."""
     width = shape[-1] if len(shape) > 2 else 1
     read, written = _rates(source, goal, is_aligned(width))
@@ -50,7 +50,7 @@ def moving_us(shape: Sequence[int], source: Layout, goal: Layout, generation: st
     )
 
 
-def _read(shape: Sequence[int], source: Layout, generation: str) -> int:
+def _read(shape: tuple[int, ...], source: Layout, generation: str) -> int:
     dtype, form = source
     padded = padded_bytes(shape, source, generation)
     if CLASSES[form] not in ("CHW", "HWC") or len(shape) < 2:
