@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.solver._pareto import Front, Point, pareto
     from edgekit.solver._periodic import Chain, Task, Timetable, Workload, tasks_of
     from edgekit.solver._periodic_bounds import alone_us, steady_state
-    from edgekit.solver._periodic_solve import best_places, timetable
+    from edgekit.solver._periodic_solve import best_places, timetable, value_of
     from edgekit.solver._problem import (
         OUTSIDE,
         Border,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Transfer,
         metrics,
     )
+    from edgekit.solver._schedule import Schedule, schedule_once
     from edgekit.solver._smallest import smallest_conflict
     from edgekit.solver._steps import solve_steps
 
@@ -51,6 +52,7 @@ __all__ = [
     "Point",
     "Pool",
     "Problem",
+    "Schedule",
     "Slowdown",
     "Step",
     "Task",
@@ -68,6 +70,7 @@ __all__ = [
     "read_document",
     "run_through",
     "run_worker",
+    "schedule_once",
     "smallest_conflict",
     "solve_document",
     "solve_steps",
@@ -76,6 +79,7 @@ __all__ = [
     "tasks_of",
     "timetable",
     "under_contention",
+    "value_of",
     "worst_slowdown",
 ]
 
@@ -87,8 +91,9 @@ __getattr__ = lazy(
         "_cpsat": "run_worker",
         "_periodic": "Chain Task Timetable Workload tasks_of",
         "_periodic_bounds": "alone_us steady_state",
-        "_periodic_solve": "best_places timetable",
+        "_periodic_solve": "best_places timetable value_of",
         "_smallest": "smallest_conflict",
+        "_schedule": "Schedule schedule_once",
         "_steps": "solve_steps",
         "_chain": "chain_optimum",
         "_evaluate": "evaluate",
