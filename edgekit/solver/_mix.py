@@ -29,6 +29,8 @@ __all__ = ["Mix", "Part", "mix_plans"]
 
 ENOUGH = 1e-6  # relative distance to the bound at which no further plan is looked for
 ROUNDS = 60
+PROVEN = 5e-5  # gap at which no better sharing of the slots is looked for
+SPLITS = 16  # ways to divide a core's slots between two plans
 ALTERNATIONS = 4  # of choosing plans and looking for better company for those chosen
 NOTHING = 1e-9  # a share below this is rounding
 
@@ -75,7 +77,7 @@ def mix_plans(
     total = sum(rates)
     slots = problem.max_loadables
     if slots is not None and any(_slots(parts, core) > slots for core in problem.cores):
-        found = _sharing(problem, lanes, columns, rates, bounds, deadline)
+        found = _sharing(problem, lanes, columns, rates, bound, bounds, deadline)
         if found is None:
             return None
         parts, total = found
@@ -220,6 +222,7 @@ def _sharing(
     lanes: Sequence[Lane],
     columns: list[Column],
     rates: Sequence[float],
+    bound: float,
     bounds: Mapping[str, float],
     deadline: float,
 ) -> tuple[list[Part], float] | None:
@@ -227,17 +230,26 @@ def _sharing(
     slots = problem.max_loadables or 0
     total = sum(rates)
     leading = [c for c, rate in zip(columns, rates, strict=True) if rate > NOTHING * total]
-    for limit in sorted({0, slots // 2, slots - slots // 2}):
-        _extend(lanes, columns, [], limit, bounds, deadline)
+    chosen = sharing(lanes, columns, slots)
+    splits = min(slots, SPLITS) // 2
+    for i in range(splits + 1):
+        few = i * slots // max(1, 2 * splits)
+        for limit in (few, slots - few):
+            _extend(lanes, columns, [], limit, bounds, deadline)
+        chosen = sharing(lanes, columns, slots)
+        if sum(rate for _, _, rate in chosen) >= bound * (1 - PROVEN):
+            break
     tried: list[Column] = []
     for _ in range(ALTERNATIONS):
+        if sum(rate for _, _, rate in chosen) >= bound * (1 - PROVEN):
+            break
         for column in leading:
             if not any(column.same(other) for other in tried):
                 tried.append(column)
                 limit = slots - column.slots(lanes)
                 _extend(lanes, columns, [column], limit, bounds, deadline)
-        leading = [column for column, _, _ in sharing(lanes, columns, slots)]
-    chosen = sharing(lanes, columns, slots)
+        chosen = sharing(lanes, columns, slots)
+        leading = [column for column, _, _ in chosen]
     if not chosen:
         return None
     wanted = [
