@@ -113,7 +113,7 @@ def _environment() -> dict[str, str]:
 
     found = {"edgekit": __version__, "python": platform.python_version(),
              "machine": platform.machine()}  # fmt: skip
-    for name in ("numpy", "onnx", "onnxruntime", "highspy"):
+    for name in ("numpy", "onnx", "onnxruntime", "highspy", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
