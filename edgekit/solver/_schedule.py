@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -65,49 +65,114 @@ def schedule_once(
     none = Schedule(None, (), (), math.inf, math.inf)
     if any(all(cost is None for cost in costs) for costs in problem.costs):
         return none
-    goal = Goal(None, 0.0, dict(bounds or {}))
-    simple = _simple(problem)
-    rows = [_row(problem, i, simple) for i in range(len(problem.networks))]
-    if not simple and not all(row.devices for row in rows):  # no GPU, and no loadable allowed
+    search = _Search(Goal(None, 0.0, dict(bounds or {})), seconds)
+    if _simple(problem):
+        return search.attempt(problem, levels=None, share=1.0)
+    # Without launches and limits it ends no later; few loadables give a schedule to begin with.
+    search.attempt(_relaxed(problem), levels=None, share=0.3)
+    if search.bound == math.inf:
         return none
-    forbidden: list[list[int]] = []
-    bound, strict = 0.0, False
-    ends, effort = time.monotonic() + CLOCK * seconds, EFFORT_PER_S * seconds
-    while effort > 0 and (left := ends - time.monotonic()) > 0:
-        request, scale = _request(problem, goal, rows, simple, strict)
-        request |= {"forbidden": forbidden, "gap": GAP, "effort": effort}
-        request["parameters"] = SEARCH
-        request["lower"] = max(0, scale.below(bound))
-        answer = run_worker("makespan", request, seconds=left)
-        effort -= answer["effort"] + 0.02
-        if answer["bound"] is None:
-            return none if not strict else Schedule(None, (), (), math.inf, bound)
-        if not strict:
-            bound = max(bound, scale.bound(answer["bound"]))
-        if "mode" not in answer:
-            break
-        starts, modes = answer["start"], answer["mode"]
-        steps = (
-            _in_time(problem, modes, starts)
-            if simple
-            else steps_of(problem, modes, answer["position"], rows)
-        )
-        if broken := [] if simple else broken_sets(problem, steps):
-            forbidden += broken
-            continue
-        found = placed(problem, goal, modes, steps, answer["ways"])
-        if _over(problem, found, goal):
-            if strict:
+    best = none
+    most = max(len(nodes) for nodes in problem.networks)
+    for levels in (2, 4):
+        if levels < most and not _proven(best, search.bound):
+            found = search.attempt(problem, levels=levels, share=0.3, upper=best.value)
+            best = found if found.value < best.value else best
+    if not _proven(best, search.bound):
+        found = search.attempt(problem, levels=most, share=1.0, upper=best.value)
+        best = found if found.value < best.value else best
+    return replace(best, bound=min(search.bound, best.value))
+
+
+class _Search:
+    """What is known and what is left of the time."""
+
+    def __init__(self, goal: Goal, seconds: float) -> None:
+        self.goal = goal
+        self.bound = 0.0
+        self.ends = time.monotonic() + CLOCK * seconds
+        self.effort = EFFORT_PER_S * seconds
+
+    def attempt(
+        self, problem: Problem, *, levels: int | None, share: float, upper: float = math.inf
+    ) -> Schedule:
+        """Solves one problem, with part of the time left; its bound holds with all levels.
+
+        Args:
+            levels: Of loadables in a network; None for single nodes.
+            share: Of what is left.
+            upper: A makespan that is known.
+        """
+        goal, simple = self.goal, levels is None
+        rows = [_row(problem, i, levels) for i in range(len(problem.networks))]
+        exact = not any(row.short for row in rows)
+        none = Schedule(None, (), (), math.inf, self.bound)
+        if not simple and not all(row.devices for row in rows):
+            self.bound = math.inf  # no GPU, and no loadable allowed
+            return replace(none, bound=math.inf)
+        forbidden: list[list[int]] = []
+        strict = False
+        least = self.effort * (1 - share)
+        ends = time.monotonic() + share * (self.ends - time.monotonic())
+        while self.effort > least and (left := ends - time.monotonic()) > 0:
+            request, scale = _request(problem, goal, rows, simple, strict)
+            request |= {"forbidden": forbidden, "gap": GAP, "effort": self.effort - least}
+            request["parameters"] = SEARCH
+            request["lower"] = max(0, scale.below(self.bound))
+            if upper < math.inf:
+                request["upper"] = scale.limit(upper, strict=False)
+            answer = run_worker("makespan", request, seconds=left)
+            self.effort -= answer["effort"] + 0.02
+            if answer["bound"] is None:
+                if exact and not strict:
+                    self.bound = upper
+                return replace(none, bound=self.bound)
+            if exact and not strict:
+                self.bound = max(self.bound, scale.bound(answer["bound"]))
+            if "mode" not in answer:
                 break
-            strict = True  # the rounding let it through
-            continue
-        items, sendings, value = timed(problem, found, starts, answer["sent"], scale)
-        final = Placing(
-            found.modes, _joined(problem, found, items, sendings) if simple else found.steps,
-            found.ways, found.load_us, found.energy_uj, value,
-        )  # fmt: skip
-        return Schedule(final, items, sendings, value, min(bound, value))
-    return Schedule(None, (), (), math.inf, bound)
+            starts, modes = answer["start"], answer["mode"]
+            steps = (
+                _in_time(problem, modes, starts)
+                if simple
+                else steps_of(problem, modes, answer["position"], rows)
+            )
+            if broken := [] if simple else broken_sets(problem, steps):
+                forbidden += broken
+                continue
+            found = placed(problem, goal, modes, steps, answer["ways"])
+            if _over(problem, found, goal):
+                if strict:
+                    break
+                strict = True  # the rounding let it through
+                continue
+            items, sendings, value = timed(problem, found, starts, answer["sent"], scale)
+            final = Placing(
+                found.modes, _joined(problem, found, items, sendings) if simple else found.steps,
+                found.ways, found.load_us, found.energy_uj, value,
+            )  # fmt: skip
+            return Schedule(final, items, sendings, value, min(self.bound, value))
+        return replace(none, bound=self.bound)
+
+
+def _proven(schedule: Schedule, bound: float) -> bool:
+    return schedule.value - bound <= GAP * schedule.value < math.inf
+
+
+def _relaxed(problem: Problem) -> Problem:
+    """Returns the problem without what tells loadables from their nodes."""
+    count = len(problem.networks)
+    nothing = Cost((0.0,) * (len(problem.devices) + 1))
+    return replace(
+        problem,
+        launch=tuple(None if cost is None else nothing for cost in problem.launch),
+        max_loadables=None,
+        pools=(),
+        fits=None,
+        min_size=0,
+        max_transitions=(None,) * count,
+        contiguous=(False,) * count,
+    )
 
 
 def _simple(problem: Problem) -> bool:
@@ -119,11 +184,11 @@ def _simple(problem: Problem) -> bool:
     return free and not limits and problem.min_size <= 1 and not ordered
 
 
-def _row(problem: Problem, network: int, simple: bool) -> Row:
-    if simple:
+def _row(problem: Problem, network: int, levels: int | None) -> Row:
+    if levels is None:
         return Row([], 1, limited=False, tail=False, short=False)
     most = len(problem.networks[network])
-    return positions(problem, network, most=most, levels=most, tail=False, joined=False)
+    return positions(problem, network, most=most, levels=levels, tail=False, joined=False)
 
 
 def _request(
