@@ -239,6 +239,9 @@ def _sharing(
         chosen = sharing(lanes, columns, slots)
         if sum(rate for _, _, rate in chosen) >= bound * (1 - PROVEN):
             break
+    if sum(rate for _, _, rate in chosen) < bound * (1 - PROVEN):
+        _balanced(lanes, columns, bounds, deadline)
+        chosen = sharing(lanes, columns, slots)
     tried: list[Column] = []
     for _ in range(ALTERNATIONS):
         if sum(rate for _, _, rate in chosen) >= bound * (1 - PROVEN):
@@ -257,6 +260,19 @@ def _sharing(
         for column, core, rate in chosen
     ]
     return _parts(wanted), sum(rate for _, rate in wanted)
+
+
+def _balanced(
+    lanes: Sequence[Lane], columns: list[Column], bounds: Mapping[str, float], deadline: float
+) -> None:
+    """Adds each lane's plan with the least period: beside others, none of the hull may be it."""
+    for number, lane in enumerate(lanes):
+        left = max(1.0, deadline - time.monotonic())
+        placing = minimise(lane.problem, Goal(None, bounds=bounds), seconds=left).placing
+        if placing is not None:
+            goal = Goal(lane.weights((), number), bounds=bounds)
+            column = Column(number, placing, goal)
+            columns += [column] if not any(column.same(other) for other in columns) else []
 
 
 def _extend(
