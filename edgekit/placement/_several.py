@@ -28,6 +28,7 @@ from edgekit.solver import (
     stretched,
     timetable,
     under_contention,
+    value_of,
     worst_slowdown,
 )
 from edgekit.targets import Target
@@ -126,6 +127,7 @@ def place_several(
         )
         if upper.value == float("inf"):
             raise missed(workload, upper, contention=True)
+        lower = _no_worse(workload, objective, lower, upper)
     report(len(members) + 2, len(members) + 2)
     return plans_of(placed, workload, objective, lower, upper, told, target)
 
@@ -235,6 +237,16 @@ def _lower(workload: Workload, objective: str, effort: float, seconds: float) ->
         raise nothing_found()
     ran = run_through(workload, found)
     return found if ran is None else replace(ran, value=found.value, bound=found.bound)
+
+
+def _no_worse(workload: Workload, objective: str, lower: Timetable, upper: Timetable) -> Timetable:
+    """Returns the better of two timetables without contention; a refuted bound is given up."""
+    ran = run_through(workload, upper)
+    value = float("inf") if ran is None else value_of(workload, objective, ran)
+    if ran is None or value >= lower.value - 1e-9:
+        return lower
+    bound = lower.bound if lower.bound <= value else 0.0
+    return replace(ran, value=value, bound=bound)
 
 
 def _steady(

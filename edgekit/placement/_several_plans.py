@@ -210,7 +210,7 @@ def plans_of(
         unit=_UNITS.get(objective, "uj"),
         lower=round(lower.value, DIGITS + 3),
         bound=round(min(lower.bound, lower.value), DIGITS + 3),
-        upper=round(max(upper.value, lower.bound), DIGITS + 3),
+        upper=round(max(upper.value, lower.value), DIGITS + 3),
         cycle_us=round(cycle, DIGITS),
         repeats=repeats,
         networks=networks,

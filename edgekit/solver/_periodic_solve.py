@@ -16,7 +16,8 @@ EFFORT = 20.0
 
 _FIRST = 2.0
 
-_UNITS = 10_000  # in a microsecond, about
+_UNITS = 1e10  # of a cycle, about; in a microsecond at least and at most:
+_FEWEST, _MOST = 1_000, 1_000_000
 
 
 def timetable(
@@ -126,13 +127,14 @@ class _Scaled:
         self.workload = workload
         self.objective = objective
         whole = workload.hyperperiod_us
+        horizon = self._horizon_us()
+        units = min(_MOST, max(_FEWEST, round(_UNITS / float(whole or horizon))))
         if whole is None:
-            self.unit_us, hyper = 1 / _UNITS, None
+            self.unit_us, hyper = 1 / units, None
         else:
             step = math.lcm(*workload.frames)
-            hyper = step * math.ceil(float(whole) * _UNITS / step)
+            hyper = step * math.ceil(float(whole) * units / step)
             self.unit_us = float(whole) / hyper
-        horizon = self._horizon_us()
         deadlines = [self._deadline_us(chain, horizon) for chain in workload.chains]
         limits = [min(horizon, within * deadline) for deadline in deadlines]
         ratio = 1 << max(8, 56 - max(self.down(d) for d in deadlines).bit_length())
@@ -155,7 +157,6 @@ class _Scaled:
             ],
             "slots": workload.max_loadables,
             "one_core": workload.one_core,
-            "twins": _twins(workload),
             "hyper": hyper,
             "copies": copies,
             "goal": goals.get(objective, "cost"),
@@ -278,25 +279,3 @@ class _Scaled:
                 )
             )
         return tuple(all_starts), tuple(all_ends)
-
-
-def _twins(workload: Workload) -> list[list[int]]:
-    """Returns neighbouring cores that are alike."""
-    found = []
-    for a, b in zip(workload.cores, workload.cores[1:], strict=False):
-        alike = workload.launch_us[a] == workload.launch_us[b]
-        alike &= workload.watts[a] == workload.watts[b]
-        swap = list(range(len(workload.devices) + 1))
-        swap[a], swap[b] = b, a
-        for chain in workload.chains:
-            alike &= all(row[a] == row[b] for row in chain.times_us)
-            alike &= all(row[a] == row[b] for row in chain.energy_uj)
-            alike &= all(
-                border[i][j] == border[swap[i]][swap[j]]
-                for border in chain.hands_us
-                for i in swap
-                for j in swap
-            )
-        if alike:
-            found.append([a, b])
-    return found

@@ -1,0 +1,132 @@
+"""Several networks on one board: every timeline is checked, and every no is clear."""
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from edgekit.dla import judge
+from edgekit.errors import GateError, UsageError
+from edgekit.network import layers, load
+from edgekit.placement import Member, Options, Pin, place_several
+from edgekit.targets import get
+from tests.pipeline.nets import small_net
+
+TARGET = get("jetson-agx-orin-64gb")
+
+
+@cache
+def _network(folder):
+    path = folder / "small.onnx"
+    small_net(path)
+    network = layers(load(path))
+    return network, judge(network, TARGET, precision="int8")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("several")
+
+    def member(name, rate=None, deadline=None, **options):
+        network, verdicts = _network(folder)
+        own = Options(**{"dla_cores": (0, 1), **options})
+        return Member(name, network, verdicts, "int8", own, rate, deadline)
+
+    return member
+
+
+def check(document):
+    """Fails unless a document's timeline is one that the board could keep."""
+    cycle = document["cycle_us"]
+    for device in document["utilisation"]:
+        spans = [
+            (slot["start_us"] + k * cycle, slot["end_us"] + k * cycle)
+            for slot in document["timeline"]
+            if slot["device"] == device and slot["end_us"] > slot["start_us"]
+            for k in range(4 if document["repeats"] else 1)
+        ]
+        assert all(a[1] <= b[0] + 1e-5 for a, b in pairwise(sorted(spans)))
+    for one in document["networks"]:
+        plan, latencies = one["plan"], []
+        for frame in range(one["frames"]):
+            own = [
+                slot
+                for slot in document["timeline"]
+                if (slot["network"], slot["frame"]) == (one["name"], frame)
+            ]
+            arrival = frame * cycle / one["frames"] if one["rate_hz"] else 0.0
+            assert sum(slot["layers"] for slot in own) == len(plan["layers"])
+            assert own[0]["start_us"] >= arrival - 1e-5
+            assert all(a["end_us"] <= b["start_us"] + 1e-5 for a, b in pairwise(own))
+            assert all(s["end_us"] - s["start_us"] >= s["alone_us"] - 1e-5 for s in own)
+            latencies.append(own[-1]["end_us"] - arrival)
+            alone = sum(slot["alone_us"] for slot in own)
+            assert alone == pytest.approx(plan["predicted"]["latency_us"], abs=1e-3)
+        assert max(latencies) == pytest.approx(one["latency_us"]["upper"], abs=1e-4)
+        if one["deadline_us"]:
+            assert max(latencies) <= one["deadline_us"] + 1e-4
+    assert document["lower"]["bound"] <= document["lower"]["value"] <= document["upper"]["value"]
+    used = [f"DLA{x['core']}" for one in document["networks"] for x in one["plan"]["loadables"]]
+    for core, count in document["loadables"]["cores"].items():
+        assert used.count(core) == count <= document["loadables"]["max"]
+
+
+def test_rates_give_a_timeline_of_every_frame(small):
+    on_dla = (Pin("conv*", "DLA"),)
+    members = [small("a", 4000, pins=on_dla), small("b", 2000), small("c", 1000, 0.8)]
+    document = place_several(members, TARGET).to_json()
+    check(document)
+    assert document["cycle_us"] == pytest.approx(1000)
+    assert [one["frames"] for one in document["networks"]] == [4, 2, 1]
+    assert document["lower"]["optimal"]
+    assert document["loadables"]["cores"]["DLA0"] + document["loadables"]["cores"]["DLA1"] >= 1
+
+
+@pytest.mark.parametrize("objective", ["makespan", "period", "energy"])
+def test_without_rates_all_run_once_or_as_often_as_they_can(small, objective):
+    members = [small("a", pins=(Pin("conv1", "DLA"),)), small("b")]
+    document = place_several(members, TARGET, objective=objective).to_json()
+    check(document)
+    assert document["repeats"] == (objective == "period")
+    if objective == "makespan":
+        end = max(slot["end_us"] for slot in document["timeline"])
+        assert document["upper"]["value"] == pytest.approx(end, abs=1e-4)
+
+
+def test_two_networks_pinned_to_one_core_run_one_after_the_other_and_share_its_slots(small):
+    pins = (Pin("conv*", "DLA"), Pin("fc*", "GPU"))
+    members = [small(name, 1000, dla_cores=(0,), pins=pins) for name in "ab"]
+    document = place_several(members, TARGET).to_json()
+    check(document)
+    assert document["loadables"]["cores"]["DLA0"] == 2
+    members = [small(n, 1000, dla_cores=(0,), pins=pins, max_loadables=1) for n in "ab"]
+    with pytest.raises(GateError, match="1 loadables a core are too few") as caught:
+        place_several(members, TARGET)
+    assert caught.value.extra["binding"]["kind"] == "slots"
+
+
+def test_a_deadline_that_no_device_keeps_is_named(small):
+    with pytest.raises(GateError, match=r"b needs .* ms even with the whole board") as caught:
+        place_several([small("a", 100), small("b", 100, 0.001)], TARGET)
+    assert caught.value.exit_code == 1
+    assert caught.value.extra["binding"]["network"] == "b"
+
+
+def test_a_device_that_has_too_much_to_do_is_named(small):
+    members = [small(name, 20_000, 5.0, dla_cores=()) for name in "abc"]
+    with pytest.raises(GateError, match=r"GPU is \d+% busy") as caught:
+        place_several(members, TARGET)
+    assert caught.value.extra["binding"]["utilisation"]["GPU"] > 1
+
+
+def test_deadlines_that_hold_alone_and_not_together_are_named(small):
+    alone = place_several([small("a", 1000, dla_cores=())], TARGET).networks[0].latency_upper_us
+    both = [small(name, 1000, 1.5e-3 * alone, dla_cores=()) for name in "ab"]
+    with pytest.raises(GateError, match=r"deadlines cannot all be kept; at best [ab] takes") as no:
+        place_several(both, TARGET)
+    assert no.value.extra["binding"]["networks"][0]["deadline_us"] == pytest.approx(1.5 * alone)
+
+
+def test_rates_that_repeat_too_rarely_are_refused(small):
+    with pytest.raises(UsageError, match="repeat only after"):
+        place_several([small("a", 30), small("b", 29.97)], TARGET)
