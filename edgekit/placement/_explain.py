@@ -95,7 +95,7 @@ def find_layer(network: Network, name: str) -> Layer:
 
 def _costing(ask: Ask) -> Costing:
     prepared = ask.prepared()
-    return Costing(ask.network, prepared.request.model, prepared.built.kernels)
+    return Costing(ask.network, prepared.request.model, prepared.built)
 
 
 def _shares(plan: Plan, layer: str) -> dict[str, float]:
@@ -130,7 +130,7 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
     if blocked:
         told.append(f"it cannot be elsewhere: {blocked}")
     told += [
-        f"{bind['text']} holds it: without it, it would be on {bind['device']}"
+        f"{bind['text']} holds it: without it, it would be on {_the(bind['device'])}"
         for bind in document["binds"]
         if bind["moves"] and bind["kind"] not in ("verdict", "together")
     ]
@@ -162,7 +162,7 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
         more = ", ".join(f"{count:+d} {name}" for count, name in counts if count)
         told.append(f"moved alone to {_the(other['device'])}, with all else in its place: "
                     f"{document['objective']} {alone['percent'] or 0:+.3g} % (predicted)"
-                    + (f", {more}" if more else ""))  # fmt: skip
+                    + (f"; {more}" if more else ""))  # fmt: skip
     paid = sum(row["us"] for row in document["borders"])
     would = sum(row["otherwise_us"] for row in document["borders"])
     if paid or would:

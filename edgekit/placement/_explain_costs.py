@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edgekit.network import Network
+from edgekit.placement._built import Built
 from edgekit.placement._costs import CostModel
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._measured import Measured
+from edgekit.solver import OUTSIDE, Border
 
 __all__ = ["Costing"]
 
 DIGITS = 6
-_CALLER = ("fp32", "LINEAR")
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,17 @@ class Costing:
     Attributes:
         network: The layers.
         model: Predicted costs, or measured ones where there are any.
-        kernels: Groups of layers that run as one.
+        built: The problem that the solver sees.
     """
 
     network: Network
     model: CostModel
-    kernels: tuple[Kernel, ...]
+    built: Built
 
     def kernel_of(self, layer: str) -> Kernel:
         """Returns the kernel that a layer is a part of."""
         index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
-        return next(kernel for kernel in self.kernels if index in kernel.layers)
+        return next(kernel for kernel in self.built.kernels if index in kernel.layers)
 
     def costs(self, kernel: Kernel, device: str) -> list[dict[str, Any]]:
         """Returns the kernel's time and energy on a device, by tensor format, its best first.
@@ -59,64 +60,53 @@ class Costing:
     def borders(
         self, kernel: Kernel, devices: Mapping[str, str], other: str
     ) -> list[dict[str, Any]]:
-        """Returns what the kernel's tensors cost at its border, where it is and on ``other``.
+        """Returns what conversions at the kernel's borders take, where it is and on ``other``.
+
+        Its neighbours stay where they are, and every kernel has its best format there.
 
         Args:
             kernel: The kernel.
             devices: By layer, its device in the plan.
             other: The device that the kernel could be on instead.
         """
-        own = devices[self.network.layers[kernel.layers[0]].name]
-        writer = {t: k for k in self.kernels for t in k.outputs}
+        problem, kernels = self.built.problem, self.built.kernels
+        own = kernels.index(kernel)
+        names = [devices[self.network.layers[k.layers[0]].name] for k in kernels]
+        here = [self._mode(v, name) for v, name in enumerate(names)]
+        there = [*here]
+        there[own] = self._mode(own, other)
         rows = []
-        for name in dict.fromkeys(kernel.inputs):
-            source = writer.get(name)
-            rows.append(self._border(name, "reads", source, kernel, devices, own, other))
-        for name in kernel.outputs:
-            readers = [k for k in self.kernels if name in k.inputs]
-            users: list[Kernel | None] = [*readers]
-            if name in set(self.network.outputs):
-                users.append(None)
-            # paid once however many read it: the dearest reader stands for them
-            found = [self._border(name, "writes", u, kernel, devices, own, other) for u in users]
-            rows += sorted(found, key=lambda row: -max(row["us"], row["otherwise_us"]))[:1]
+        for border, tensor in zip(problem.borders, self.built.tensors, strict=True):
+            if own != border.producer and own not in border.consumers:
+                continue
+            writes = own == border.producer
+            near = [*border.consumers] if writes else [border.producer]
+            sides = [names[v] for v in near if v != OUTSIDE]
+            sides += ["caller"] * (border.output if writes else border.producer == OUTSIDE)
+            rows.append(
+                {"tensor": tensor, "direction": "writes" if writes else "reads",
+                 "neighbours": list(dict.fromkeys(sides)),
+                 "us": round(self._paid(border, here), DIGITS),
+                 "otherwise_us": round(self._paid(border, there), DIGITS)}
+            )  # fmt: skip
         return rows
 
-    def _border(
-        self,
-        name: str,
-        direction: str,
-        neighbour: Kernel | None,
-        kernel: Kernel,
-        devices: Mapping[str, str],
-        own: str,
-        other: str,
-    ) -> dict[str, Any]:
-        there = None
-        if neighbour is not None:
-            there = devices[self.network.layers[neighbour.layers[-1]].name]
-        costs = []
-        for here in (own, other):
-            sides = [self._layout(neighbour, there, name), self._layout(kernel, here, name)]
-            if direction == "writes":
-                sides.reverse()
-            crosses = there is None or there != here
-            costs.append(
-                self.model.reformat_us(self.network.tensors[name], *sides) if crosses else 0.0
-            )
-        layer = None if neighbour is None else self.network.layers[neighbour.layers[-1]].name
-        return {
-            "tensor": name, "direction": direction, "neighbour": layer, "device": there,
-            "us": round(costs[0], DIGITS), "otherwise_us": round(costs[1], DIGITS),
-        }  # fmt: skip
+    def _mode(self, node: int, device: str) -> int | None:
+        """Returns the best mode of a node on a device."""
+        problem = self.built.problem
+        fitting = [
+            (sum(cost.load_us), m) for m, cost in enumerate(problem.costs[node])
+            if cost is not None and problem.devices[problem.device(m)] == device
+        ]  # fmt: skip
+        return min(fitting)[1] if fitting else None
 
-    def _layout(self, kernel: Kernel | None, device: str | None, name: str) -> tuple[str, str]:
-        """Returns a kernel's type and format at a tensor; the caller's outside the network."""
-        if kernel is None or device is None:
-            return _CALLER
-        network, model = self.network, self.model
-        precision = model.layer_precision(network.layers[kernel.layers[0]], device)
-        forms = model.formats(network, kernel, device)
-        if device != "GPU" and name not in kernel.inputs:
-            forms = tuple(form for form in forms if form != "DLA_HWC4") or forms
-        return precision, forms[0]
+    def _paid(self, border: Border, modes: Sequence[int | None]) -> float:
+        outside = self.built.problem.outside
+        source = outside if border.producer == OUTSIDE else modes[border.producer]
+        users = [modes[v] for v in border.consumers] + [outside] * border.output
+        pairs = {(source, user) for user in users}
+        return sum(
+            min(sum(way.load_us) for way in transfer.ways)
+            for transfer in border.transfers
+            if pairs & transfer.pairs
+        )

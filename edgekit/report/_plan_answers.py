@@ -89,9 +89,9 @@ def _costs(page: Page, document: Mapping[str, Any]) -> None:
         page.add("Reformats at its border (predicted)", style="bold")
         other = document["otherwise"]["device"]
         page.table(
-            [document["device"], f"on {other}", "neighbour", "tensor"],
+            [document["device"], f"on {other}", "neighbours", "tensor"],
             [[text.microseconds(row["us"]), text.microseconds(row["otherwise_us"]),
-              row["device"] or "caller", f"{row['direction']} {row['tensor']}"] for row in rows],
+              ", ".join(row["neighbours"]), f"{row['direction']} {row['tensor']}"] for row in rows],
             "rrll",
         )  # fmt: skip
 
@@ -107,8 +107,9 @@ def _binds(page: Page, document: Mapping[str, Any]) -> None:
         if bind["value"] is None:
             page.add(f"- {bind['text']}", hang=2)
             continue
-        where = f"it would be on {bind['device']}" if bind["moves"] else "it would stay here"
-        page.add(f"- {bind['text']}: without it {where}, {document['objective']} "
+        device = "the GPU" if bind["device"] == "GPU" else bind["device"]
+        where = f"it would be on {device}" if bind["moves"] else "it would stay here"
+        page.add(f"- {bind['text']}: without it, {where}, {document['objective']} "
                  f"{show(bind['value'])} (predicted)", hang=2)  # fmt: skip
 
 

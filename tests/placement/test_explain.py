@@ -45,6 +45,16 @@ def test_moved_alone_it_takes_transitions(small):
     assert document["alone"]["value"] >= document["otherwise"]["value"] * (1 - 1e-6)
 
 
+def test_borders_pay_what_the_plan_pays(small):
+    one = asked(small, pins=(Pin("conv1", "DLA"),))
+    plan = one.plan()
+    document = explain_layer(one, plan, "conv1")
+    (border,) = [row for row in document["borders"] if row["tensor"] == "x"]
+    assert border["neighbours"] == ["caller"]
+    paid = sum(reformat.us for reformat in plan.reformats if reformat.tensor == "x")
+    assert border["us"] == pytest.approx(paid)
+
+
 def test_a_verdict_binds_and_has_no_other_way(small):
     document = why(small, "softmax")
     assert document["device"] == "GPU"
