@@ -156,6 +156,9 @@ class _Search:
 
 
 def _proven(schedule: Schedule, bound: float) -> bool:
+    """Returns whether the gap is closed; both are infinite when there is provably none."""
+    if schedule.value == bound:
+        return True
     return schedule.value - bound <= GAP * schedule.value < math.inf
 
 
