@@ -240,3 +240,25 @@ def test_conflicts_are_named(changes: Json, conflict: list[str], says: str) -> N
     assert caught.value.code == "plan.infeasible"
     assert caught.value.extra["conflict"] == conflict
     assert says in caught.value.message
+
+
+def test_makespans_lie_between_period_and_latency() -> None:
+    refused = 0
+    for seed in (553, *range(20)):  # 553: no GPU and no loadable allowed
+        document = random_document(random.Random(seed), "makespan")
+        latency = best({**document, "objective": "latency"})
+        if latency is None:
+            refused += 1
+            with pytest.raises(GateError) as caught:
+                solve_document(document)
+            assert caught.value.code == "plan.infeasible"
+            continue
+        answer = solve_document(document)
+        check(document, answer)
+        assert answer["optimal"]
+        period = best({**document, "objective": "period"})
+        assert period is not None
+        assert answer["value"] >= period - 1e-6
+        if not document.get("bounds"):
+            assert answer["value"] <= latency + 1e-6
+    assert 0 < refused < 10
