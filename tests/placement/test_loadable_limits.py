@@ -1,0 +1,100 @@
+"""What one loadable can hold, and the fast sums behind the best single cut."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from edgekit import dla, targets
+from edgekit.network import Network
+from edgekit.placement import Options, Pin, Plan, place, prepare
+from edgekit.placement._build_problem import build_problem
+from edgekit.placement._kernels import LONGEST, fuse
+from edgekit.solver import Goal, evaluate
+from tests.placement.random_nets import branching, judged
+from tests.placement.test_place import chain
+
+ORIN = targets.get("jetson-agx-orin-64gb")
+
+
+def plan_of(net: Network, **options: object) -> Plan:
+    verdicts = dla.judge(net, ORIN, precision="int8")
+    return place(net, verdicts, ORIN, precision="int8", options=Options(**options))
+
+
+def test_a_loadable_has_one_batch_size() -> None:
+    net = chain(["CONVOLUTION"] * 4)
+    four = {name: replace(net.tensors[name], shape=(4, 64, 56, 56)) for name in ("t3", "t4")}
+    net = replace(net, tensors={**net.tensors, **four})
+    plan = plan_of(net, pins=(Pin("*", "DLA"),))
+    assert [len(one.layers) for one in plan.loadables] == [2, 2]
+    assert plan.builder is not None
+    assert plan.builder["matches"]
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [(64, [6]), (32, [2, 2, 2]), (16, [1] * 6)])
+def test_live_tensors_are_held_by_the_pool_with_its_rounding(limit: int, sizes: list[int]) -> None:
+    net = chain(["CONVOLUTION"] * 6, size=512)  # 16.8 MB a tensor
+    plan = plan_of(net, pins=(Pin("*", "DLA"),), pools={"local_dram": limit << 20})
+    assert sorted(len(one.layers) for one in plan.loadables) == sizes
+    assert plan.pools["local_dram"] <= limit << 20
+    assert plan.optimal
+
+
+def test_a_smaller_sram_is_taken_as_it_is() -> None:
+    plan = plan_of(chain(["CONVOLUTION"] * 2), gpu=False, pools={"managed_sram": 300_000})
+    assert plan.pools["managed_sram"] == 1 << 18
+
+
+def test_a_kernel_ends_somewhere() -> None:
+    net = chain(["SCALE"] * (2 * LONGEST + 1), size=4)
+    kernels = fuse(net, ["SCALE"], ["SCALE"], lambda _: None)
+    assert [len(kernel.layers) for kernel in kernels] == [LONGEST, LONGEST, 1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_best_cut_is_the_best_of_all_cuts(seed: int) -> None:
+    net = branching(400 + seed, 10)
+    verdicts = judged(net, seed)
+    precision = ("int8", "fp16")[seed % 2]
+    prepared = prepare(net, verdicts, ORIN, precision=precision)
+    told = prepared.baselines["best_cut"]
+    problem = build_problem(prepared.request, plain=True).problem
+    goal = Goal.of(problem, "latency")
+    rows = [
+        {problem.device(m): m for m, cost in enumerate(row) if cost is not None}
+        for row in problem.costs
+    ]
+    values = []
+    for first, second in ((1, 0), (0, 1)):
+        for at in range(1, len(rows)):
+            devices = [first] * at + [second] * (len(rows) - at)
+            if all(d in row for d, row in zip(devices, rows, strict=True)):
+                modes = [row[d] for d, row in zip(devices, rows, strict=True)]
+                found = evaluate(problem, modes, goal)
+                assert found is not None
+                values.append(found.value)
+    if told is None:
+        assert values == []
+    else:
+        assert sum(told.load_us) == pytest.approx(min(values), abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_devices_and_formats_are_the_best_of_all(seed: int) -> None:
+    net = branching(600 + seed, 6, size=56)
+    verdicts = judged(net, seed)
+    for objective in ("latency", "gpu_time"):
+        options = Options(objective=objective)
+        prepared = prepare(net, verdicts, ORIN, precision=("int8", "fp16")[seed % 2],
+                           options=options)  # fmt: skip
+        problem = prepared.problem
+        goal = Goal.of(problem, objective)
+        rows = [[m for m, cost in enumerate(row) if cost] for row in problem.costs]
+        found = [evaluate(problem, modes, goal) for modes in itertools.product(*rows)]
+        best = min(placing.value for placing in found if placing)
+        plan = place(net, verdicts, ORIN, precision=("int8", "fp16")[seed % 2], options=options)
+        metric = {"latency": "latency_us", "gpu_time": "gpu_us"}[objective]
+        assert getattr(plan.predicted, metric) == pytest.approx(best, rel=2e-5)
