@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         plan_table_text,
         solution_text,
         what_if_text,
-        why_text,
     )
+    from edgekit.report._plan_why import why_text
     from edgekit.report._plans import plans_text
     from edgekit.report._plans_page import render_plans, write_plans_report
     from edgekit.report._terminal import terminal_summary
@@ -62,11 +62,10 @@ __getattr__ = lazy(
         "_compare": "render_comparison",
         "_document": "report_document",
         "_html": "render_html write_report",
-        "_plan_answers": (
-            "log_plan_text pareto_text plan_table_text solution_text what_if_text why_text"
-        ),
+        "_plan_answers": "log_plan_text pareto_text plan_table_text solution_text what_if_text",
         "_plans": "plans_text",
         "_plans_page": "render_plans write_plans_report",
+        "_plan_why": "why_text",
         "_terminal": "terminal_summary",
         "_terminal_parts": "summary_plan",
         "_types": "RunFacts",
