@@ -25,8 +25,9 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     own.num_workers = request["workers"]
     own.interleave_search = request["workers"] > 1
     own.random_seed = 0
-    # with probing OR-Tools 9.15 called a worse timetable optimal (tests/solver/test_periodic.py)
-    own.cp_model_probing_level = 0
+    # OR-Tools 9.15's presolve loses the best timetables of such models and then calls a worse one
+    # optimal (tests/solver/test_periodic.py); without it the search itself is exact
+    own.cp_model_presolve = False
     own.max_deterministic_time = request["effort"]
     own.max_time_in_seconds = seconds
     own.relative_gap_limit = 2e-5
@@ -144,11 +145,7 @@ class _Model:
         return load
 
     def _share(self) -> None:
-        """Slots, and what no timetable can get around.
-
-        That cores are alike is left to the solver: telling it (the first network that uses either
-        uses the lower one) made OR-Tools 9.15 call a worse timetable optimal.
-        """
+        """Slots, and what no timetable can get around."""
         model, request = self.model, self.request
         if request["slots"] is not None:
             for c in self.cores:
