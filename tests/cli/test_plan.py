@@ -202,6 +202,7 @@ def test_wrong_options_are_one_clear_error(arguments, words, capsys):
         (["--problem", "small.onnx"], "JSON"),
         (["--problem", "p.json", "--why", "a"], "--why"),
         (["--problem", "p.json", "--objective", "latency"], "--objective"),
+        (["--problem", "p.json", "--no-gpu"], "--gpu"),
         (["--profile", "small.onnx"], "binary"),
         (["--profile", "p.json", "--dla-cores", "0"], "--dla-cores"),
     ],
