@@ -9,39 +9,52 @@ from edgekit.network import Layer, Network
 from edgekit.placement._borders import Borders
 from edgekit.placement._built import Built
 from edgekit.placement._costs import cost_data
-from edgekit.placement._kernels import Kernel, fuse, join
+from edgekit.placement._fused import fused
+from edgekit.placement._kernels import Kernel, fuse
 from edgekit.placement._modes import Modes
 from edgekit.placement._request import Request
-from edgekit.solver import OUTSIDE, Border, Cost, Problem, Transfer
+from edgekit.solver import Cost, Problem
 
 __all__ = ["build_problem", "kernels_of", "problem_of"]
 
 _Allowed = Callable[[Sequence[Layer], str], bool]
 
 
-def build_problem(request: Request, *, plain: bool = False) -> Built:
-    """Returns the problem of a request; ``plain`` leaves every tensor in its best format."""
-    fp16 = request.model.fp16_layers
-    key_of = {
-        layer.name: (
-            request.able[layer.name],
-            request.pins.get(layer.name),
-            layer.name in fp16,
-            request.room.batch[layer.name],
-        )
-        for layer in request.network.layers
-    }
-    kernels = kernels_of(request.network, key_of)
+def build_problem(
+    request: Request, *, plain: bool = False, kernels: tuple[Kernel, ...] | None = None
+) -> Built:
+    """Returns the problem of a request.
+
+    Args:
+        request: The network and what is asked.
+        plain: Leaves every tensor in its best format.
+        kernels: Other kernels than those whose layers have one verdict, pin, precision and batch.
+    """
+    alike = _alike_on_dla(request)
+    if kernels is None:
+        key_of = {name: (*same, request.pins.get(name)) for name, same in alike.items()}
+        kernels = kernels_of(request.network, key_of)
 
     def allowed(layers: Sequence[Layer], device: str) -> bool:
-        pin = request.pins.get(layers[0].name)
+        pins = {request.pins.get(layer.name) for layer in layers} - {None}
         if device == "GPU":
-            return request.options.gpu and pin in (None, "GPU")
-        able = all(request.able[layer.name] for layer in layers)
-        return able and pin in (None, "DLA", device)
+            return request.options.gpu and pins <= {"GPU"}
+        return all(request.able[layer.name] for layer in layers) and pins <= {"DLA", device}
 
-    built = problem_of(request, kernels, allowed, plain=plain)
-    return _fused_on_gpu(request, built)
+    fp16 = {layer.name: layer.name in request.model.fp16_layers for layer in request.network.layers}
+    wholes = {"GPU": kernels_of(request.network, fp16)}
+    if request.cores:
+        wholes |= dict.fromkeys(request.devices[1:], kernels_of(request.network, alike))
+    return fused(request, problem_of(request, kernels, allowed, plain=plain), wholes)
+
+
+def _alike_on_dla(request: Request) -> dict[str, tuple[object, ...]]:
+    """Returns by layer what the layers of one operation on a DLA have in common."""
+    fp16, batch = request.model.fp16_layers, request.room.batch
+    return {
+        layer.name: (request.able[layer.name], layer.name in fp16, batch[layer.name])
+        for layer in request.network.layers
+    }
 
 
 def kernels_of(network: Network, key_of: Mapping[str, object]) -> tuple[Kernel, ...]:
@@ -102,69 +115,3 @@ def _cost(device: int, us: float, watts: Sequence[float]) -> Cost:
     load = [0.0] * (len(watts) + 1)
     load[device] = us
     return Cost(tuple(load), us * watts[device])
-
-
-def _fused_on_gpu(request: Request, built: Built) -> Built:
-    """Lets kernels that only a capability or a pin keeps apart run as one where both are on GPU.
-
-    The later part then costs what it adds to the fused kernel; coming from a DLA it costs what it
-    takes alone, and the border between the two, which nobody else reads, pays the difference.
-    """
-    network, model, kernels = request.network, request.model, built.kernels
-    fp16 = {layer.name: layer.name in model.fp16_layers for layer in network.layers}
-    whole_of = {i: n for n, k in enumerate(kernels_of(network, fp16)) for i in k.layers}
-    consumers = network.consumers()
-    on_gpu = [[m for m, cost in enumerate(row) if cost and _on_gpu(built.problem, m)]
-              for row in built.problem.costs]  # fmt: skip
-    last_of: dict[int, tuple[int, tuple[int, ...]]] = {}  # whole -> latest part, layers so far
-    saved: dict[tuple[int, int], float] = {}
-    for v, kernel in enumerate(kernels):
-        wholes = {whole_of[i] for i in kernel.layers}
-        if len(wholes) != 1 or not on_gpu[v]:
-            continue
-        whole = wholes.pop()
-        u, before = last_of.get(whole, (v, ()))
-        if before and not on_gpu[u]:
-            continue
-        layers = tuple(sorted((*before, *kernel.layers)))
-        last_of[whole] = (v, layers)
-        if before and set(kernels[u].outputs) & set(kernel.inputs):
-            prefix = model.kernel_us(network, join(network, before, consumers), "GPU")
-            together = model.kernel_us(network, join(network, layers, consumers), "GPU")
-            alone = model.kernel_us(network, kernel, "GPU")
-            if max(0.0, together - prefix) < alone:
-                saved[u, v] = alone - max(0.0, together - prefix)
-    return _with_savings(request, built, saved) if saved else built
-
-
-def _on_gpu(problem: Problem, mode: int) -> bool:
-    """Whether a mode is a kernel's on the GPU."""
-    return mode != problem.outside and problem.modes[mode].device == 0
-
-
-def _with_savings(request: Request, built: Built, saved: Mapping[tuple[int, int], float]) -> Built:
-    problem = built.problem
-    watts = [request.model.watts(name) for name in problem.devices]
-    costs = [list(row) for row in problem.costs]
-    less = {v: us for (_, v), us in saved.items()}
-    for v, us in less.items():
-        for m, cost in enumerate(costs[v]):
-            if cost and _on_gpu(problem, m):
-                costs[v][m] = _cost(0, max(0.0, cost.load_us[0] - us), watts)
-    borders: list[Border] = []
-    left = dict(saved)
-    for border in problem.borders:
-        extra: list[Transfer] = []
-        for v in border.consumers:
-            us = left.pop((border.producer, v), 0.0)
-            if not us or border.producer == OUTSIDE:
-                continue
-            cores = [m for m, c in enumerate(problem.costs[border.producer])
-                     if c and problem.modes[m].device != 0]  # fmt: skip
-            gpu = [m for m, c in enumerate(problem.costs[v]) if c and _on_gpu(problem, m)]
-            if cores and gpu:
-                pairs = frozenset((a, b) for a in cores for b in gpu)
-                extra.append(Transfer(pairs, (_cost(0, us, watts),)))
-        borders.append(replace(border, transfers=(*border.transfers, *extra)))
-    problem = replace(problem, costs=tuple(map(tuple, costs)), borders=tuple(borders))
-    return replace(built, problem=problem)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.errors import GateError
 from edgekit.placement._period import one_core, period_starts
 from edgekit.placement._types import Options
 from edgekit.solver import Goal, Placing, Problem, metrics, minimise, mix_plans
 
-__all__ = ["Part", "Solved", "objective_value", "optimise"]
+__all__ = [
+    "Part", "Solved", "is_better", "nothing", "objective_value", "optimise", "refuse",
+]  # fmt: skip
 
 METRIC = {
     "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
     "throughput": "period_us",
 }  # fmt: skip
 OBJECTIVE = {metric: name for name, metric in METRIC.items() if name != "throughput"}
+SAME = 1e-9  # relative: two values of an objective are equal
 TOLERANCE = 2e-6  # relative, on bounds; the solver keeps them to that
 SECONDS = 45.0  # last resort; the node limits come first and are the same everywhere
 PERIOD_SECONDS = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
@@ -56,14 +60,14 @@ def optimise(
 ) -> Solved:
     """Returns the best plans for the options' objective under its bounds.
 
-    Raises:
-        GateError: Nothing keeps the bounds ("plan.infeasible"), or the solver's limits ended the
-            search before anything was found or ruled out ("plan.limit").
+    Where none was found there are no parts, and the bound is that of :func:`nothing` if there
+    provably are none.
     """
+    none = nothing(options)
     if options.objective == "throughput":
         mix = mix_plans(problem, options.bounds, starts)
         if mix is None:
-            raise _infeasible(problem, options)
+            return none
         parts = tuple(Part(part.share, part.placing) for part in mix.parts)
         return Solved(parts, mix.qps, mix.bound)
     if not options.gpu:
@@ -75,21 +79,28 @@ def optimise(
         if problem.cores and all(any(row) for row in problem.costs):
             starts = [*starts, *period_starts(problem, options.bounds, seconds / 2)]
     found = minimise(problem, goal, starts=starts, seconds=seconds, progress=progress)
-    if found.placing is None and found.bound < float("inf"):
-        raise GateError(
-            "no placement was found within the solver's limits, and none is proved impossible",
-            code="plan.limit",
-            hint="loosen the bounds or remove pins",
-        )
     if found.placing is None:
-        raise _infeasible(problem, options)
+        return replace(none, bound=found.bound)
     return Solved((Part(1.0, found.placing),), found.placing.value, found.bound)
 
 
-def _infeasible(problem: Problem, options: Options) -> GateError:
-    """Says which bound cannot be met and what can be reached."""
+def nothing(options: Options) -> Solved:
+    """Returns what is known where no plan can be: the worst value."""
+    worst = 0.0 if options.objective == "throughput" else math.inf
+    return Solved((), worst, worst)
+
+
+def is_better(options: Options, value: float, than: float) -> bool:
+    """Whether a value of the objective is better than another, beyond rounding."""
+    if options.objective == "throughput":
+        return value > than * (1 + SAME)
+    return value < than * (1 - SAME)
+
+
+def refuse(problems: Sequence[Problem], options: Options) -> GateError:
+    """Says which bound none of the problems can meet and what can be reached."""
     kept: dict[str, float] = {}
-    best_of = _Best(problem)
+    best_of = _Best(problems)
     for name, limit in sorted(options.bounds.items()):
         alone = best_of.value(name, {})
         if alone is not None and alone > limit * (1 + TOLERANCE):
@@ -116,19 +127,22 @@ def _infeasible(problem: Problem, options: Options) -> GateError:
 class _Best:
     """The least value of a metric under bounds, and what to call it."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._problems = problems
         self.words = "the best is"
 
     def value(self, metric: str, bounds: dict[str, float]) -> float | None:
         """Returns the least value found; ``words`` then say whether it is proved."""
-        goal = Goal.of(self._problem, OBJECTIVE[metric], bounds)
-        found = minimise(self._problem, goal, seconds=SECONDS)
-        if found.placing is None:
+        found = [
+            minimise(problem, Goal.of(problem, OBJECTIVE[metric], bounds), seconds=SECONDS)
+            for problem in self._problems
+        ]
+        values = [one.placing.value for one in found if one.placing]
+        if not values:
             return None
-        proved = found.placing.value - found.bound <= 1e-4 * found.placing.value
+        proved = min(values) - min(one.bound for one in found) <= 1e-4 * min(values)
         self.words = "the best is" if proved else "the best found is"
-        return found.placing.value
+        return min(values)
 
 
 def _bound_error(name: str, limit: float, best: float, words: str, beside: str = "") -> GateError:

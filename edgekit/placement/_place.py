@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 from edgekit.dla import Judgement
@@ -15,11 +14,12 @@ from edgekit.placement._build_problem import build_problem
 from edgekit.placement._built import Built
 from edgekit.placement._costs import CostModel, cost_data
 from edgekit.placement._measured import measured_model
-from edgekit.placement._optimise import Part, Solved, objective_value, optimise
+from edgekit.placement._optimise import Part, Solved, objective_value
 from edgekit.placement._options import check_options
 from edgekit.placement._request import Request, make_request
+from edgekit.placement._search import search
 from edgekit.placement._types import Options, Plan
-from edgekit.solver import Goal, Placing, Problem, evaluate
+from edgekit.solver import Placing, Problem
 from edgekit.targets import Target
 
 __all__ = ["Prepared", "place", "prepare"]
@@ -116,108 +116,8 @@ def place(
     )
     request, built, compared = prepared.request, prepared.built, prepared.baselines
     report(1, 3)
-    starts = _starts(request, built, compared)
-    solved = optimise(built.problem, request.options, starts)
+    built, solved, notes = search(request, built, compared)
     report(2, 3)
-    built, solved, notes = _never_worse(request, built, solved, compared)
     plan = assemble(request, built, solved, compared, notes)
     report(3, 3)
     return plan
-
-
-def _starts(
-    request: Request, built: Built, compared: Mapping[str, Baseline | None]
-) -> list[Placing]:
-    """Returns the baselines as placements of the problem, where they are any."""
-    goal = Goal.of(built.problem, "period", {})
-    devices: list[dict[int, bool]] = []
-    for baseline in compared.values():
-        if baseline is None:
-            continue
-        problem = baseline.built.problem
-        devices.append(
-            {
-                i: bool(problem.device(baseline.modes[v]))
-                for v, kernel in enumerate(baseline.built.kernels)
-                for i in kernel.layers
-            }
-        )
-    found = []
-    for on_dla in devices:
-        modes = _modes_like(built, on_dla)
-        placing = evaluate(built.problem, modes, goal) if modes else None
-        if placing is not None:
-            found.append(placing)
-    return found
-
-
-def _modes_like(built: Built, on_dla: Mapping[int, bool]) -> tuple[int, ...] | None:
-    """Returns modes that put kernels where a baseline has their last layers; best formats."""
-    problem = built.problem
-    modes = []
-    for v, kernel in enumerate(built.kernels):
-        able = [m for m, cost in enumerate(problem.costs[v]) if cost is not None]
-        want = on_dla[kernel.layers[-1]]
-        fitting = [m for m in able if bool(problem.device(m)) == want]
-        if not fitting:
-            return None
-        modes.append(fitting[0])
-    return tuple(modes)
-
-
-def _never_worse(
-    request: Request, built: Built, solved: Solved, compared: Mapping[str, Baseline | None]
-) -> tuple[Built, Solved, list[str]]:
-    """Takes a baseline that keeps every wish and beats the plan.
-
-    That can only be one that cuts through a kernel or fuses across a capability border, which the
-    optimiser leaves alone.
-    """
-    options, notes = request.options, list[str]()
-    for name, baseline in compared.items():
-        if baseline is None or not _keeps_pins(request, baseline):
-            continue
-        base = baseline.built.problem
-        on_dla = [bool(base.device(m)) for m in baseline.modes]
-        problem = replace(
-            base,
-            max_transitions=built.problem.max_transitions,
-            min_size=built.problem.min_size,
-            fits=request.room.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
-        )
-        goal = Goal.of(problem, _one_plan(options.objective), options.bounds)
-        placing = evaluate(problem, baseline.modes, goal)
-        if placing is None:
-            continue
-        value, bound, better = placing.value, min(solved.bound, placing.value), False
-        if options.objective == "throughput":
-            value = 1e6 / placing.value if placing.value else 0.0
-            bound, better = max(solved.bound, value), value > solved.value * (1 + 1e-9)
-        else:
-            better = value < solved.value * (1 - 1e-9)
-        if better:
-            built = replace(baseline.built, problem=problem)
-            solved = Solved((Part(1.0, placing),), value, bound)
-            notes = [f"{name} is the plan: its layers are fused in a way that is not searched"]
-    return built, solved, notes
-
-
-def _one_plan(objective: str) -> str:
-    return "period" if objective == "throughput" else objective
-
-
-def _keeps_pins(request: Request, baseline: Baseline) -> bool:
-    """Whether a baseline, which ignores wishes, has every layer where it may be."""
-    problem = baseline.built.problem
-    used = {d: problem.devices[d] for d in map(problem.device, baseline.modes)}
-    if not request.options.gpu and "GPU" in used.values():
-        return False
-    place = {
-        request.network.layers[i].name: used[problem.device(baseline.modes[v])]
-        for v, kernel in enumerate(baseline.built.kernels)
-        for i in kernel.layers
-    }
-    return all(
-        fnmatchcase(place[name], "DLA*" if device == "DLA" else device)
-        for name, device in request.pins.items()
-    )
