@@ -16,8 +16,10 @@ EFFORT = 20.0
 
 _FIRST = 2.0
 
-_UNITS = 1e10  # of a cycle, about; in a microsecond at least and at most:
-_FEWEST, _MOST = 1_000, 1_000_000
+_UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
+_FEWEST, _MOST = 10, 1_000_000
+_EXACT = 1e-7
+_WEIGHT = 5_000
 
 
 def timetable(
@@ -137,8 +139,7 @@ class _Scaled:
             self.unit_us = float(whole) / hyper
         deadlines = [self._deadline_us(chain, horizon) for chain in workload.chains]
         limits = [min(horizon, within * deadline) for deadline in deadlines]
-        ratio = 1 << max(8, 56 - max(self.down(d) for d in deadlines).bit_length())
-        self.scale = min(10**8, ratio)
+        self.weights, self.longest_us, self.error = _weights(deadlines)
         goals = {"latency": "ratio", "makespan": "end", "load": "load"}
         copies = 0
         if hyper is not None and objective != "load":
@@ -160,7 +161,6 @@ class _Scaled:
             "hyper": hyper,
             "copies": copies,
             "goal": goals.get(objective, "cost"),
-            "scale": self.scale,
             "most": self._most(within, horizon),
             "chains": [
                 self._chain(i, chain, hyper, limits[i], deadlines[i])
@@ -192,7 +192,7 @@ class _Scaled:
 
     def _most(self, within: float, horizon: float) -> int:
         if self.objective == "latency":
-            return math.ceil(within * self.scale)
+            return math.ceil(within * self.longest_us * (1 + self.error) / self.unit_us)
         return self.up(horizon * max(self.workload.frames))
 
     def _cost(self, device: int, energy_uj: float, us: float) -> int:
@@ -225,7 +225,7 @@ class _Scaled:
             ],
             "frames": frames,
             "period": 0 if hyper is None else hyper // frames,
-            "deadline": self.down(deadline_us),
+            "weight": self.weights[number],
             "limit": self.down(limit_us),
             "too_large": [list(run) for run in chain.too_large],
         }  # fmt: skip
@@ -237,8 +237,8 @@ class _Scaled:
         proved.
         """
         if self.objective == "latency":
-            least = min(int(c["deadline"]) for c in self.request["chains"])
-            return max(0.0, value / self.scale - self._slack() / least)
+            least = value - self._slack() * max(self.weights)
+            return max(0.0, least * self.unit_us / self.longest_us / (1 + self.error))
         if self.objective in ("energy", "gpu_time"):
             parts = sum(
                 frames * 4 * len(chain.times_us)
@@ -279,3 +279,23 @@ class _Scaled:
                 )
             )
         return tuple(all_starts), tuple(all_ends)
+
+
+def _weights(deadlines: Sequence[float]) -> tuple[list[int], float, float]:
+    """Returns small integers that latencies relative to deadlines are told by.
+
+    Also returns what a latency times its weight is divided by, and the relative error of that.
+    """
+    longest = max(deadlines)
+    ratios = [longest / deadline for deadline in deadlines]
+    best: tuple[float, int, list[int]] | None = None
+    for times in range(1, _WEIGHT + 1):
+        weights = [round(times * ratio) for ratio in ratios]
+        pairs = zip(weights, ratios, strict=True)
+        error = max(abs(weight / (times * ratio) - 1) for weight, ratio in pairs)
+        if best is None or error < best[0]:
+            best = error, times, weights
+        if error <= _EXACT:
+            break
+    assert best is not None
+    return best[2], best[1] * longest, best[0]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from itertools import pairwise, product
 from typing import Any
 
+from edgekit.solver._cpsat_parameters import solver_of
+
 __all__ = ["solve"]
 
 
@@ -20,17 +22,9 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     model = cp_model.CpModel()
     built = _Model(model, request)
     built.minimise()
-    solver = cp_model.CpSolver()
-    own = solver.parameters
-    own.num_workers = request["workers"]
-    own.interleave_search = request["workers"] > 1
-    own.random_seed = 0
-    # OR-Tools 9.15's presolve loses the best timetables of such models and then calls a worse one
-    # optimal (tests/solver/test_periodic.py); without it the search itself is exact
-    own.cp_model_presolve = False
-    own.max_deterministic_time = request["effort"]
-    own.max_time_in_seconds = seconds
-    own.relative_gap_limit = 2e-5
+    solver = solver_of(
+        seconds=seconds, effort=request["effort"], gap=2e-5, workers=request["workers"]
+    )
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
         return {"status": "infeasible"}
@@ -271,18 +265,18 @@ class _Model:
             for d in self.devices:
                 model.add(value >= self._total(d))
         else:
-            scale = request["scale"]
             for chain, ends in zip(self.chains, self.ends, strict=True):
                 for frame, end in enumerate(ends):
-                    late = end - frame * chain["period"]
-                    model.add(value * chain["deadline"] >= late * scale)
+                    model.add(value >= (end - frame * chain["period"]) * chain["weight"])
             # the first frames all arrive at once: who must end early shares each device
-            by_deadline = sorted(range(len(self.chains)), key=lambda i: self.chains[i]["deadline"])
+            by_deadline = sorted(
+                range(len(self.chains)), key=lambda i: self.chains[i]["weight"], reverse=True
+            )
             for count in range(1, len(by_deadline) + 1):
                 some = by_deadline[:count]
-                longest = self.chains[some[-1]]["deadline"]
+                least = self.chains[some[-1]]["weight"]
                 for d in self.devices:
-                    model.add(value * longest >= scale * sum(self.loads[i][d] for i in some))
+                    model.add(value >= least * sum(self.loads[i][d] for i in some))
         model.minimize(value)
 
     def _cost(self) -> Any:

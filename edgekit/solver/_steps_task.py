@@ -12,6 +12,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from edgekit.solver._cpsat_parameters import solver_of
+
 __all__ = ["Steps", "search", "solve"]
 
 
@@ -30,12 +32,7 @@ def search(kind: type[Steps], request: dict[str, Any], seconds: float) -> dict[s
     from ortools.sat.python import cp_model
 
     steps = kind(request, cp_model.CpModel())
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.max_deterministic_time = request["effort"]
-    solver.parameters.relative_gap_limit = request["gap"]
-    solver.parameters.random_seed = 0
-    solver.parameters.num_workers = 1
+    solver = solver_of(seconds=seconds, effort=request["effort"], gap=request["gap"])
     solver.parameters.linearization_level = 2
     for name, value in request.get("parameters", {}).items():
         if isinstance(value, list):
