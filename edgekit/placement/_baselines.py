@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from edgekit.network import Layer
-from edgekit.placement._build_problem import build_problem, kernels_of, problem_of
+from edgekit.placement._build_problem import build_problem, problem_of
 from edgekit.placement._built import Built
+from edgekit.placement._cuts import auto_kernels, auto_runs, gpu_kernels
 from edgekit.placement._request import Request
 from edgekit.solver import OUTSIDE, Cost, Problem
 
@@ -45,30 +46,22 @@ def baselines(request: Request, value: Value) -> dict[str, Baseline | None]:
 
 
 def _gpu_only(request: Request) -> Baseline:
-    fp16 = request.model.fp16_layers
-    kernels = kernels_of(request.network, {x.name: x.name in fp16 for x in request.network.layers})
-    built = problem_of(request, kernels, lambda _, device: device == "GPU", plain=True)
+    built = problem_of(request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True)
     return _fixed(built, 0)
 
 
 def _tensorrt_auto(request: Request) -> Baseline | None:
     """Every candidate that TensorRT keeps is a loadable on the core; all else is on the GPU."""
-    run_of: dict[str, int] = {}
-    kept = [c for c in request.judgement.candidates if c.kept]
-    for number, candidate in enumerate(kept, 1):
-        run_of.update(dict.fromkeys(candidate.layers, number))
+    run_of = auto_runs(request)
     if not all(request.able[name] for name in run_of):
         return None
-    fp16 = request.model.fp16_layers
-    names = [layer.name for layer in request.network.layers]
-    kernels = kernels_of(request.network, {n: (run_of.get(n, 0), n in fp16) for n in names})
 
     def allowed(layers: Sequence[Layer], device: str) -> bool:
         return (layers[0].name in run_of) == (device != "GPU")
 
     room = request.room.without_limits()
-    built = problem_of(replace(request, room=room), kernels, allowed, plain=True)
-    return _fixed(built, len(kept))
+    built = problem_of(replace(request, room=room), auto_kernels(request), allowed, plain=True)
+    return _fixed(built, max(run_of.values(), default=0))
 
 
 def _fixed(built: Built, loadables: int) -> Baseline:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from edgekit.network import Layer, Network
+from edgekit.network import Layer
 from edgekit.placement._borders import Borders
 from edgekit.placement._built import Built
-from edgekit.placement._costs import cost_data
+from edgekit.placement._cuts import dla_kernels, gpu_kernels, parts
 from edgekit.placement._fused import fused
-from edgekit.placement._kernels import Kernel, fuse
+from edgekit.placement._kernels import Kernel
 from edgekit.placement._modes import Modes
 from edgekit.placement._request import Request
 from edgekit.solver import Cost, Problem
 
-__all__ = ["build_problem", "kernels_of", "problem_of"]
+__all__ = ["build_problem", "problem_of"]
 
 _Allowed = Callable[[Sequence[Layer], str], bool]
 
@@ -28,12 +28,10 @@ def build_problem(
     Args:
         request: The network and what is asked.
         plain: Leaves every tensor in its best format.
-        kernels: Other kernels than those whose layers have one verdict, pin, precision and batch.
+        kernels: Other kernels than the parts of all that can be fused somewhere.
     """
-    alike = _alike_on_dla(request)
     if kernels is None:
-        key_of = {name: (*same, request.pins.get(name)) for name, same in alike.items()}
-        kernels = kernels_of(request.network, key_of)
+        kernels = parts(request)
 
     def allowed(layers: Sequence[Layer], device: str) -> bool:
         pins = {request.pins.get(layer.name) for layer in layers} - {None}
@@ -41,26 +39,10 @@ def build_problem(
             return request.options.gpu and pins <= {"GPU"}
         return all(request.able[layer.name] for layer in layers) and pins <= {"DLA", device}
 
-    fp16 = {layer.name: layer.name in request.model.fp16_layers for layer in request.network.layers}
-    wholes = {"GPU": kernels_of(request.network, fp16)}
+    wholes = {"GPU": gpu_kernels(request)}
     if request.cores:
-        wholes |= dict.fromkeys(request.devices[1:], kernels_of(request.network, alike))
+        wholes |= dict.fromkeys(request.devices[1:], dla_kernels(request))
     return fused(request, problem_of(request, kernels, allowed, plain=plain), wholes)
-
-
-def _alike_on_dla(request: Request) -> dict[str, tuple[object, ...]]:
-    """Returns by layer what the layers of one operation on a DLA have in common."""
-    fp16, batch = request.model.fp16_layers, request.room.batch
-    return {
-        layer.name: (request.able[layer.name], layer.name in fp16, batch[layer.name])
-        for layer in request.network.layers
-    }
-
-
-def kernels_of(network: Network, key_of: Mapping[str, object]) -> tuple[Kernel, ...]:
-    """Fuses layers that have the same key."""
-    rules = cost_data("kinds")["fusion"]
-    return fuse(network, rules["heads"], rules["tails"], lambda layer: str(key_of[layer.name]))
 
 
 def problem_of(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from edgekit.network import Layer, Network
 
-__all__ = ["Kernel", "fuse", "join"]
+__all__ = ["Kernel", "fuse", "join", "joined"]
 
 LONGEST = 64  # layers: what a kernel can be cut from grows no further, and it must fit a loadable
 
@@ -87,6 +87,12 @@ def join(
     """Returns the kernel of these layers (indices, ascending); ``consumers`` is the network's."""
     users = network.consumers() if consumers is None else consumers
     return _kernel(network, group, users, frozenset(network.outputs))
+
+
+def joined(network: Network, groups: Sequence[Sequence[int]]) -> tuple[Kernel, ...]:
+    """Returns the kernels of groups of layers, each as :func:`join` would."""
+    consumers, leaves = network.consumers(), frozenset(network.outputs)
+    return tuple(_kernel(network, group, consumers, leaves) for group in groups)
 
 
 def _kernel(
