@@ -20,11 +20,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from anchor_detectors import retinanet, ssd_resnet34, yolov8
+from anchor_detr import detr, detr_loadables
 from anchor_networks import alexnet, gemms, googlenet, products, resnet50, ssd_mobilenet
 
 from edgekit import targets
+from edgekit.dla import LoadableCandidate
 from edgekit.network import Network
 from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._costs_regions import regions_of
+from edgekit.placement._forecast import Clock
 from edgekit.placement._kernels import Kernel, fuse
 from edgekit.targets import PowerMode, Target
 
@@ -37,7 +41,7 @@ NETWORKS = {
 }
 FITTED = {
     "gpu.volta": ["launch_us", "floor_us", "efficiency.int8", "efficiency.fp16", "grouped"],
-    "gpu.ampere": ["launch_us", "floor_us", "efficiency.int8", "efficiency.fp16"],
+    "gpu.ampere": ["launch_us", "floor_us", "efficiency.int8", "efficiency.fp16", "broken"],
     "gpu": ["memory", "cache_speedup", "tile_exponent", "clock_exponent"],
     "dla.1.0": ["memory", "efficiency.fp16"],
     "dla.2.0": ["operation_us", "grouped_atom", "memory", "efficiency.int8", "efficiency.fp16"],
@@ -45,7 +49,7 @@ FITTED = {
 LIMITS = {
     "launch_us": (1, 5), "floor_us": (4, 25), "memory": (0.2, 0.7), "efficiency": (0.2, 0.9),
     "cache_speedup": (1, 2), "tile_exponent": (0.1, 1), "clock_exponent": (0.3, 1),
-    "grouped": (0.01, 0.4), "operation_us": (0.5, 2), "grouped_atom": (32, 1024),
+    "broken": (1, 8), "grouped": (0.01, 0.4), "operation_us": (0.5, 2), "grouped_atom": (32, 1024),
 }  # fmt: skip
 
 
@@ -53,6 +57,8 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
     """Returns the network of an anchor row, with another batch where one is given."""
     many = batch or row.get("batch", 1)
     name = row["network"]
+    if name == "detr":
+        return detr()
     if name == "gemms":
         return gemms(row["rows"], row["count"])
     if name == "products":
@@ -84,9 +90,10 @@ class Anchor:
         self.row = row
         self.us = float(row["us"])
         self.held_out = bool(row.get("held_out"))
+        self.is_operation = row.get("source") == "op_pairs"
         self.target = targets.get(row["target"])
         self.mode = mode_of(row, self.target)
-        self.parts = [self._part(row["device"], None)]
+        self.parts = [self._part("GPU" if "side" in row else row["device"], None)]
         if row["device"] == "ALL":
             cores = [f"DLA{core}" for core in range(self.target.dla.cores)]
             self.parts = [self._part("GPU", None)]
@@ -102,13 +109,29 @@ class Anchor:
         """Returns the model's time in microseconds."""
         precision = self.row["precision"]
         model = CostModel(self.target, self.mode, precision, frozenset(), constants)
+        if "side" in self.row:
+            return self._automatic(model)
         rate = 0.0
         for device, batch, network, kernels in self.parts:
             time = sum(model.kernel_us(network, kernel, device) for kernel in kernels)
             time += model.launch_us() if device != "GPU" else 0.0
             time += self.row.get("builder_us", 0) * len(kernels)
+            time -= sum(regions_of(model, network, {}).saved_us.values()) * (device == "GPU")
             rate += (batch if len(self.parts) > 1 else 1) / time
         return 1 / rate
+
+    def _automatic(self, model: CostModel) -> float:
+        """Returns the time of one side, or of both, with the loadables that TensorRT made."""
+        ((_, _, network, _),) = self.parts
+        if self.row["network"] == "detr":
+            groups = detr_loadables(network, self.row["precision"])
+        else:
+            names = [layer.name for layer in network.layers]
+            groups = [tuple(names[:-2]), (names[-1],)]  # its mean over pixels is the GPU's
+        kept = [LoadableCandidate(group, kept=True) for group in groups]
+        found = Clock(network, model, {}).forecast(kept)
+        gpu_us = found.auto_us - found.dla_us
+        return {"GPU": gpu_us, "DLA": found.dla_us, "both": found.auto_us}[self.row["side"]]
 
 
 def anchors() -> list[Anchor]:
@@ -167,6 +190,11 @@ def describe(anchor: Anchor) -> str:
     shape = [f"batch {row['batch']}"] if "batch" in row else []
     shape += [f"{row['size'][0]}x{row['size'][1]}"] if "size" in row else []
     shape += [f"{row['rows']} rows"] if "rows" in row else []
+    shape += (
+        [{"both": "automatic DLA"}.get(row["side"], f"automatic DLA, {row['side']} side")]
+        if ("side" in row)
+        else []
+    )
     own = " own clocks" if "clocks" in row else ""
     what = " ".join((row["network"], *shape))
     where = f"{row['target']} {row['mode']}{own} {row['device']} {row['precision']}"
@@ -197,37 +225,50 @@ def main() -> None:
 
 def summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     """Returns medians and the largest factor, in words."""
-    sizes = [100 * abs(error) for error in found]
-    held = [size for size, row in zip(sizes, rows, strict=True) if row.held_out]
-    factors = [max(1 + error, 1 / (1 + error)) for error in found]
-    return (
-        f"{len(sizes)} rows: median {statistics.median(sizes):.1f} %, at most {max(sizes):.1f} %; "
-        f"{len(held)} held out: median {statistics.median(held):.1f} %; "
-        f"{sum(factor > 2 for factor in factors)} off by more than a factor of 2"
-    )
+    said = []
+    for what, operations in (
+        ("rows of networks", False),
+        ("operations that a builder timed", True),
+    ):
+        some = [(r, e) for r, e in zip(rows, found, strict=True) if r.is_operation == operations]
+        sizes = [100 * abs(error) for _, error in some]
+        held = [100 * abs(error) for row, error in some if row.held_out]
+        far = sum(not 0.5 <= 1 + error <= 2 for _, error in some)
+        said.append(
+            f"{len(sizes)} {what}: median {statistics.median(sizes):.1f} %, at most "
+            f"{max(sizes):.1f} %; {len(held)} held out: median {statistics.median(held):.1f} %; "
+            f"{far} off by more than a factor of 2"
+        )
+    return ".\n".join(said)
 
 
 def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     """Returns ``targets/costs/error.yaml``."""
-    sizes = [100 * abs(error) for error in found]
-    held = [size for size, row in zip(sizes, rows, strict=True) if row.held_out]
+    sizes, held, timed = [], [], []
+    for row, error in zip(rows, found, strict=True):
+        (timed if row.is_operation else sizes).append(100 * abs(error))
+        held += [100 * abs(error)] * (row.held_out and not row.is_operation)
     lines = [
         "schema: edgekit.costs/1",
         "# Written by scripts/fit_costs.py --write; do not edit. bands: 10 % and 90 % quantiles of",
         "# measured over predicted, rows that the constants were not fitted on included.",
+        "# operations: what a builder timed alone, no run of a network.",
         f"rows: {len(sizes)}",
         f"held_out: {len(held)}",
         f"median_percent: {statistics.median(sizes):.1f}",
         f"median_percent_held_out: {statistics.median(held):.1f}",
         f"max_percent: {max(sizes):.1f}",
+        f"operations: {{rows: {len(timed)}, median_percent: {statistics.median(timed):.1f}, "
+        f"max_percent: {max(timed):.1f}}}",
         "bands:",
     ]
     groups: dict[str, list[float]] = {"all": []}
     for row, error in zip(rows, found, strict=True):
         ratio = 1 / (1 + error)
         groups["all"].append(ratio)
-        if row.row["device"] != "ALL":
-            kind = "gpu" if row.row["device"] == "GPU" else "dla"
+        side = row.row.get("side", row.row["device"])
+        if side not in ("ALL", "both"):
+            kind = "gpu" if side == "GPU" else "dla"
             groups.setdefault(f"{kind}_{row.row['precision']}", []).append(ratio)
     for name, ratios in sorted(groups.items()):
         if len(ratios) >= 5:

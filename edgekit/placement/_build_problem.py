@@ -12,6 +12,7 @@ from edgekit.placement._cuts import dla_kernels, gpu_kernels, parts
 from edgekit.placement._fused import fused
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._modes import Modes
+from edgekit.placement._regions import broken_regions
 from edgekit.placement._request import Request
 from edgekit.solver import Cost, Problem
 
@@ -65,6 +66,7 @@ def problem_of(
             layouts = request.handover.gpu(kernel)
             for layout in layouts[:1] if plain or not request.cores else layouts:
                 us = model.kernel_us(network, kernel, "GPU", layout[1])
+                us = max(0.0, us - request.regions.saved(kernel))
                 row[modes.gpu(layout, best=layout == layouts[0])] = _cost(0, us, watts)
         for device, name in enumerate(names[1:], 1):
             if able[v] and allowed(layers, name):
@@ -76,6 +78,8 @@ def problem_of(
     ).find(kernels)
     if not options.gpu:
         borders, ways, free = [replace(border, transfers=()) for border in borders], {}, {}
+    for name, border in broken_regions(request, kernels, rows, modes, watts):
+        borders, tensors = [*borders, border], [*tensors, name]
     launch = model.launch_us() if request.cores else 0.0
     problem = Problem(
         devices=names,

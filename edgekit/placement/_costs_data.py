@@ -24,6 +24,6 @@ def model_error() -> str:
     error = cost_data("error")
     return (
         f"predicted by a model with a median error of {error['median_percent']} % and at most "
-        f"{error['max_percent']} % on {error['rows']} published measurements, of which it was "
-        f"fitted on {error['rows'] - error['held_out']}"
+        f"{error['max_percent']} % on {error['rows']} published measurements of networks, of which "
+        f"it was fitted on {error['rows'] - error['held_out']}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit.network import Layer, Network
@@ -13,7 +13,7 @@ from edgekit.placement._costs_shapes import channels, groups, is_depthwise, rows
 from edgekit.placement._kernels import Kernel
 from edgekit.targets import PowerMode, Target
 
-__all__ = ["gpu_slowdown", "gpu_us", "is_free"]
+__all__ = ["gpu_slowdown", "gpu_us", "is_free", "product_us"]
 
 
 def gpu_us(
@@ -37,6 +37,39 @@ def gpu_us(
     layers = [network.layers[i] for i in kernel.layers]
     if all(is_free(layer) for layer in layers):
         return 0.0
+    work = _work_us(network, layers, precision, target, mode, data)
+    moved = _bytes(network, kernel, precision, format, target.gpu.sms, data)
+    bandwidth = target.dram.bytes_per_second * mode.memory_share * data["memory"] / 1e6
+    slower = gpu_slowdown(target, mode, data)
+    floor = data["floor_us"] if work else data["light_floor_us"]
+    most = max(rows(network, layer) for layer in layers)
+    each = data["row_us"] * slower * most if most > 1 else 0.0
+    return float(data["launch_us"] + each + max(floor * slower, work, moved / bandwidth))
+
+
+def product_us(
+    network: Network,
+    layer: Layer,
+    precision: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns a product's microseconds inside a fused part, whose tensors stay on the chip."""
+    work = _work_us(network, [layer], precision, target, mode, data)
+    floor = data["floor_us"] * gpu_slowdown(target, mode, data)
+    return float(data["launch_us"] + max(floor, work))
+
+
+def _work_us(
+    network: Network,
+    layers: Sequence[Layer],
+    precision: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns the microseconds of the multiply-accumulates alone."""
     gpu = target.gpu
     rate = gpu.int8_ops_per_clock_per_sm if precision == "int8" else gpu.fp16_ops_per_clock_per_sm
     peak = rate / 2 * mode.gpu_sms * mode.gpu_mhz  # multiply-accumulates a microsecond
@@ -46,13 +79,7 @@ def gpu_us(
     for layer in layers:
         if layer.macs:
             work += layer.macs / (peak * _share(network, layer, precision, mode.gpu_sms, data))
-    moved = _bytes(network, kernel, precision, format, gpu.sms, data)
-    bandwidth = target.dram.bytes_per_second * mode.memory_share * data["memory"] / 1e6
-    slower = gpu_slowdown(target, mode, data)
-    floor = data["floor_us"] if work else data["light_floor_us"]
-    most = max(rows(network, layer) for layer in layers)
-    each = data["row_us"] * slower * most if most > 1 else 0.0
-    return float(data["launch_us"] + each + max(floor * slower, work, moved / bandwidth))
+    return work
 
 
 def gpu_slowdown(target: Target, mode: PowerMode, data: Mapping[str, Any]) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._costs_regions import regions_of
 from edgekit.placement._handover import CALLER, Handover, Way
 from edgekit.placement._kernels import Kernel, fuse
 
@@ -98,13 +99,17 @@ def clock_of(
     # Q/DQ nodes make layers INT8 whatever was asked for
     precision = "int8" if "int8" in by_layer.values() else judgement.precision
     fp16 = {name for name, own in by_layer.items() if own == "fp16"}
-    return Clock(network, CostModel(target, mode, precision, frozenset(fp16), constants))
+    able = {name: verdict.ok for name, verdict in judgement.verdicts.items()}
+    return Clock(network, CostModel(target, mode, precision, frozenset(fp16), constants), able)
 
 
 class Clock:
-    """Times automatic placements of one network; what it has computed once it remembers."""
+    """Times automatic placements of one network; what it has computed once it remembers.
 
-    def __init__(self, network: Network, model: CostModel) -> None:
+    ``able`` says which layers a DLA could run, which decides what the GPU's fused parts save.
+    """
+
+    def __init__(self, network: Network, model: CostModel, able: Mapping[str, bool]) -> None:
         self._network = network
         self._model = model
         self._rules = cost_data("kinds")["fusion"]
@@ -112,6 +117,7 @@ class Clock:
         self._handover = Handover(network, model)
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
+        self._regions = regions_of(model, network, able)
         self._gpu_only = sum(self._devices(())[2:])
 
     @property
@@ -166,6 +172,8 @@ class Clock:
         for kernel, dla in zip(kernels, on_dla, strict=True):
             load[dla] += self._time(kernel, dla)
         if run_of:
+            inside = {i for i, layer in enumerate(layers) if layer.name in run_of}
+            load[0] += self._regions.broken_us(inside)
             for device, us in enumerate(self._handovers(kernels, on_dla)):
                 load[device] += us
         load[1] += self._model.launch_us() * len(set(run_of.values()))
@@ -176,7 +184,10 @@ class Clock:
         known = self._kernel_us.get(key)
         if known is None:
             device = CORE if dla else "GPU"
-            known = self._kernel_us[key] = self._model.kernel_us(self._network, kernel, device)
+            known = self._model.kernel_us(self._network, kernel, device)
+            if not dla:
+                known = max(0.0, known - self._regions.saved(kernel))
+            self._kernel_us[key] = known
         return known
 
     def _handovers(self, kernels: Sequence[Kernel], on_dla: Sequence[bool]) -> tuple[float, float]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from edgekit.dla import Judgement, Reason
 from edgekit.errors import GateError
 from edgekit.network import Network
 from edgekit.placement._costs import CostModel
+from edgekit.placement._costs_regions import Regions, regions_of
 from edgekit.placement._handover import Handover
 from edgekit.placement._options import resolve_pins, usable_cores
 from edgekit.placement._room import Room
@@ -63,6 +65,12 @@ class Request:
     def devices(self) -> tuple[str, ...]:
         """Device names in the problem's order."""
         return ("GPU", *(f"DLA{core}" for core in self.cores))
+
+    @cached_property
+    def regions(self) -> Regions:
+        """The parts that the GPU runs fused."""
+        able = {name: verdict.ok for name, verdict in self.judgement.verdicts.items()}
+        return regions_of(self.model, self.network, able)
 
 
 def make_request(

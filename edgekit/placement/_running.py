@@ -90,6 +90,8 @@ class Running:
         writes: dict[str, str] = {}
         for b, border in enumerate(problem.borders):
             name, p = self.built.tensors[b], border.producer
+            if name not in self.network.tensors:  # the price of breaking a fused part
+                continue
             readers = [v for v in border.consumers if v in inside]
             if p not in inside and readers:
                 if p != OUTSIDE and self._device(p):  # another loadable wrote it

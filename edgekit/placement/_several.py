@@ -12,6 +12,7 @@ from edgekit.network import Network
 from edgekit.placement._build_problem import build_problem
 from edgekit.placement._built import Built
 from edgekit.placement._place import Prepared, prepare
+from edgekit.placement._regions import kept_whole
 from edgekit.placement._several_groups import Groups, groups_of
 from edgekit.placement._several_no import missed, nothing_found, refuse_if_hopeless
 from edgekit.placement._several_plans import Plans, plans_of
@@ -161,7 +162,7 @@ def _placed(
         member.network, member.judgement, target, precision=member.precision,
         power_mode=power_mode, options=member.options,
     )  # fmt: skip
-    built = build_problem(prepared.request, plain=True)
+    built = kept_whole(build_problem(prepared.request, plain=True))
     groups = groups_of(built.problem, limit)
     deadline = None if member.deadline_ms is None else member.deadline_ms * 1e3
     if deadline is None and period is not None:

@@ -1,0 +1,131 @@
+"""Parts of a transformer that TensorRT's GPU compiler runs fused, as long as no DLA cuts in.
+
+On the GPU alone a connected part of a network with attention in it goes to the compiler (Myelin)
+as one: products keep their matrices on the chip, softmax, normalisations and transpositions
+disappear into their neighbours. With a loadable inside, layers run one by one, with reformats and
+FP32 between them. Fully connected layers and pointwise ones cost the same both ways here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from edgekit.network import Layer, Network
+from edgekit.placement._costs import CostModel
+from edgekit.placement._costs_data import cost_data
+from edgekit.placement._costs_gpu import product_us
+from edgekit.placement._kernels import Kernel, fuse, join
+
+__all__ = ["Region", "Regions", "regions_of"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Layers (indices) that are fused while all are on the GPU, and what it costs if one is not.
+
+    ``broken_us`` is the GPU's time beyond that of the fused part.
+    """
+
+    layers: frozenset[int]
+    broken_us: float
+
+
+@dataclass(frozen=True)
+class Regions:
+    """All such parts of a network.
+
+    Attributes:
+        parts: Each with the price of breaking it.
+        saved_us: By layer, what it takes less, fused, than as a kernel of its own. Only layers
+            that no DLA can run save something, so the saving is certain until a part is broken.
+    """
+
+    parts: tuple[Region, ...] = ()
+    saved_us: Mapping[int, float] = field(default_factory=dict)
+
+    def saved(self, kernel: Kernel) -> float:
+        """Returns what a kernel on the GPU takes less."""
+        return self.saved_us.get(kernel.layers[0], 0.0) if self.saved_us else 0.0
+
+    def broken_us(self, on_dla: Collection[int]) -> float:
+        """Returns the price of all parts that have one of these layers on a DLA."""
+        return sum(p.broken_us for p in self.parts if any(i in p.layers for i in on_dla))
+
+
+def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> Regions:
+    """Returns the parts of a network that run fused on the GPU.
+
+    Args:
+        model: Times of kernels; measured ones stay as they are.
+        network: The layer graph.
+        able: By layer, whether a DLA can run it; a layer that is not named cannot.
+    """
+    rules = cost_data("kinds")
+    if not any(layer.kind in rules["regions"]["anchors"] for layer in network.layers):
+        return Regions()
+    factor = model.constants["gpu"][model.target.gpu.arch]["broken"]
+    measured = getattr(model, "kernel_measured", None)
+    consumers = network.consumers()
+    saved_us: dict[int, float] = {}
+    parts = []
+    for layers in _connected(model, network):
+        price = 0.0
+        for i in sorted(layers):
+            layer = network.layers[i]
+            if layer.kind not in rules["regions"]["fused"] or able.get(layer.name):
+                continue
+            kernel = join(network, (i,), consumers)
+            alone = 0.0 if measured and measured(kernel, "GPU") else (
+                model.kernel_us(network, kernel, "GPU")
+            )  # fmt: skip
+            if alone:
+                fused = _product_us(model, network, layer) if layer.macs else 0.0
+                saved_us[i] = max(0.0, alone - fused)
+                price += saved_us[i] + (factor - 1) * alone
+        if price:
+            parts.append(Region(layers, price))
+    return Regions(tuple(parts), saved_us)
+
+
+def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
+    data = model.constants["gpu"][model.target.gpu.arch]
+    precision = model.layer_precision(layer, "GPU")
+    return product_us(network, layer, precision, model.target, model.mode, data)
+
+
+def _connected(model: CostModel, network: Network) -> list[frozenset[int]]:
+    """Returns the connected groups of kernels without convolutions that have attention in them."""
+    rules = cost_data("kinds")
+    fusion, regions = rules["fusion"], rules["regions"]
+    fp16 = model.fp16_layers
+    kernels = fuse(
+        network, fusion["heads"], fusion["tails"], lambda layer: layer.name in fp16
+    )  # fmt: skip
+    group_of: dict[str, list[Kernel]] = {}  # by tensor
+    groups: dict[int, list[Kernel]] = {}
+    for kernel in kernels:
+        layers = [network.layers[i] for i in kernel.layers]
+        if not all(
+            layer.kind in regions["kinds"]
+            or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
+            for layer in layers
+        ):
+            continue
+        near = {id(g): g for n in kernel.inputs if (g := group_of.get(n)) is not None}
+        own = max(near.values(), key=len, default=[])
+        for other in near.values():
+            if other is not own:
+                own += other
+                for member in other:
+                    group_of.update(dict.fromkeys((*member.inputs, *member.outputs), own))
+                del groups[id(other)]
+        own.append(kernel)
+        groups[id(own)] = own
+        group_of.update(dict.fromkeys((*kernel.inputs, *kernel.outputs), own))
+    found = []
+    for group in groups.values():
+        members = [i for kernel in group for i in kernel.layers]
+        if any(network.layers[i].kind in regions["anchors"] for i in members):
+            found.append(frozenset(members))
+    return sorted(found, key=min)

@@ -1,0 +1,105 @@
+"""Parts of a transformer that the GPU fuses: what they save, and what a DLA inside them costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit import dla, targets
+from edgekit.dla import Judgement
+from edgekit.network import Network
+from edgekit.placement import Options, Pin, forecast, place
+from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._costs_regions import regions_of
+from edgekit.placement._place import prepare
+from edgekit.solver import Goal, evaluate
+from tests.dla.dla_nets import detr_like, resnet50
+
+ORIN = targets.get("jetson-agx-orin-64gb")
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return detr_like(Path(tmp_path_factory.mktemp("detr")), 2)
+
+
+@pytest.fixture(scope="module")
+def judged(net: Network) -> Judgement:
+    return dla.judge(net, ORIN, precision="fp16")
+
+
+def model() -> CostModel:
+    return CostModel(ORIN, ORIN.mode("MAXN"), "fp16", frozenset(), cost_data("devices"))
+
+
+def test_attention_saves_its_softmax_and_a_convolutional_network_nothing(
+    net: Network, tmp_path: Path
+) -> None:
+    found = regions_of(model(), net, {})
+    saving = {net.layers[i].kind for i, us in found.saved_us.items() if us}
+    assert {"MATRIX_MULTIPLY", "SOFTMAX"} <= saving
+    assert saving <= set(cost_data("kinds")["regions"]["fused"])
+    inside = {i for part in found.parts for i in part.layers}
+    kinds = {net.layers[i].kind for i in inside if net.layers[i].op not in ("Gemm", "MatMul")}
+    assert "CONVOLUTION" not in kinds
+    assert regions_of(model(), resnet50(tmp_path), {}).parts == ()
+
+
+def test_a_layer_that_a_dla_can_run_saves_nothing_for_certain(net: Network) -> None:
+    soft = next(i for i, layer in enumerate(net.layers) if layer.kind == "SOFTMAX")
+    assert regions_of(model(), net, {}).saved_us[soft] > 0
+    assert soft not in regions_of(model(), net, {net.layers[soft].name: True}).saved_us
+
+
+def test_check_and_plan_say_the_same(net: Network, judged: Judgement) -> None:
+    told = forecast(net, judged, ORIN)
+    assert told is not None
+    plan = place(net, judged, ORIN, precision="fp16")
+    alone, auto = plan.baselines["gpu_only"], plan.baselines["tensorrt_auto"]
+    assert alone is not None
+    assert auto is not None
+    assert told.gpu_only_us == pytest.approx(alone.latency_us, abs=1e-5)
+    assert told.auto_us == pytest.approx(auto.latency_us, abs=1e-5)
+    assert plan.optimal
+    assert plan.predicted.latency_us <= alone.latency_us
+
+
+def test_the_first_layer_on_a_dla_pays_and_the_second_does_not(
+    net: Network, judged: Judgement
+) -> None:
+    prepared = prepare(net, judged, ORIN, precision="fp16")
+    built, problem = prepared.built, prepared.problem
+    goal = Goal.of(problem, "latency", {})
+    gpu = [next(m for m, c in enumerate(row) if c and not problem.device(m))
+           for row in problem.costs]  # fmt: skip
+    (part,) = prepared.request.regions.parts
+    able = [v for v, kernel in enumerate(built.kernels)
+            if not part.layers.isdisjoint(kernel.layers) and problem.costs[v][1]]  # fmt: skip
+    first, second = able[0], able[-1]
+
+    def gpu_us(*moved: int) -> float:
+        modes = list(gpu)
+        for v in moved:
+            modes[v] = next(m for m, c in enumerate(problem.costs[v]) if c and problem.device(m))
+        placing = evaluate(problem, tuple(modes), goal)
+        assert placing is not None
+        return placing.load_us[0]
+
+    alone, one, two, both = (gpu_us(*moved) for moved in ((), (first,), (second,), (first, second)))
+    assert one > alone + 0.9 * part.broken_us
+    assert both == pytest.approx(one + two - alone - part.broken_us, abs=60)
+    assert two > alone + 0.9 * part.broken_us
+
+
+def test_a_pin_into_the_part_is_kept_and_costs_the_fusion(net: Network, judged: Judgement) -> None:
+    gemm = next(x for x in net.layers if x.op == "Gemm" and judged.verdicts[x.name].ok)
+    free = place(net, judged, ORIN, precision="fp16")
+    pinned = place(
+        net, judged, ORIN, precision="fp16", options=Options(pins=(Pin(gemm.name, "DLA"),))
+    )
+    (part,) = prepare(net, judged, ORIN, precision="fp16").request.regions.parts
+    assert next(x.device for x in pinned.layers if x.name == gemm.name).startswith("DLA")
+    assert pinned.predicted.gpu_us > 0.9 * part.broken_us
+    assert pinned.predicted.latency_us > free.predicted.latency_us
+    assert all(name in net.tensors for one in pinned.loadables for name in one.formats)
