@@ -95,7 +95,7 @@ def find_layer(network: Network, name: str) -> Layer:
 
 def _costing(ask: Ask) -> Costing:
     prepared = ask.prepared()
-    return Costing(ask.network, prepared.request.model, prepared.built)
+    return Costing(ask.network, prepared.request.model, prepared.built, prepared.request.regions)
 
 
 def _shares(plan: Plan, layer: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 from edgekit.network import Network
 from edgekit.placement._built import Built
 from edgekit.placement._costs import CostModel
+from edgekit.placement._costs_regions import Regions
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._measured import Measured
 from edgekit.solver import OUTSIDE, Border
@@ -26,11 +27,13 @@ class Costing:
         network: The layers.
         model: Predicted costs, or measured ones where there are any.
         built: The problem that the solver sees.
+        regions: What the GPU runs fused.
     """
 
     network: Network
     model: CostModel
     built: Built
+    regions: Regions
 
     def kernel_of(self, layer: str) -> Kernel:
         """Returns the kernel that a layer is a part of."""
@@ -48,6 +51,8 @@ class Costing:
         rows = []
         for form in model.formats(network, kernel, device):
             us = model.kernel_us(network, kernel, device, form)
+            if device == "GPU":
+                us = max(0.0, us - self.regions.saved(kernel))
             rows.append(
                 {"device": device, "precision": model.layer_precision(first, device),
                  "format": form, "us": round(us, DIGITS),
