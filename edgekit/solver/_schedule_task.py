@@ -2,15 +2,16 @@
 
 On top of the order of ``_steps_task`` every node off the cores, every loadable and every transfer
 is an optional interval, and the intervals of a device do not overlap. A loadable reads all it
-needs before it starts and has its outputs when it ends. Where neither launches nor limits tell
-loadables from their nodes (``simple``), every node is an interval of its own.
+needs before it starts and has its outputs when it ends. ``_schedule_runs_task`` has a smaller
+model for loadables along an order, and for nodes by themselves.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from edgekit.solver._steps_task import Steps
+from edgekit.solver._schedule_runs_task import Runs
+from edgekit.solver._steps_task import Steps, search
 
 __all__ = ["solve"]
 
@@ -21,9 +22,7 @@ def solve(request: dict[str, Any], seconds: float) -> dict[str, Any]:
     Returns:
         As ``_steps_task.solve``, with ``start`` by node and by [transfer, way].
     """
-    from edgekit.solver._steps_task import search
-
-    return search(_Schedule, request, seconds)
+    return search(Runs if request["kind"] == "runs" else _Schedule, request, seconds)
 
 
 class _Schedule(Steps):
@@ -37,13 +36,12 @@ class _Schedule(Steps):
             model.add(self.ready[v] <= self.most)
             for m, b in self.mode[v].items():
                 device, us, delay = asked["times"][v][str(m)]
-                if asked["simple"] or device not in asked["cores"]:
+                if device not in asked["cores"]:
                     self._interval(device, self.begin[v], us, b)
                     model.add(self.ready[v] >= self.begin[v] + us + delay).only_enforce_if(b)
         self.member: list[dict[int, Any]] = [{} for _ in self.nodes]
-        if not asked["simple"]:
-            for net, used in zip(asked["networks"], self.used, strict=True):
-                self._units(net, used)
+        for net, used in zip(asked["networks"], self.used, strict=True):
+            self._units(net, used)
         for net in asked["networks"]:
             for u, v in net["edges"]:
                 self._before(u, v)
@@ -113,7 +111,7 @@ class _Schedule(Steps):
 
     def _before(self, u: int, v: int) -> None:
         """A node's inputs are there when it starts, but for those from its own loadable."""
-        cores = set() if self.asked["simple"] else set(self.asked["cores"])
+        cores = set(self.asked["cores"])
         where = self.asked["mode_device"]
         for m, b in self.mode[u].items():
             if where[m] not in cores:

@@ -10,7 +10,7 @@ from edgekit.solver._cpsat import run_worker
 from edgekit.solver._problem import OUTSIDE, Goal, Optimum, Placing, Problem, Step, metrics
 from edgekit.solver._steps_request import Row, Scale, positions, steps_request
 
-__all__ = ["broken_sets", "placed", "solve_steps", "steps_of"]
+__all__ = ["broken_sets", "fits", "placed", "solve_steps", "steps_of"]
 
 GAP = 1e-6
 EFFORT_PER_S = 1.0
@@ -192,19 +192,19 @@ def broken_sets(problem: Problem, steps: Sequence[Step]) -> list[list[int]]:
     """Returns smallest sets of nodes that do not fit into one loadable though they share one."""
     found: list[list[int]] = []
     for step in steps:
-        if step.device not in problem.cores or _fits(problem, frozenset(step.nodes)):
+        if step.device not in problem.cores or fits(problem, frozenset(step.nodes)):
             continue
         for order in (step.nodes, step.nodes[::-1]):
             kept = frozenset(step.nodes)
             for v in order:
-                if not _fits(problem, kept - {v}):
+                if not fits(problem, kept - {v}):
                     kept -= {v}
             if sorted(kept) not in found:
                 found.append(sorted(kept))
     return found
 
 
-def _fits(problem: Problem, nodes: frozenset[int]) -> bool:
+def fits(problem: Problem, nodes: frozenset[int]) -> bool:
     """Whether nodes can be one loadable; the model's integers let pools through in doubt."""
     return all(
         math.fsum(pool.needs[v] for v in nodes) <= pool.limit * (1 + 1e-9) for pool in problem.pools

@@ -27,13 +27,16 @@ class Scale:
         numbers = [abs(value) for value in values if value]
         self.factor = 1.0
         self.slack = 0
+        most = max(numbers, default=0.0) * max(1, terms)
         for digits in range(7):
             self.factor = 10.0**digits
+            if most * self.factor > LARGEST:
+                break
             if all(_whole(value * self.factor, digits) for value in numbers):
                 return
         self.slack = math.ceil(terms / 2)
         wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
-        sound = math.floor(math.log10(LARGEST / (max(numbers) * max(1, terms))))
+        sound = math.floor(math.log10(LARGEST / most))
         self.factor = 10.0 ** min(wanted, sound)
 
     def __call__(self, value: float) -> int:
