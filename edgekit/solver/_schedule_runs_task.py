@@ -127,7 +127,7 @@ class Runs(Steps):
                 model.add(self.begin[v] == before).only_enforce_if(self.join[v])
         for net in asked["networks"]:
             for u, v in net["edges"]:
-                self._before(u, v)
+                self._before(u, v, path=net["path"])
         self.sent = [
             self._sending(t, transfer, ways, paths, free)
             for t, (transfer, ways) in enumerate(zip(asked["transfers"], self.ways, strict=True))
@@ -195,10 +195,10 @@ class Runs(Steps):
             model.add(self.leave[u] == self.leave[v]).only_enforce_if(join)
             model.add(self.leave[u] == self.stop[u]).only_enforce_if(~join)
 
-    def _before(self, u: int, v: int) -> None:
+    def _before(self, u: int, v: int, *, path: bool) -> None:
         model = self.model
         model.add(self.begin[v] >= self.stop[u])
-        if not self.asked["previous"] or self.previous[v] == u:
+        if not self.asked["previous"] or path:
             model.add(self.begin[v] >= self._ready(u))
             return
         joins = []

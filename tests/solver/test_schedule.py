@@ -114,26 +114,65 @@ def wrong(problem: Problem, found) -> list[str]:  # noqa: PLR0912 (one fault aft
 
 
 def brute(problem: Problem, *, most: float = math.inf) -> float:
-    """Returns the least makespan over all assignments and orders, for launch 0 and no limits."""
+    """Returns the least makespan over all assignments, loadables and orders."""
     best = math.inf
     nodes = range(len(problem.costs))
     for modes in itertools.product(range(3), repeat=len(problem.costs)):
         if sum(problem.costs[v][modes[v]].energy_uj for v in nodes) > most:
             continue
-        jobs = [(modes[v], problem.costs[v][modes[v]].load_us[modes[v]], 0.0) for v in nodes]
-        before = [set(problem.predecessors[v]) for v in nodes]
-        for border in problem.borders:
-            for transfer in border.transfers:
-                writes = modes[border.producer]
-                needing = [v for v in border.consumers if (writes, modes[v]) in transfer.pairs]
-                if needing or (border.output and (writes, 0) in transfer.pairs):
-                    way = transfer.ways[0]
-                    for v in needing:
-                        before[v].add(len(jobs))
-                    jobs.append((0, way.load_us[0], way.load_us[-1]))
-                    before.append({border.producer})
-        best = min(best, _serial(jobs, before, best))
+        for units in loadables(problem, modes):
+            best = min(best, _serial(*jobs_of(problem, modes, units), best))
     return best
+
+
+def loadables(problem: Problem, modes):
+    """Yields every division of the nodes into units: nodes on the GPU, loadables on the cores."""
+    if not any(any(launch.load_us) for launch in problem.launch if launch) and not problem.pools:
+        yield [[v] for v in range(len(modes))]  # more loadables are for nothing
+        return
+    for units in partitions(problem, modes, len(modes)):
+        counts = [sum(modes[unit[0]] == core for unit in units) for core in problem.cores]
+        if problem.max_loadables is None or max(counts) <= problem.max_loadables:
+            yield units
+
+
+def partitions(problem: Problem, modes, count: int):
+    if not count:
+        yield []
+        return
+    v = count - 1
+    for units in partitions(problem, modes, v):
+        yield [*units, [v]]
+        for i, unit in enumerate(units):
+            alike = modes[unit[0]] == modes[v] != 0
+            if alike and problem.network_of[unit[0]] == problem.network_of[v]:
+                grown = [*unit, v]
+                if all(sum(p.needs[w] for w in grown) <= p.limit for p in problem.pools):
+                    yield [*units[:i], grown, *units[i + 1 :]]
+
+
+def jobs_of(problem: Problem, modes, units):
+    """Returns (device, time on it, delay) of units and transfers, and what comes before each."""
+    of = {v: i for i, unit in enumerate(units) for v in unit}
+    jobs = []
+    for unit in units:
+        device = modes[unit[0]]
+        launch = problem.launch[device]
+        us = sum(problem.costs[v][modes[v]].load_us[device] for v in unit)
+        jobs.append((device, us + (launch.load_us[device] if launch else 0.0), 0.0))
+    before = [{of[u] for v in unit for u in problem.predecessors[v]} - {i}
+              for i, unit in enumerate(units)]  # fmt: skip
+    for border in problem.borders:
+        for transfer in border.transfers:
+            writes = modes[border.producer]
+            needing = [v for v in border.consumers if (writes, modes[v]) in transfer.pairs]
+            if needing or (border.output and (writes, 0) in transfer.pairs):
+                way = transfer.ways[0]
+                for v in needing:
+                    before[of[v]].add(len(jobs))
+                jobs.append((0, way.load_us[0], way.load_us[-1]))
+                before.append({of[border.producer]})
+    return jobs, before
 
 
 def _serial(jobs, before, best: float) -> float:
@@ -182,6 +221,33 @@ def test_small_schedules_agree_with_every_assignment_and_order(seed):
         assert found.placing is None
         assert found.bound == math.inf
         return
+    assert wrong(problem, found) == []
+    assert found.value == pytest.approx(least)
+    assert found.bound == pytest.approx(least, rel=1e-5)
+
+
+def limited(seed: int) -> Problem:
+    """Launches, few slots or a pool; paths and networks with shortcuts."""
+    rng = random.Random(seed)
+    problem = networks(seed, (3, 2) if seed % 2 else (4,), launch=rng.choice([1.0, 4.0]))
+    if seed % 3 == 0:  # paths
+        users = [(v + 1,) if border.consumers else () for v, border in enumerate(problem.borders)]
+        borders = zip(problem.borders, users, strict=True)
+        problem = replace(problem, borders=tuple(replace(b, consumers=u) for b, u in borders))
+    count = len(problem.costs)
+    pool = Pool("weights", 5.0, tuple(float(rng.randint(1, 4)) for _ in range(count)))
+    return replace(
+        problem,
+        max_loadables=rng.choice([None, 1, 2]),
+        pools=(pool,) if rng.random() < 0.5 else (),
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 106, 124])
+def test_small_schedules_of_loadables_agree_with_every_division_and_order(seed):
+    problem = limited(seed)
+    found = schedule_once(problem, seconds=10)
+    least = brute(problem)
     assert wrong(problem, found) == []
     assert found.value == pytest.approx(least)
     assert found.bound == pytest.approx(least, rel=1e-5)
