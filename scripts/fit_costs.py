@@ -40,7 +40,14 @@ NETWORKS = {
     "ssd_resnet34": ssd_resnet34,
 }
 FITTED = {
-    "gpu.volta": ["launch_us", "floor_us", "efficiency.int8", "efficiency.fp16", "grouped"],
+    "gpu.volta": [
+        "launch_us",
+        "floor_us",
+        "efficiency.int8",
+        "efficiency.fp16",
+        "grouped",
+        "depth_us",
+    ],
     "gpu.ampere": ["launch_us", "floor_us", "efficiency.int8", "efficiency.fp16", "broken"],
     "gpu": ["memory", "cache_speedup", "tile_exponent", "clock_exponent"],
     "dla.1.0": ["memory", "efficiency.fp16"],
@@ -49,7 +56,8 @@ FITTED = {
 LIMITS = {
     "launch_us": (1, 5), "floor_us": (4, 25), "memory": (0.2, 0.7), "efficiency": (0.2, 0.9),
     "cache_speedup": (1, 2), "tile_exponent": (0.1, 1), "clock_exponent": (0.3, 1),
-    "broken": (1, 8), "grouped": (0.01, 0.4), "operation_us": (0.5, 2), "grouped_atom": (32, 1024),
+    "broken": (1, 8), "depth_us": (1, 20),
+    "grouped": (0.01, 0.4), "operation_us": (0.5, 2), "grouped_atom": (32, 1024),
 }  # fmt: skip
 
 

@@ -42,9 +42,12 @@ def gpu_us(
     bandwidth = target.dram.bytes_per_second * mode.memory_share * data["memory"] / 1e6
     slower = gpu_slowdown(target, mode, data)
     floor = data["floor_us"] if work else data["light_floor_us"]
+    deep = data["depth_us"] * slower / 1e3
+    if deep:
+        deep *= sum(_depth(network, layer) for layer in layers)
     most = max(rows(network, layer) for layer in layers)
     each = data["row_us"] * slower * most if most > 1 else 0.0
-    return float(data["launch_us"] + each + max(floor * slower, work, moved / bandwidth))
+    return float(data["launch_us"] + each + deep + max(floor * slower, work, moved / bandwidth))
 
 
 def product_us(
@@ -80,6 +83,11 @@ def _work_us(
         if layer.macs:
             work += layer.macs / (peak * _share(network, layer, precision, mode.gpu_sms, data))
     return work
+
+
+def _depth(network: Network, layer: Layer) -> float:
+    """Returns the products behind one output, which a tile adds up one after the other."""
+    return layer.macs / (network.tensors[layer.outputs[0]].elements or 1) if layer.macs else 0.0
 
 
 def gpu_slowdown(target: Target, mode: PowerMode, data: Mapping[str, Any]) -> float:
