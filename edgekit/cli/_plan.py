@@ -39,6 +39,7 @@ def command(
     model: str | None,
     problem: Path | None,
     profile: Path | None,
+    layer_info: Path | None,
     report: Path | None,
     json: bool,
     quiet: bool,
@@ -58,17 +59,18 @@ def command(
         given["--gpu"] = None if options["gpu"] is None else "given"  # False counts as not given
         given["--shape or --outputs"] = [v for v in given.pop("--part").values() if v]
         if problem is not None:
-            read.only_with("--problem", {"a model": model, "--profile": profile, **given},
+            read.only_with("--problem", {"a model": model, "--profile": profile,
+                            "--layer-info": layer_info, **given},
                            "the problem's document says everything")  # fmt: skip
             _print(_solved(problem, quiet, verbose), "solution_text", json)
         elif profile is not None:
             read.only_with("--profile without a model", {"--report": report, **given},
                            "give the model, too")  # fmt: skip
-            _print(_of_log(profile, quiet, verbose), "log_plan_text", json)
+            _print(_of_log(profile, layer_info, quiet, verbose), "log_plan_text", json)
         else:
             raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
         return
-    config = _config(model, profile, options)
+    config = _config(model, profile, layer_info, options)
     if config.file.model.networks:
         if question not in (None, "--report"):
             raise UsageError(
@@ -98,7 +100,9 @@ def _several(
         o.say(f"report  {report}")
 
 
-def _config(model: str, profile: Path | None, options: dict[str, Any]) -> Config:
+def _config(
+    model: str, profile: Path | None, layer_info: Path | None, options: dict[str, Any]
+) -> Config:
     """Returns the configuration; pins of the command line come after those of the file."""
     from edgekit.config import open_config
 
@@ -120,6 +124,7 @@ def _config(model: str, profile: Path | None, options: dict[str, Any]) -> Config
             "max_loadables": options["max_loadables"],
             "pools": read.pools(options["pool"]),
             "profile": None if profile is None else str(profile.absolute()),
+            "layer_info": None if layer_info is None else str(layer_info.absolute()),
         },
         "build": {"mode": "standalone" if gpu is False else None},
     }
@@ -196,7 +201,7 @@ def _solved(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:
     return solve_problem(path, o.progress(quiet, verbose))
 
 
-def _of_log(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:
+def _of_log(path: Path, layer_info: Path | None, quiet: bool, verbose: bool) -> dict[str, Any]:
     from edgekit.pipeline import plan_of_profile
 
-    return plan_of_profile(path, o.progress(quiet, verbose))
+    return plan_of_profile(path, o.progress(quiet, verbose), layer_info=layer_info)

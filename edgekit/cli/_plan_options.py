@@ -69,6 +69,11 @@ wishes = o.all_of(
         help="Measured times, which win over predicted ones: a profile of trtexec, a bench of "
         "edgekit or a verbose build log, which also does without a model.",
     ),
+    click.option(
+        "--layer-info",
+        type=o.FILE,
+        help="trtexec's --exportLayerInfo of the profile's engine: which rows are loadables.",
+    ),
 )
 
 #: What is printed instead of the plan.

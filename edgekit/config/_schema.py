@@ -214,6 +214,12 @@ class PlacementSection(_Section):
         "a profile of trtexec, a bench of edgekit or a builder's verbose log.",
         examples=["profile.json"],
     )
+    layer_info: str | None = Field(
+        None,
+        description="trtexec's `--exportLayerInfo` of the profile's engine, relative to this file: "
+        "which of its rows are loadables, and their formats.",
+        examples=["layers.json"],
+    )
 
 
 class BuildSection(_Section):
@@ -332,4 +338,6 @@ class ConfigFile(_Section):
             )
         if networks and own.profile is not None:
             raise ValueError("placement.profile is for one network")
+        if own.layer_info is not None and own.profile is None:
+            raise ValueError("placement.layer_info belongs to a placement.profile")
         return self

@@ -41,7 +41,9 @@ def solve_problem(
     return document
 
 
-def plan_of_profile(path: Path, progress: Progress | None = None) -> dict[str, Any]:
+def plan_of_profile(
+    path: Path, progress: Progress | None = None, *, layer_info: Path | None = None
+) -> dict[str, Any]:
     """Returns what a builder's verbose log alone says of the best formats and devices.
 
     Raises:
@@ -51,7 +53,7 @@ def plan_of_profile(path: Path, progress: Progress | None = None) -> dict[str, A
 
     steps = Steps(["profile", "plan"], progress or Quiet())
     with steps.step("profile") as step:
-        profile = read_profile(path)
+        profile = read_profile(path, layer_info=layer_info)
         step.detail = f"{len(profile.rows)} rows"
     with steps.step("plan") as step:
         plan = plan_of_log(profile, seconds=SECONDS)

@@ -138,7 +138,10 @@ class Placing(Sources):
         from edgekit.placement import read_profile
 
         self.update(0, 1, "reading the profile")
-        return read_profile(self.config.resolve(path))
+        info = self.file.placement.layer_info
+        return read_profile(
+            self.config.resolve(path), layer_info=info and self.config.resolve(info)
+        )
 
     @cached_property
     def ask(self) -> Ask:
@@ -171,7 +174,6 @@ class Placing(Sources):
 
         document = self.stored("plan", compute, *self.plan_identity)
         plan = found[0] if found else plan_from_json(document)
-        self._check_pools(plan)
         self._cores  # noqa: B018 - its note is told also where the plan was read back
         return plan
 
@@ -179,10 +181,11 @@ class Placing(Sources):
     def plan_identity(self) -> tuple[Any, ...]:
         """What a plan depends on: the model, the board, every wish and the profile's content."""
         section = self.file.placement
-        profile = identity(self.config.resolve(section.profile)) if section.profile else None
+        files = [identity(self.config.resolve(path)) if path else None
+                 for path in (section.profile, section.layer_info)]  # fmt: skip
         return (
             self.model_digest, self.file.target, self.file.power_mode, self.file.build.mode,
-            section.model_dump(), profile, *self._rules,
+            section.model_dump(), files, *self._rules,
         )  # fmt: skip
 
     def variant(self, **changes: Any) -> Self:
@@ -198,25 +201,13 @@ class Placing(Sources):
             keys = ("target", "precision", "tensorrt", "calibration", "rewrite")
             if all(getattr(mine, key) == getattr(its, key) for key in keys):
                 shared += ["_rewriting", "model", "network", "judgement"]
-        if mine.placement.profile == its.placement.profile:
+        old, new = mine.placement, its.placement
+        if (old.profile, old.layer_info) == (new.profile, new.layer_info):
             shared.append("_profile")
         for name in shared:
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         return other
-
-    def _check_pools(self, plan: Plan) -> None:
-        pools = self.file.placement.pools
-        if pools == "auto":
-            return
-        for name, limit in pools.model_dump(exclude_none=True).items():
-            if plan.pools.get(name, 0) > limit:
-                raise GateError(
-                    f"the plan needs {plan.pools[name]} bytes of {name}, more than {limit}",
-                    code="plan.pool",
-                    where=f"placement.pools.{name}",
-                    hint="raise the limit, or give 'auto'",
-                )
 
 
 class _Repeat:

@@ -185,6 +185,7 @@ def test_a_report_of_the_plan_alone(folder, capsys):
         (["--modes", "all", "--report", "x.html"], "--modes and --report"),
         (["--problem", "p.json"], "--problem goes without a model"),
         (["--profile", "missing.json"], "missing.json"),
+        (["--layer-info", "layers.json"], "placement.profile"),
         (["--profile", "small.onnx"], "binary"),
     ],
 )
@@ -253,6 +254,8 @@ def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(
     assert len(set(found)) == len(asked)
     (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 2.0}]')
     assert repr(identity(profile="profile.json")) not in found
+    (folder / "layers.json").write_text('{"Layers": []}')
+    assert repr(identity(profile="profile.json", layer_info="layers.json")) not in found
 
 
 @pytest.mark.parametrize(
