@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -12,6 +13,8 @@ import pytest
 from edgekit import dla, targets
 from edgekit.network import Network
 from edgekit.placement import Options, Pin, Plan, device_types, place, plan_from_json, prepare
+from edgekit.placement._build_problem import build_problem
+from edgekit.placement._optimise import optimise
 from tests.placement.random_nets import branching, judged
 from tests.placement.test_place import chain, check_segments
 
@@ -71,6 +74,38 @@ def test_a_latency_is_its_layers_launches_and_reformats(seed: int) -> None:
         )
         assert -1e-3 <= slower <= fused
     assert slower >= -1e-3
+
+
+@pytest.mark.parametrize("seed", [11, 27, 69])
+def test_no_other_fusion_is_better(seed: int) -> None:
+    """The kernels of each baseline, and pins that cut kernels, against the plan's own problem."""
+    net = branching(seed, 12)
+    verdicts = judged(net, seed, "int8")
+    rng = random.Random(seed)
+    names = [name for name, verdict in verdicts.verdicts.items() if verdict.ok]
+    pins = tuple(Pin(name, rng.choice(["GPU", "DLA"])) for name in rng.sample(names, 2))
+    for objective in ("latency", "period"):
+        options = Options(objective=objective, pins=pins)
+        prepared = prepare(net, verdicts, ORIN, precision="int8", options=options)
+        own = optimise(prepared.problem, options)
+        for baseline in prepared.baselines.values():
+            assert baseline is not None
+            other = build_problem(prepared.request, kernels=baseline.built.kernels)
+            found = optimise(other.problem, options)
+            assert not found.parts or found.value >= own.bound * (1 - 1e-6)
+
+
+def test_a_pin_that_cuts_a_fusion_costs_nothing_where_both_parts_stay_together() -> None:
+    net = chain(["CONVOLUTION", "ACTIVATION"] * 3)
+    verdicts = dla.judge(net, ORIN, precision="int8")
+    found = []
+    for glob in ("*", "convolution*"):
+        options = Options(pins=(Pin(glob, "DLA"),))
+        found.append(place(net, verdicts, ORIN, precision="int8", options=options))
+    assert found[1].predicted.latency_us <= found[0].predicted.latency_us * (1 + 1e-9)
+    bound = {"latency_us": found[0].predicted.latency_us * 1.001}  # only fused ones keep it
+    options = Options(objective="period", pins=(Pin("convolution*", "DLA"),), bounds=bound)
+    assert place(net, verdicts, ORIN, precision="int8", options=options).optimal
 
 
 def test_matching_formats_cost_nothing_and_others_a_reformat() -> None:
@@ -156,8 +191,5 @@ def test_the_same_plan_in_another_process() -> None:
 
 def documents() -> str:
     net = branching(7, 16)
-    plans = [
-        plan_of(net, 7, objective=objective, dla_cores=(0, 1))
-        for objective in ("latency", "throughput", "energy")
-    ]
+    plans = [plan_of(net, 7, objective=objective, dla_cores=(0, 1)) for objective in METRIC]
     return json.dumps([plan.to_json() for plan in plans])
