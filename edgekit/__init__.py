@@ -39,6 +39,7 @@ __all__ = [
     "infer",
     "pareto",
     "plan",
+    "plan_networks",
     "plan_of_log",
     "plan_table",
     "refit",

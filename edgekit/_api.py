@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgekit.config import Config
     from edgekit.pipeline import Pipeline, RunResult
-    from edgekit.placement import Plan
+    from edgekit.placement import Plan, Plans
 
 __all__ = [
     "bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "pareto", "plan",
-    "plan_of_log", "plan_table", "refit", "rewrite", "rollback", "run", "solve", "what_if", "why",
+    "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback", "run", "solve",
+    "what_if", "why",
 ]  # fmt: skip
 
 
@@ -72,6 +73,19 @@ def plan(config: str | Path | Config, **options: Any) -> Plan:
     """
     with _open(config, options) as pipeline:
         return pipeline.plan()
+
+
+def plan_networks(config: str | Path | Config, *, force: bool = False, **options: Any) -> Plans:
+    """Places and schedules the networks of a configuration that has several (``model.networks``).
+
+    Raises:
+        UsageError: The configuration has one network; options that make no sense.
+        GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
+    """
+    from edgekit.config import open_config
+    from edgekit.pipeline import plan_networks
+
+    return plan_networks(open_config(config, **options), force=force)
 
 
 def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_every_public_name_is_there(floor):
 def test_functions_of_the_commands():
     names = {"check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "rollback",
              "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table", "solve",
-             "plan_of_log"}  # fmt: skip
+             "plan_of_log", "plan_networks"}  # fmt: skip
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):
         _ = edgekit.nothing

@@ -127,6 +127,20 @@ def test_deadlines_that_hold_alone_and_not_together_are_named(small):
     assert no.value.extra["binding"]["networks"][0]["deadline_us"] == pytest.approx(1.5 * alone)
 
 
+def test_deadlines_that_only_contention_breaks_and_pins_that_leave_no_placement_are_named(small):
+    free = place_several([small("a", 1000, dla_cores=()), small("b", 1000)], TARGET).to_json()
+    between = (free["lower"]["value"] + free["upper"]["value"]) / 2
+    members = [small("a", 1000, between, dla_cores=()), small("b", 1000, between)]
+    with pytest.raises(GateError, match="hold only without contention") as caught:
+        place_several(members, TARGET)
+    assert caught.value.extra["binding"]["kind"] == "contention"
+    assert [one["network"] for one in caught.value.extra["binding"]["networks"]] == ["b"]
+    pins = (Pin("conv1", "DLA0"), Pin("conv2", "DLA1"))
+    with pytest.raises(GateError, match="no placement keeps") as caught:
+        place_several([small("a", 1000, pins=pins)], TARGET, one_core=True)
+    assert caught.value.extra["binding"]["kind"] == "placement"
+
+
 def test_rates_that_repeat_too_rarely_are_refused(small):
     with pytest.raises(UsageError, match="repeat only after"):
         place_several([small("a", 30), small("b", 29.97)], TARGET)
