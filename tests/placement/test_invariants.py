@@ -99,8 +99,8 @@ def test_a_pin_that_cuts_a_fusion_costs_nothing_where_both_parts_stay_together()
     net = chain(["CONVOLUTION", "ACTIVATION"] * 3)
     verdicts = dla.judge(net, ORIN, precision="int8")
     found = []
-    for glob in ("*", "convolution*"):
-        options = Options(pins=(Pin(glob, "DLA"),))
+    for globs in (["*"], ["convolution*", "activation5"]):
+        options = Options(pins=tuple(Pin(glob, "DLA") for glob in globs))
         found.append(place(net, verdicts, ORIN, precision="int8", options=options))
     assert found[1].predicted.latency_us <= found[0].predicted.latency_us * (1 + 1e-9)
     bound = {"latency_us": found[0].predicted.latency_us * 1.001}  # only fused ones keep it
