@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["INFINITY", "Expression", "Program", "Solution"]
+__all__ = ["INFINITY", "Expression", "Program", "Solution", "interruptible"]
 
 INFINITY = float("inf")
 
@@ -95,12 +95,47 @@ class Program:
         import highspy
         import numpy as np
 
+        whole = any(self.integer) and not relaxed
+        solver = self.passed(gap=gap, nodes=nodes, seconds=seconds, relaxed=relaxed)
+        if start is not None:
+            known = np.asarray(list(start), dtype=np.int32)
+            solver.setSolution(len(start), known, np.asarray(list(start.values()), dtype=float))
+        interruptible(solver, progress if whole else None)
+        info = solver.getInfo()
+        bound = float(info.mip_dual_bound if whole else info.objective_function_value)
+        if info.primal_solution_status != 2:  # 2: a feasible point
+            proven = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+            return Solution(None, INFINITY, INFINITY if proven else bound if whole else -INFINITY)
+        found = solver.getSolution()
+        return Solution(list(found.col_value), float(info.objective_function_value), bound)
+
+    def solver(
+        self, *, gap: float = 1e-6, nodes: int = 1_000_000, seconds: float = INFINITY
+    ) -> Any:
+        """Returns HiGHS without a model, with its limits set."""
+        import highspy
+
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, option in {
             "output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": gap,
             "mip_abs_gap": 1e-7, "mip_max_nodes": nodes, "time_limit": seconds,
         }.items():  # fmt: skip
             solver.setOptionValue(name, option)
+        return solver
+
+    def passed(
+        self,
+        *,
+        gap: float = 1e-6,
+        nodes: int = 1_000_000,
+        seconds: float = INFINITY,
+        relaxed: bool = False,
+    ) -> Any:
+        """Returns HiGHS with this programme as its model."""
+        import highspy
+        import numpy as np
+
+        solver = self.solver(gap=gap, nodes=nodes, seconds=seconds)
         model = highspy.HighsLp()
         model.num_col_ = len(self.cost)
         model.num_row_ = len(self.row_lower)
@@ -113,25 +148,14 @@ class Program:
         model.a_matrix_.start_ = np.asarray(self.starts, dtype=np.int32)
         model.a_matrix_.index_ = np.asarray(self.indices, dtype=np.int32)
         model.a_matrix_.value_ = np.asarray(self.entries, dtype=float)
-        whole = any(self.integer) and not relaxed
-        if whole:
+        if any(self.integer) and not relaxed:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             model.integrality_ = [kinds[kind] for kind in self.integer]
         solver.passModel(model)
-        if start is not None:
-            known = np.asarray(list(start), dtype=np.int32)
-            solver.setSolution(len(start), known, np.asarray(list(start.values()), dtype=float))
-        _run(solver, progress if whole else None)
-        info = solver.getInfo()
-        bound = float(info.mip_dual_bound if whole else info.objective_function_value)
-        if info.primal_solution_status != 2:  # 2: a feasible point
-            proven = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
-            return Solution(None, INFINITY, INFINITY if proven else bound if whole else -INFINITY)
-        found = solver.getSolution()
-        return Solution(list(found.col_value), float(info.objective_function_value), bound)
+        return solver
 
 
-def _run(solver: Any, progress: Callable[[float, float], None] | None) -> None:
+def interruptible(solver: Any, progress: Callable[[float, float], None] | None) -> None:
     """Runs HiGHS in a thread, so that an interrupt of the main one stops it at once."""
     stopped = threading.Event()
     state: list[float] = []

@@ -4,9 +4,10 @@ With one core and no pools the relaxation is exact (see ``_relax``): HiGHS prove
 hundred nodes in a second. With more cores the paths of one core bound its loadables from below,
 but the loadables of all need a common order as well, and pools and least sizes can take more of
 them. That is added where a solution lacks it, as a combinatorial Benders cut over the few nodes
-that force it (Hooker and Ottosson, 2003), until a solution stands. What is still open then goes to
-the formulation over steps (``_steps``), which states everything, with the bound and the placement
-found so far.
+that force it (Hooker and Ottosson, 2003), until a solution stands. Where pools bind, the programme
+over all possible loadables (``_columns``) is the better bound. What is still open then goes to the
+formulation over steps (``_steps``), which states everything, with the bound and the placement found
+so far.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from edgekit.solver._pack import fits
 from edgekit.solver._problem import Cost, Goal, Optimum, Placing, Problem
 from edgekit.solver._relax import Relaxation
 from edgekit.solver._small import Reach, too_small
-from edgekit.solver._twins import as_one_core, twins
+from edgekit.solver._twins import as_one_core, shared_out, twins
 
 __all__ = ["PROVEN", "minimise"]
 
@@ -39,6 +40,12 @@ PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a l
 LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
 LONG_CHAIN_S = 8.0
 LONG_CHAIN_GAP = 1e-2  # what may then be left open
+
+COLUMNS = 120  # nodes up to which loadables are columns
+COLUMNS_SHARE = 0.5  # of the seconds left
+SKETCH_NODES = 20
+SKETCH_ROUNDS = 3
+SKETCH_S = 5.0
 
 Progress = Callable[[float, float], None]
 
@@ -90,6 +97,7 @@ class _Solver:
         self.best: Placing | None = None
         self.bound = -INFINITY
         self.reach = Reach(self.problem)
+        self.priced = False
         self.close = PROVEN if goal.weights is None else TIE_SLACK
 
     @property
@@ -106,6 +114,11 @@ class _Solver:
         ways = [self._chain, self._as_one_core, self._relaxed, self._steps, self._branched]
         if len(self.problem.costs) > FEW:
             ways[3:] = reversed(ways[3:])
+        if self._pooled:
+            if self.goal.weights is None:
+                ways.insert(ways.index(self._steps) + 1, self._columns)
+            else:
+                ways[2:2] = [self._sketched, self._columns]
         for way in ways:
             way()
             if self.done(self.close):
@@ -167,18 +180,34 @@ class _Solver:
         self.bound = max(self.bound, one.bound)
         if one.best is None:
             return
-        modes = list(one.best.modes)
-        slots, used = self.problem.max_loadables, 0
-        for step in one.best.steps:
-            if step.device == self.problem.cores[0]:
-                used += 1
-                if slots is not None and used > slots:
-                    for v in step.nodes:
-                        modes[v] = single[1][modes[v]]
-        self.take(evaluate(self.problem, modes, self.goal))
+        for placing in shared_out(self.problem, self.goal, one.best, single[1]):
+            self.take(placing)
+        if not self.done(self.close):
+            self.take(evaluate(self.problem, one.best.modes, self.goal))
+
+    @property
+    def _pooled(self) -> bool:
+        return bool(self.problem.pools) and len(self.problem.costs) <= COLUMNS
+
+    def _sketched(self) -> None:
+        """The relaxation for a moment: enough where the pools hardly bind."""
+        model = Relaxation(self.problem, self.goal)
+        self._search(model, EXACT_GAP, SKETCH_NODES, rounds=SKETCH_ROUNDS, seconds=SKETCH_S)
+
+    def _columns(self) -> None:
+        """Where pools limit loadables, each of them is a column."""
+        from edgekit.solver._columns import Columns
+
+        until = time.monotonic() + self.seconds * COLUMNS_SHARE
+        columns = Columns(self.problem, self.goal, self.best, until, self.progress)
+        self.priced = columns.run()
+        self.bound = max(self.bound, columns.bound)
+        self.take(columns.best)
 
     def _relaxed(self) -> None:
         """The relaxation with its cuts: most weighted goals are done with it."""
+        if self.priced:
+            return  # nothing that the columns do not know
         if self.goal.weights is None:
             self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, 1)
             return
@@ -193,13 +222,21 @@ class _Solver:
             nodes = max(20, PERIOD_WORK // len(self.problem.costs))
             self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, nodes)
 
-    def _search(self, model: Relaxation, gap: float, nodes: int) -> None:
+    def _search(
+        self,
+        model: Relaxation,
+        gap: float,
+        nodes: int,
+        *,
+        rounds: int = ROUNDS,
+        seconds: float = INFINITY,
+    ) -> None:
         """Solves the relaxation, adding cuts until its placement can be run as it says."""
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             modes, bound = model.solve(
                 gap=gap,
                 nodes=nodes,
-                seconds=self.seconds,
+                seconds=min(self.seconds, seconds),
                 start=self.best.modes if self.best else None,
                 progress=self.progress,
             )

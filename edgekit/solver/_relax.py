@@ -31,8 +31,10 @@ class Relaxation:
         count: By network and core, the variable that counts loadables.
     """
 
-    def __init__(self, problem: Problem, goal: Goal, *, ties: bool = True) -> None:
-        self.problem, self.goal = problem, goal
+    def __init__(
+        self, problem: Problem, goal: Goal, *, ties: bool = True, levels: bool = True
+    ) -> None:
+        self.problem, self.goal, self.levels = problem, goal, levels
         self.program = Program()
         self.modes: list[dict[int, Expression]] = []
         self.count: dict[tuple[int, int], int] = {}
@@ -123,7 +125,7 @@ class Relaxation:
                 continue
             number = program.variable(self._most(len(possible)), integer=packed)
             self.count[network, core] = number
-            for v in nodes:
+            for v in nodes if self.levels else ():
                 levels[v] = program.variable(self._most(len(possible)))
                 program.row(Expression({number: 1.0, levels[v]: -1.0}), low=0.0)
                 for u in problem.predecessors[v] or (OUTSIDE,):
@@ -263,28 +265,31 @@ class Relaxation:
         progress: Callable[[float, float], None] | None = None,
     ) -> tuple[tuple[int, ...] | None, float]:
         """Returns modes by node (None: none found) and a bound on the goal."""
-        hint: dict[int, float] | None = None
-        if start is not None:
-            hint = {
-                next(iter(chosen)): float(start[v] == m)
-                for v, spots in enumerate(self.modes)
-                for m, chosen in spots.items()
-                if len(chosen) == 1 and not chosen.constant
-            }
-        told = progress and (lambda value, bound: progress(self._real(value), self._real(bound)))
+        hint = None if start is None else self.hint(start)
+        told = progress and (lambda value, bound: progress(self.real(value), self.real(bound)))
         found: Solution = self.program.solve(
             gap=gap, nodes=nodes, seconds=seconds, start=hint, progress=told or None
         )
         if found.values is None:
-            return None, found.bound if abs(found.bound) == float("inf") else self._real(
-                found.bound
-            )
-        values = found.values
-        modes = tuple(
+            return None, found.bound if abs(found.bound) == float("inf") else self.real(found.bound)
+        return self.read(found.values), self.real(found.bound - self.tie_limit)
+
+    def hint(self, modes: Sequence[int]) -> dict[int, float]:
+        """Returns the variables of modes by node."""
+        return {
+            next(iter(chosen)): float(modes[v] == m)
+            for v, spots in enumerate(self.modes)
+            for m, chosen in spots.items()
+            if len(chosen) == 1 and not chosen.constant
+        }
+
+    def read(self, values: list[float]) -> tuple[int, ...]:
+        """Returns the modes by node of a solution."""
+        return tuple(
             max(sorted(spots), key=lambda m, s=spots: round(s[m].value(values)))  # type: ignore[misc]
             for spots in self.modes
         )
-        return modes, self._real(found.bound - self.tie_limit)
 
-    def _real(self, value: float) -> float:
+    def real(self, value: float) -> float:
+        """Returns the goal for an objective of the programme."""
         return value / self.scale + self.constant

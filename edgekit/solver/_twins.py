@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from edgekit.solver._problem import Cost, Mode, Problem
+from edgekit.solver._evaluate import settle
+from edgekit.solver._problem import Cost, Goal, Mode, Placing, Problem
 
-__all__ = ["as_one_core", "swapped_modes", "twins"]
+__all__ = ["as_one_core", "shared_out", "swapped_modes", "twins"]
 
 
 def swapped_modes(problem: Problem, one: int, other: int) -> tuple[int, ...] | None:
@@ -86,6 +87,30 @@ def as_one_core(problem: Problem) -> tuple[Problem, Mapping[int, int]] | None:
         max_loadables=None if slots is None else slots * 2,
     )
     return single, second
+
+
+def shared_out(
+    problem: Problem, goal: Goal, single: Placing, second: Mapping[int, int]
+) -> Iterator[Placing]:
+    """Yields placements on both cores that run a placement of the one in its order.
+
+    As many neighbouring loadables as one core cannot hold go to the other.
+    """
+    one, other = problem.cores
+    own = [i for i, step in enumerate(single.steps) if step.device == one]
+    slots = problem.max_loadables
+    extra = 0 if slots is None else max(0, len(own) - slots)
+    for first in range(len(own) - extra + 1 if extra else 1):
+        moved = set(own[first : first + extra])
+        modes = list(single.modes)
+        steps = list(single.steps)
+        for i in moved:
+            steps[i] = replace(steps[i], device=other)
+            for v in steps[i].nodes:
+                modes[v] = second[modes[v]]
+        placing = settle(problem, modes, steps, goal)
+        if placing:
+            yield placing
 
 
 def _cheaper_together(problem: Problem, second: Mapping[int, int]) -> bool:
