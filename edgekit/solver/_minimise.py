@@ -36,6 +36,7 @@ PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 NODES = 200_000
 FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
 STEPS_SHARE = 0.5  # of the seconds left: on a busy machine they take longer
+PERIOD_ROUNDS = 4  # of cuts at the root of its tree
 PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
 LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
 LONG_CHAIN_S = 8.0
@@ -209,7 +210,8 @@ class _Solver:
         if self.priced:
             return  # nothing that the columns do not know
         if self.goal.weights is None:
-            self._search(Relaxation(self.problem, self.goal), PERIOD_GAP, 1)
+            model = Relaxation(self.problem, self.goal)
+            self._search(model, PERIOD_GAP, 1, rounds=PERIOD_ROUNDS)
             return
         self._search(Relaxation(self.problem, self.goal), EXACT_GAP, NODES)
         if self.best and not self.done(self.close):
