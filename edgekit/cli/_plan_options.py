@@ -98,11 +98,14 @@ def cores(text: str | None) -> list[int] | None:
         return None
     if text.strip().lower() == "none":
         return []
+    hint = "--dla-cores 0,1 or --dla-cores none"
     try:
-        return [int(part) for part in text.split(",")]
+        found = [int(part) for part in text.split(",")]
     except ValueError:
-        message = f"--dla-cores {text!r} is not a list of cores"
-        raise UsageError(message, hint="--dla-cores 0,1 or --dla-cores none") from None
+        raise UsageError(f"--dla-cores {text!r} is not a list of cores", hint=hint) from None
+    if len(set(found)) < len(found):
+        raise UsageError(f"--dla-cores {text!r} names a core twice", hint=hint)
+    return found
 
 
 def pins(texts: Iterable[str]) -> list[dict[str, str]]:

@@ -145,7 +145,8 @@ def _problem(document: Document, error: dict[str, Any]) -> Problem:
         hint = f"did you mean '{near[0]}'?" if near else ""
     if kind == "string_type" and isinstance(error["input"], int | float):
         hint = f"write it in quotes: '{error['input']}'"
-    return Problem(f"{shown}: {message}{found}" if shown else message, where, hint)
+    said = not shown or where.endswith(shown)
+    return Problem(f"{message}{found}" if said else f"{shown}: {message}{found}", where, hint)
 
 
 def _path_in(document: Document, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from edgekit.errors import GateError
@@ -112,22 +112,34 @@ class Placing(Sources):
             min_loadable_layers=section.min_loadable_layers,
             pools=pools,
             profile=self._profile,
+            cores_why=self._cores_why,
         )
 
     @cached_property
     def _cores(self) -> tuple[int, ...]:
         """The DLA cores to plan with; a note says when they are fewer than asked for."""
-        section = self.file.placement
-        cores = tuple(dict.fromkeys(section.dla_cores))
-        there = all(core < self.target.dla.cores for core in cores)
-        one = self.file.build.mode == "hybrid" and section.objective != "throughput"
-        if not (one and there and cores[1:]):
+        cores = self._asked_cores
+        if not self._cores_why:
             return cores
         self.notes.append(
             f"a hybrid engine drives one DLA core: only core {cores[0]} is used "
             "(build.mode: split uses several)"
         )
         return cores[:1]
+
+    @property
+    def _asked_cores(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.file.placement.dla_cores))
+
+    @property
+    def _cores_why(self) -> str:
+        """Why only the first of the cores that are asked for is used, if so."""
+        section, cores = self.file.placement, self._asked_cores
+        there = all(core < self.target.dla.cores for core in cores)
+        one = self.file.build.mode == "hybrid" and section.objective != "throughput"
+        if not (one and there and cores[1:]):
+            return ""
+        return f"a hybrid engine drives one DLA core, here {cores[0]}; build.mode: split has all"
 
     @cached_property
     def _profile(self) -> Any:
@@ -156,7 +168,7 @@ class Placing(Sources):
     @cached_property
     def plan(self) -> Plan:
         """The placement."""
-        from edgekit.placement import explain_conflict, plan_from_json
+        from edgekit.placement import explain_conflict, explain_gpu_only, plan_from_json
 
         found: list[Plan] = []
 
@@ -167,8 +179,11 @@ class Placing(Sources):
                 if not self.explains:
                     raise
                 tell = "looking for the constraints that conflict"
-                explain_conflict(self.ask, error, lambda a, b: self.update(a, b, tell))
+                explain_conflict(self.ask, error, partial(self._looking, tell))
                 raise
+            if self.explains:
+                tell = "looking for what keeps the DLA out"
+                plan = explain_gpu_only(self.ask, plan, partial(self._looking, tell))
             found.append(plan)
             return plan.to_json()
 
@@ -176,6 +191,9 @@ class Placing(Sources):
         plan = found[0] if found else plan_from_json(document)
         self._cores  # noqa: B018 - its note is told also where the plan was read back
         return plan
+
+    def _looking(self, what: str, done: int, total: int) -> None:
+        self.update(done, total, what)
 
     @property
     def plan_identity(self) -> tuple[Any, ...]:

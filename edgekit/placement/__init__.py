@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._front import pareto_front
     from edgekit.placement._json import plan_from_json, plan_to_json
+    from edgekit.placement._kept_off import explain_gpu_only
     from edgekit.placement._measured import Measured, measured_model
     from edgekit.placement._place import Prepared, place, prepare
     from edgekit.placement._profile import read_profile
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Predicted,
         Reformat,
         Share,
+        Unfused,
     )
 
 __all__ = [
@@ -60,10 +62,12 @@ __all__ = [
     "Share",
     "Shared",
     "Slot",
+    "Unfused",
     "clock_of",
     "compare_plans",
     "device_types",
     "explain_conflict",
+    "explain_gpu_only",
     "explain_layer",
     "find_layer",
     "fixes",
@@ -96,6 +100,7 @@ __getattr__ = lazy(
         "_builder": "device_types",
         "_front": "pareto_front",
         "_json": "plan_from_json plan_to_json",
+        "_kept_off": "explain_gpu_only",
         "_measured": "Measured measured_model",
         "_place": "Prepared place prepare",
         "_profile": "read_profile",
@@ -105,6 +110,7 @@ __getattr__ = lazy(
         "_several": "Member place_several",
         "_several_plans": "Plans Shared Slot",
         "_transitions": "transitions",
-        "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Reformat Share",
+        "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Reformat Share "
+        "Unfused",
     },
 )

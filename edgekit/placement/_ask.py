@@ -39,13 +39,14 @@ class Ask:
         """Places the layers; with other options where they are given.
 
         Raises:
-            UsageError, GateError: As ``place``.
+            UsageError, GateError: As ``place``, without the wishes that conflict.
         """
         from edgekit.placement._place import place
 
         return place(
             self.network, self.judgement, self.target, precision=self.precision,
             power_mode=self.power_mode, options=options or self.options, progress=progress,
+            explains=False,
         )  # fmt: skip
 
     def prepared(self) -> Prepared:

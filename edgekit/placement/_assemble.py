@@ -15,7 +15,8 @@ from edgekit.placement._measured_part import measured_part
 from edgekit.placement._optimise import Solved, objective_value
 from edgekit.placement._request import Request
 from edgekit.placement._running import DIGITS, Running, pools_of, transitions_of
-from edgekit.placement._types import Loadable, Plan, Predicted, Reformat, Share
+from edgekit.placement._search import keeping
+from edgekit.placement._types import Loadable, Plan, Predicted, Share
 from edgekit.solver import Problem, metrics
 
 __all__ = ["OPTIMAL_GAP", "assemble"]
@@ -29,8 +30,6 @@ class _Shown:
 
     share: Share
     loadables: tuple[Loadable, ...]
-    reformats: tuple[Reformat, ...]
-    transitions: int
     load_us: tuple[float, ...]
     energy_uj: float
 
@@ -63,7 +62,7 @@ def assemble(
     measured = measured_part(
         model,
         shown[0].share.layers,
-        [(one.us, one.clock == "measured") for one in shown[0].reformats],
+        [(one.us, one.clock == "measured") for one in shown[0].share.reformats],
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
     return Plan(
@@ -74,7 +73,7 @@ def assemble(
         layers=shown[0].share.layers,
         loadables=loadables,
         pools=pools_of(loadables),
-        transitions=shown[0].transitions,
+        transitions=shown[0].share.transitions,
         predicted=predicted,
         objective=options.objective,
         optimal=gap <= OPTIMAL_GAP,
@@ -92,11 +91,15 @@ def assemble(
             *notes,
             *(measured["notes"] if measured else ()),
         ),
-        reformats=tuple(reformat for one in shown for reformat in one.reformats),
+        reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
         builder=builder,
         bands=_bands(request, predicted, shown),
         measured=measured,
         constraints=_constraints(request),
+        baselines_keep={
+            name: None if b is None else keeping(request, problem, b) is not None
+            for name, b in compared.items()
+        },
     )
 
 
@@ -105,14 +108,18 @@ def _shown(request: Request, built: Built, solved: Solved, number: int) -> _Show
     running = Running(request.network, request.model, request.room, built, part.placing)
     options = request.options
     running = as_the_builder_groups(running, options.max_loadables, options.min_loadable_layers)
-    return _Shown(
-        Share(round(part.share, 9), running.layers()),
-        running.loadables(),
-        running.reformats(number),
+    layers, loadables = running.layers(), running.loadables(number)
+    load_us, energy_uj = part.placing.load_us, part.placing.energy_uj
+    share = Share(
+        round(part.share, 9),
+        layers,
         transitions_of(running.placing.steps),
-        part.placing.load_us,
-        part.placing.energy_uj,
+        _predicted(built.problem, load_us, energy_uj),
+        running.reformats(number),
+        running.unfused(number),
+        builder_of(request.network, [(layers, loadables)], options.max_loadables, number),
     )
+    return _Shown(share, loadables, load_us, energy_uj)
 
 
 def _predicted(problem: Problem, load_us: Sequence[float], energy_uj: float) -> Predicted:
@@ -137,7 +144,7 @@ def _mixed(problem: Problem, shares: Sequence[float], shown: Sequence[_Shown]) -
     busiest = max(mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices)))
     return Predicted(
         round(max(have["latency_us"] for have in each), DIGITS),
-        round(1e6 / busiest, DIGITS),
+        round(1e6 / busiest, DIGITS) if busiest else 0.0,
         round(mean([have["energy_uj"] for have in each]), DIGITS),
         round(mean([have["gpu_us"] for have in each]), DIGITS),
     )
@@ -152,7 +159,9 @@ def _bands(
         return {}
     factors = [band(name, request.model.precision) for name in request.devices]
     busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
-    total = sum(busy) or 1.0
+    total = sum(busy)
+    if not total:
+        return {name: (value, value) for name, value in predicted.to_json().items()}
     low, high = (
         sum(us * factor[side] for us, factor in zip(busy, factors, strict=True)) / total
         for side in range(2)
@@ -185,6 +194,18 @@ def _constraints(request: Request) -> dict[str, Any]:
     }
 
 
+def _limited(request: Request) -> bool:
+    """Whether anything that the user wrote can keep layers off the DLA."""
+    options = request.options
+    return bool(
+        options.pins
+        or options.bounds
+        or options.pools
+        or options.max_transitions is not None
+        or options.min_loadable_layers > 1
+    )
+
+
 def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:
     """Returns what a reader should know about this plan."""
     notes = []
@@ -203,8 +224,9 @@ def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:
     elif not any(request.able.values()):
         notes.append("no layer can run on the DLA: everything runs on the GPU")
     elif not on_dla:
-        notes.append("the GPU alone is best for this objective: no part is worth a move to the DLA")
-    if on_dla:
+        among = " of all placements that keep what is asked" if _limited(request) else ""
+        notes.append(f"the GPU alone is best for this objective{among}")
+    if on_dla and request.options.gpu:
         notes.append(
             "contention for memory between the GPU and the DLA is not modelled: run together, "
             "both are slower than predicted"

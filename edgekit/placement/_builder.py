@@ -38,6 +38,7 @@ def builder_of(
     network: Network,
     plans: Sequence[tuple[Sequence[PlacedLayer], Sequence[Loadable]]],
     slots: int,
+    number: int = 0,
 ) -> dict[str, Any]:
     """Returns the plan document's ``builder``.
 
@@ -45,18 +46,17 @@ def builder_of(
         network: The layer graph.
         plans: Layers and loadables of every plan; each core of each is an engine of its own.
         slots: Loadables that a core keeps.
+        number: The first plan's index among all.
     """
     count = kept = 0
     differences: list[dict[str, Any]] = []
-    for number, (layers, loadables) in enumerate(plans):
+    for at, (layers, loadables) in enumerate(plans, number):
         for core in sorted({loadable.core for loadable in loadables}):
             ours = [one.layers for one in loadables if one.core == core]
             groups, made = groups_of(network, layers, f"DLA{core}", slots)
             count += made
             kept += len(groups)
-            differences += [
-                {"plan": number, "core": core, **one} for one in _differences(ours, groups)
-            ]
+            differences += [{"plan": at, "core": core, **one} for one in _differences(ours, groups)]
     first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
     return {
         "device_types": first,

@@ -89,12 +89,13 @@ class Wishes:
     def _others(self) -> list[Wish]:
         options = self.ask.options
         found = [
-            Wish("bound", name, f"bound {name}={limit:g}") for name, limit in options.bounds.items()
+            Wish("bound", name, f"bound {name}={limit:.10g}")
+            for name, limit in options.bounds.items()
         ]
         if not options.gpu:
             found.append(Wish("gpu", "", "no GPU (--no-gpu, or build.mode standalone)"))
         for name, limit in (options.pools or {}).items():
-            found.append(Wish("pool", name, f"pool {name}={limit}"))
+            found.append(Wish("pool", name, f"pool {name}={_size(limit)}"))
         if options.max_transitions is not None:
             found.append(Wish("max_transitions", "", f"max_transitions {options.max_transitions}"))
         if options.min_loadable_layers > 1:
@@ -108,12 +109,18 @@ class Wishes:
         options, count = self.ask.options, self.ask.target.dla.cores
         found = []
         if count and len(set(options.dla_cores)) < count:
+            usual = options.dla_cores == (0,) and not options.cores_why
             text = f"dla_cores {','.join(map(str, options.dla_cores)) or 'none'}"
-            found.append(Wish("cores", "", text, default=options.dla_cores == (0,)))
+            if usual:
+                text = "one DLA core (the default)"
+            elif options.cores_why:
+                text = f"one DLA core ({options.cores_why})"
+            found.append(Wish("cores", "", text, default=usual))
         if count and options.dla_cores:
             slots = options.max_loadables
             usual = slots >= min(loadables_per_core(), self.ask.judgement.slots)
-            found.append(Wish("max_loadables", "", f"max_loadables {slots}", default=usual))
+            text = f"{slots} loadables a core" if usual else f"max_loadables {slots}"
+            found.append(Wish("max_loadables", "", text, default=usual))
         return found
 
     def keeping(self, kept: Set[Wish]) -> Options:
@@ -140,6 +147,7 @@ class Wishes:
             change["gpu"] = True
         if "cores" in kinds:
             change["dla_cores"] = tuple(range(self.ask.target.dla.cores))
+            change["cores_why"] = ""
         if "max_loadables" in kinds:
             change["max_loadables"] = max(1, len(self.ask.network.layers))
         if "max_transitions" in kinds:
@@ -156,12 +164,18 @@ class Conflict:
     Attributes:
         wishes: Without any one of them the others can hold.
         smallest: Whether no smaller set conflicts; False when trying them all took too long.
-        best: By bound in the conflict what can be had at best with the others.
+        best: By bound in the conflict what can be had at best with the others of the conflict.
     """
 
     wishes: tuple[Wish, ...]
     smallest: bool
     best: dict[str, float]
+
+    @property
+    def speed_helps(self) -> bool:
+        """Whether a board that is faster at its other work could keep them: no bound on energy."""
+        kinds = {wish.kind for wish in self.wishes}
+        return "bound" in kinds and not any(wish.key == "energy_uj" for wish in self.wishes)
 
     def text(self, known: str = "") -> str:
         """Returns one sentence for people, without the reasons that ``known`` has already."""
@@ -175,9 +189,20 @@ class Conflict:
             few = "the smallest set of constraints" if self.smallest else "constraints"
             sentence = f"{told} cannot hold together ({few} that conflict)"
         for name, value in self.best.items():
-            rest = "the others" if len(self.wishes) > 1 else "everything else as asked"
-            sentence += f"; with {rest} {name} is {value:.6g} at best (predicted)"
+            rest = " with the others" if len(self.wishes) > 1 else ""
+            sentence += f"; {name} is {value:.6g} at best{rest} (predicted)"
         return sentence
+
+    def is_about(self, error: GateError) -> bool:
+        """Whether an error tells of one of these wishes already, in more detail."""
+        if error.code == "plan.impossible":
+            return any(wish.kind == "gpu" for wish in self.wishes)
+        return any(
+            wish.kind == "pin"
+            and error.where
+            and fnmatchcase(error.where, wish.text[4:].rpartition("=")[0])
+            for wish in self.wishes
+        )
 
 
 def find_conflict(ask: Ask, progress: Callable[[int, int], None] | None = None) -> Conflict | None:
@@ -213,13 +238,22 @@ def find_conflict(ask: Ask, progress: Callable[[int, int], None] | None = None) 
     return Conflict(tuple(found), smallest, _best(wishes, found))
 
 
+def _size(size: int) -> str:
+    """Returns bytes as they are written in a configuration."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
 def _best(wishes: Wishes, found: list[Wish]) -> dict[str, float]:
-    """Returns by bound what it could be at least if all the other wishes are kept."""
+    """Returns by bound what it could be at least if the other conflicting wishes are kept."""
     best = {}
     for wish in found:
         if wish.kind != "bound" or str(wish.key) not in _OBJECTIVES:
             continue
-        options = replace(wishes.without({wish}), objective=_OBJECTIVES[str(wish.key)])
+        kept = wishes.keeping(frozenset(found) - {wish})
+        options = replace(kept, objective=_OBJECTIVES[str(wish.key)])
         try:
             best[str(wish.key)] = plan_value(wishes.ask.plan(options))
         except GateError:
@@ -230,11 +264,25 @@ def _best(wishes: Wishes, found: list[Wish]) -> dict[str, float]:
 def explain_conflict(
     ask: Ask, error: GateError, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Adds to an error of ``place`` which wishes conflict: in its hint and as "conflict"."""
+    """Says in an error of ``place`` which wishes conflict: in words and as "conflict".
+
+    Its message becomes theirs, unless it tells of one of them already.
+    """
+    if error.code == _OPEN:
+        return
     conflict = find_conflict(ask, progress)
     if conflict is None:
         return
     error.extra["conflict"] = [wish.to_json() for wish in conflict.wishes]
-    # of a bound the conflict says itself what can be had
-    more = "ease one of them, or choose a faster power mode" if conflict.best else error.hint
-    error.hint = "; ".join(filter(None, (conflict.text(error.message), more)))
+    ease = "ease it" if len(conflict.wishes) == 1 else "ease one of them"
+    if conflict.speed_helps:
+        ease += ", or choose a faster power mode"
+    if conflict.is_about(error):
+        error.hint = f"{conflict.text(error.message)}; {ease}"
+        return
+    bounds = [wish for wish in conflict.wishes if wish.kind == "bound"]
+    error.code = "plan.infeasible"
+    error.where = f"bounds.{bounds[0].key}" if len(bounds) == 1 else ""
+    error.message = conflict.text()
+    error.args = (error.message,)
+    error.hint = ease

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from edgekit.dla import MemoryNeed
 from edgekit.errors import DataError
-from edgekit.placement._types import Loadable, PlacedLayer, Plan, Predicted, Reformat, Share
+from edgekit.placement._types import (
+    Loadable,
+    PlacedLayer,
+    Plan,
+    Predicted,
+    Reformat,
+    Share,
+    Unfused,
+)
 
 __all__ = ["SCHEMA", "plan_from_json", "plan_to_json"]
 
@@ -16,6 +25,9 @@ _SAME = (
     "target", "power_mode", "precision", "tensorrt", "transitions", "objective", "optimal",
     "bound", "gap", "model_error",
 )  # fmt: skip
+
+
+_PAID = ("launch_us", "launch_uj", "border_us", "border_uj", "plan")
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -29,13 +41,22 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "layers": list(loadable.layers),
                 "memory": loadable.memory.to_json(),
                 "formats": dict(loadable.formats),
+                **{name: getattr(loadable, name) for name in _PAID},
             }
             for loadable in plan.loadables
         ],
         "pools": dict(plan.pools),
         "predicted": plan.predicted.to_json(),
         "plans": [
-            {"share": part.share, "layers": [_layer(layer) for layer in part.layers]}
+            {
+                "share": part.share,
+                "layers": [_layer(layer) for layer in part.layers],
+                "transitions": part.transitions,
+                "predicted": part.predicted and part.predicted.to_json(),
+                "reformats": [_reformat(one) for one in part.reformats],
+                "unfused": [asdict(one) for one in part.unfused],
+                "builder": part.builder,
+            }
             for part in plan.plans
         ],
         "baselines": {
@@ -43,22 +64,26 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             for name, predicted in plan.baselines.items()
         },
         "notes": list(plan.notes),
-        "reformats": [
-            {
-                "tensor": one.tensor,
-                "from": one.source,
-                "to": one.goal,
-                "us": one.us,
-                "clock": one.clock,
-                "plan": one.plan,
-            }
-            for one in plan.reformats
-        ],
+        "baselines_keep": dict(plan.baselines_keep),
+        "kept_off": list(plan.kept_off),
+        "reformats": [_reformat(one) for one in plan.reformats],
         "builder": plan.builder,
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "measured": plan.measured,
         "constraints": dict(plan.constraints),
         **{name: getattr(plan, name) for name in _SAME},
+    }
+
+
+def _reformat(one: Reformat) -> dict[str, Any]:
+    return {
+        "tensor": one.tensor,
+        "from": one.source,
+        "to": one.goal,
+        "us": one.us,
+        "uj": one.uj,
+        "clock": one.clock,
+        "plan": one.plan,
     }
 
 
@@ -90,21 +115,26 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
         return Plan(
             layers=_layers(document["layers"]),
             loadables=tuple(
-                Loadable(x["core"], tuple(x["layers"]), MemoryNeed(**x["memory"]), x["formats"])
+                Loadable(
+                    x["core"],
+                    tuple(x["layers"]),
+                    MemoryNeed(**x["memory"]),
+                    x["formats"],
+                    **{name: x[name] for name in _PAID if name in x},
+                )
                 for x in document["loadables"]
             ),
             pools=dict(document["pools"]),
             predicted=Predicted(**document["predicted"]),
-            plans=tuple(Share(x["share"], _layers(x["layers"])) for x in document["plans"]),
+            plans=tuple(_share(x) for x in document["plans"]),
             baselines={
                 name: None if x is None else Predicted(**x)
                 for name, x in document["baselines"].items()
             },
             notes=tuple(document["notes"]),
-            reformats=tuple(
-                Reformat(x["tensor"], x["from"], x["to"], x["us"], x["clock"], x["plan"])
-                for x in document.get("reformats", ())
-            ),
+            baselines_keep=dict(document.get("baselines_keep", {})),
+            kept_off=tuple(document.get("kept_off", ())),
+            reformats=_reformats(document),
             builder=document.get("builder"),
             bands={name: (low, high) for name, (low, high) in document.get("bands", {}).items()},
             measured=document.get("measured"),
@@ -117,6 +147,26 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             code="plan.schema",
             hint="write it again with `edgekit plan --json`",
         ) from error
+
+
+def _share(x: Mapping[str, Any]) -> Share:
+    predicted = x.get("predicted")
+    return Share(
+        x["share"],
+        _layers(x["layers"]),
+        x.get("transitions", 0),
+        predicted and Predicted(**predicted),
+        _reformats(x),
+        tuple(Unfused(**one) for one in x.get("unfused", ())),
+        x.get("builder"),
+    )
+
+
+def _reformats(x: Mapping[str, Any]) -> tuple[Reformat, ...]:
+    return tuple(
+        Reformat(r["tensor"], r["from"], r["to"], r["us"], r["clock"], r["plan"], r.get("uj", 0.0))
+        for r in x.get("reformats", ())
+    )
 
 
 def _layers(documents: list[dict[str, Any]]) -> tuple[PlacedLayer, ...]:

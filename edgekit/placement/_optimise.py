@@ -6,22 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.errors import GateError
 from edgekit.placement._period import one_core, period_starts
 from edgekit.placement._types import Options
 from edgekit.solver import Goal, Placing, Problem, metrics, minimise, mix_plans
 
 __all__ = [
-    "Part", "Solved", "is_better", "nothing", "objective_value", "optimise", "refuse",
+    "Part", "Solved", "is_better", "nothing", "objective_value", "optimise",
 ]  # fmt: skip
 
 METRIC = {
     "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
     "throughput": "period_us",
 }  # fmt: skip
-OBJECTIVE = {metric: name for name, metric in METRIC.items() if name != "throughput"}
 SAME = 1e-9  # relative: two values of an objective are equal
-TOLERANCE = 2e-6  # relative, on bounds; the solver keeps them to that
 SECONDS = 45.0  # last resort; the node limits come first and are the same everywhere
 PERIOD_SECONDS = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
 
@@ -95,60 +92,3 @@ def is_better(options: Options, value: float, than: float) -> bool:
     if options.objective == "throughput":
         return value > than * (1 + SAME)
     return value < than * (1 - SAME)
-
-
-def refuse(problems: Sequence[Problem], options: Options) -> GateError:
-    """Says which bound none of the problems can meet and what can be reached."""
-    kept: dict[str, float] = {}
-    best_of = _Best(problems)
-    for name, limit in sorted(options.bounds.items()):
-        alone = best_of.value(name, {})
-        if alone is not None and alone > limit * (1 + TOLERANCE):
-            return _bound_error(name, limit, alone, best_of.words)
-    for name, limit in sorted(options.bounds.items()):
-        beside = best_of.value(name, kept)
-        if beside is not None and beside > limit * (1 + TOLERANCE):
-            others = " and ".join(f"{n} <= {v:g}" for n, v in kept.items())
-            return _bound_error(name, limit, beside, best_of.words, f" together with {others}")
-        kept[name] = limit
-    asked = [f"{options.max_loadables} loadables a core"]
-    if options.max_transitions is not None:
-        asked.append(f"{options.max_transitions} transitions")
-    if options.min_loadable_layers > 1:
-        asked.append(f"loadables of {options.min_loadable_layers} layers or more")
-    asked += [f"{size} bytes of {name}" for name, size in (options.pools or {}).items()]
-    return GateError(
-        f"no placement keeps to {', '.join(asked)}",
-        code="plan.infeasible",
-        hint="remove pins, or allow more",
-    )
-
-
-class _Best:
-    """The least value of a metric under bounds, and what to call it."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self._problems = problems
-        self.words = "the best is"
-
-    def value(self, metric: str, bounds: dict[str, float]) -> float | None:
-        """Returns the least value found; ``words`` then say whether it is proved."""
-        found = [
-            minimise(problem, Goal.of(problem, OBJECTIVE[metric], bounds), seconds=SECONDS)
-            for problem in self._problems
-        ]
-        values = [one.placing.value for one in found if one.placing]
-        if not values:
-            return None
-        proved = min(values) - min(one.bound for one in found) <= 1e-4 * min(values)
-        self.words = "the best is" if proved else "the best found is"
-        return min(values)
-
-
-def _bound_error(name: str, limit: float, best: float, words: str, beside: str = "") -> GateError:
-    return GateError(
-        f"no placement keeps {name} <= {limit:g}{beside}: {words} {best:.1f}",
-        code="plan.infeasible",
-        where=f"bounds.{name}",
-        hint=f"raise the bound to at least {best:.1f}, or choose a faster power mode",
-    )

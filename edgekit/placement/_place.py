@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from edgekit.dla import Judgement
+from edgekit.errors import GateError
 from edgekit.network import Network
 from edgekit.placement._assemble import assemble
 from edgekit.placement._baselines import Baseline, baselines
@@ -86,6 +87,7 @@ def place(
     power_mode: str | None = None,
     options: Options = Options(),  # noqa: B008 - frozen
     progress: Tell | None = None,
+    explains: bool = True,
 ) -> Plan:
     """Decides where every layer runs and in which formats tensors cross, optimally under the model.
 
@@ -97,6 +99,8 @@ def place(
         power_mode: NVIDIA's name; None is the board's MAXN or default mode.
         options: Objective, bounds, cores, pins, limits of loadables.
         progress: Called with (steps done, steps in all).
+        explains: Whether a placement that cannot be is told with the smallest set of wishes that
+            conflict, which takes further placements.
 
     Returns:
         The plan. Its ``bound`` is in the objective's unit: microseconds, microjoules, or frames
@@ -110,6 +114,16 @@ def place(
             "plan.infeasible" (pins, bounds or limits that nothing can keep) or "plan.limit"
             (the search was ended before anything was found or ruled out).
     """
+    if explains:
+        from edgekit.placement._ask import Ask
+        from edgekit.placement._conflicts import explain_conflict
+
+        ask = Ask(network, judgement, target, precision, power_mode, options)
+        try:
+            return ask.plan(progress=progress)
+        except GateError as error:
+            explain_conflict(ask, error)
+            raise
     report = progress or (lambda done, total: None)
     prepared = prepare(
         network, judgement, target, precision=precision, power_mode=power_mode, options=options

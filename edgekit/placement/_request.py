@@ -89,7 +89,8 @@ def make_request(
             why = reasons[0].message if reasons and cores else "no DLA core can be used"
             raise _pin_error(name, device, why)
         elif device != "DLA" and int(device[3:]) not in cores:
-            raise _pin_error(name, device, f"the cores in use are {', '.join(map(str, cores))}")
+            why = options.cores_why or f"the cores in use are {', '.join(map(str, cores))}"
+            raise _pin_error(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
     request = Request(
         network, judgement, model, options, cores, able, pins, Handover(network, model),

@@ -11,7 +11,7 @@ from edgekit.placement._built import Built
 from edgekit.placement._costs import CostModel
 from edgekit.placement._handover import text_of
 from edgekit.placement._room import Room
-from edgekit.placement._types import Loadable, PlacedLayer, Reformat
+from edgekit.placement._types import Loadable, PlacedLayer, Reformat, Unfused
 from edgekit.solver import OUTSIDE, Cost, Placing, Step
 
 __all__ = ["DIGITS", "Running", "pools_of", "transitions_of"]
@@ -40,8 +40,8 @@ class Running:
     def layers(self) -> tuple[PlacedLayer, ...]:
         """Returns every layer with its device and segment, in graph order.
 
-        A kernel's time is shared out by multiply-accumulates; hand-over and launches belong to no
-        layer, so the layers of a plan add up to less than its latency.
+        A kernel's time is shared out by multiply-accumulates; reformats, launches and what borders
+        cost belong to no layer: they are with loadables, reformats and unfused parts.
         """
         found: dict[int, PlacedLayer] = {}
         for segment, step in enumerate(self.placing.steps):
@@ -69,17 +69,75 @@ class Running:
         assert cost is not None
         return cost
 
-    def loadables(self) -> tuple[Loadable, ...]:
+    def loadables(self, plan: int = 0) -> tuple[Loadable, ...]:
         """Returns the DLA segments with their memory and border formats, in running order."""
         found = []
-        for step in self.placing.steps:
-            if not step.device:
+        borders = self._borders()
+        for number, step in enumerate(self.placing.steps):
+            launch = self.built.problem.launch[step.device]
+            if launch is None:
                 continue
             indices = sorted(i for v in step.nodes for i in self.built.kernels[v].layers)
             names = tuple(self.network.layers[i].name for i in indices)
             core = int(self.built.problem.devices[step.device][3:])
             need = self.room.need(names)
-            found.append(Loadable(core, names, need, self._formats(step)))
+            border_us, border_uj = borders.get(number, (0.0, 0.0))
+            found.append(
+                Loadable(
+                    core,
+                    names,
+                    need,
+                    self._formats(step),
+                    round(launch.load_us[step.device], DIGITS),
+                    round(launch.energy_uj, DIGITS),
+                    round(border_us, DIGITS),
+                    round(border_uj, DIGITS),
+                    plan,
+                )
+            )
+        return tuple(found)
+
+    def _borders(self) -> dict[int, tuple[float, float]]:
+        """Returns, by step, how much longer a loadable takes for its tensors' formats, and energy.
+
+        What several loadables read is paid once, by the first of them.
+        """
+        problem = self.built.problem
+        step_of = {v: number for number, step in enumerate(self.placing.steps) for v in step.nodes}
+        found: dict[int, tuple[float, float]] = {}
+        for b, t, w in self.placing.ways:
+            if (b, t) not in self.built.ways:
+                continue
+            border, cost = problem.borders[b], problem.borders[b].transfers[t].ways[w]
+            p = border.producer
+            for device, us in enumerate(cost.load_us[:-1]):
+                if not device or not us:
+                    continue
+                ends = [p] if p != OUTSIDE and self._device(p) == device else border.consumers
+                number = min(step_of[v] for v in ends if self._device(v) == device)
+                had = found.get(number, (0.0, 0.0))
+                watts = self.model.watts(problem.devices[device])
+                found[number] = (had[0] + us, had[1] + us * watts)
+        return found
+
+    def unfused(self, plan: int = 0) -> tuple[Unfused, ...]:
+        """Returns what broken fusions cost, in the order of the tensors."""
+        problem = self.built.problem
+        found = []
+        for b, t, w in sorted(self.placing.ways):
+            if (b, t) in self.built.ways:
+                continue
+            cost = problem.borders[b].transfers[t].ways[w]
+            device = max(range(len(problem.devices)), key=lambda d: cost.load_us[d])
+            found.append(
+                Unfused(
+                    self.built.tensors[b],
+                    problem.devices[device],
+                    round(sum(cost.load_us), DIGITS),
+                    round(cost.energy_uj, DIGITS),
+                    plan,
+                )
+            )
         return tuple(found)
 
     def _formats(self, step: Step) -> dict[str, str]:
@@ -156,6 +214,7 @@ class Running:
                         round(way.reformat_us, DIGITS),
                         "measured" if way.measured else "predicted",
                         plan,
+                        round(way.reformat_us * self.model.watts("GPU"), DIGITS),
                     )
                 )
         return tuple(found)

@@ -15,11 +15,11 @@ from edgekit.errors import GateError
 from edgekit.placement._baselines import Baseline
 from edgekit.placement._build_problem import build_problem
 from edgekit.placement._built import Built
-from edgekit.placement._optimise import Solved, is_better, nothing, optimise, refuse
+from edgekit.placement._optimise import Solved, is_better, nothing, optimise
 from edgekit.placement._request import Request
-from edgekit.solver import Goal, Mode, Placing, evaluate
+from edgekit.solver import Goal, Mode, Placing, Problem, evaluate
 
-__all__ = ["search"]
+__all__ = ["keeping", "search"]
 
 Compared = Mapping[str, Baseline | None]
 
@@ -55,7 +55,11 @@ def search(request: Request, built: Built, compared: Compared) -> tuple[Built, S
             code="plan.limit",
             hint="loosen the bounds or remove pins",
         )
-    raise refuse([one.problem for one in tried], options)
+    raise GateError(
+        "no placement keeps all that is asked",
+        code="plan.infeasible",
+        hint="loosen the bounds, remove pins, or allow more",
+    )
 
 
 def _cut_otherwise(built: Built, compared: Compared) -> Iterator[tuple[str, Baseline]]:
@@ -103,24 +107,26 @@ def _modes_like(built: Built, baseline: Baseline) -> tuple[int, ...] | None:
 
 def _value(request: Request, built: Built, baseline: Baseline) -> float:
     """Returns what a baseline is worth as a plan: the worst value where it breaks a wish."""
+    placing = keeping(request, built.problem, baseline)
+    if placing is None or (request.options.objective == "throughput" and not placing.value):
+        return nothing(request.options).value
+    return 1e6 / placing.value if request.options.objective == "throughput" else placing.value
+
+
+def keeping(request: Request, asked: Problem, baseline: Baseline) -> Placing | None:
+    """Returns a baseline as a placement that keeps what is asked; None where it breaks a wish."""
     options, base = request.options, baseline.built.problem
-    worst = nothing(options).value
     if not _keeps_pins(request, baseline):
-        return worst
+        return None
     on_dla = [bool(base.device(m)) for m in baseline.modes]
     problem = replace(
         base,
-        max_transitions=built.problem.max_transitions,
-        min_size=built.problem.min_size,
+        max_transitions=asked.max_transitions,
+        min_size=asked.min_size,
         fits=request.room.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
     )
     one = "period" if options.objective == "throughput" else options.objective
-    placing = evaluate(problem, baseline.modes, Goal.of(problem, one, options.bounds))
-    if placing is None:
-        return worst
-    if options.objective == "throughput":
-        return 1e6 / placing.value if placing.value else worst
-    return placing.value
+    return evaluate(problem, baseline.modes, Goal.of(problem, one, options.bounds))
 
 
 def _keeps_pins(request: Request, baseline: Baseline) -> bool:

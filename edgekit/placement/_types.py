@@ -10,7 +10,7 @@ from edgekit.dla import MemoryNeed, loadables_per_core
 
 __all__ = [
     "OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted", "Reformat",
-    "Share",
+    "Share", "Unfused",
 ]  # fmt: skip
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
@@ -41,6 +41,8 @@ class Options:
         pools: Bytes that a loadable may have, by pool ("managed_sram", "local_dram",
             "global_dram"); None, and for a pool that is not named: what a build gets by itself.
         profile: Measured times (``read_profile``), which win over predicted ones; None: none.
+        cores_why: Why ``dla_cores`` are fewer than the user asked for, to be said where that
+            matters; empty: they are not.
     """
 
     objective: str = "latency"
@@ -54,6 +56,7 @@ class Options:
     min_loadable_layers: int = 1
     pools: Mapping[str, int] | None = None
     profile: Any = None
+    cores_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,22 @@ class PlacedLayer:
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """One DLA subgraph of the plan; ``formats`` is the chosen tensor format by border tensor."""
+    """One DLA subgraph of the plan; ``formats`` is the chosen tensor format by border tensor.
+
+    Its layers' times are without ``launch_us``, what starting it takes, and ``border_us``, how much
+    longer it takes to read and write border tensors in these formats than in its best ones.
+    ``plan`` is the index in ``Plan.plans`` of the plan that has it.
+    """
 
     core: int
     layers: tuple[str, ...]
     memory: MemoryNeed
     formats: Mapping[str, str] = field(default_factory=dict)
+    launch_us: float = 0.0
+    launch_uj: float = 0.0
+    border_us: float = 0.0
+    border_uj: float = 0.0
+    plan: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +123,39 @@ class Reformat:
     us: float
     clock: str = "predicted"
     plan: int = 0
+    uj: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unfused:
+    """What it costs that a border breaks a part that ``device`` would run fused.
+
+    ``what`` is the tensor at the border, or says how many layers would be fused; ``plan`` is the
+    index in ``Plan.plans`` of the plan that pays it.
+    """
+
+    what: str
+    device: str
+    us: float
+    uj: float
+    plan: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A plan variant of the ``throughput`` objective and the share of frames it takes."""
+    """A plan variant of the ``throughput`` objective and the share of frames it takes.
+
+    Latency and energy of ``predicted`` are the sums of what is paid: by its layers, by launches
+    and borders of the loadables of this plan, by ``reformats`` and ``unfused``.
+    """
 
     share: float
     layers: tuple[PlacedLayer, ...]
+    transitions: int = 0
+    predicted: Predicted | None = None
+    reformats: tuple[Reformat, ...] = ()
+    unfused: tuple[Unfused, ...] = ()
+    builder: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +166,9 @@ class Plan:
     ``plans`` always has at least one entry and its shares add up to 1. Segments are numbered in
     running order: every tensor a segment reads is a graph input or comes from a lower number.
     ``transitions`` counts device changes along the running order. ``pools`` are bytes by pool
-    name, the largest any loadable needs. A baseline that is impossible is None.
+    name, the largest any loadable needs. A baseline that is impossible is None; one that
+    ``baselines_keep`` has as False breaks what was asked, as no plan may. ``kept_off`` names the
+    wishes without which a plan of the GPU alone would use the DLA, as far as that was looked for.
     """
 
     target: str
@@ -153,6 +193,8 @@ class Plan:
     bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     measured: Mapping[str, Any] | None = None
     constraints: Mapping[str, Any] = field(default_factory=dict)
+    baselines_keep: Mapping[str, bool | None] = field(default_factory=dict)
+    kept_off: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""

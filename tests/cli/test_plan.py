@@ -124,7 +124,7 @@ def test_a_conflict_is_named_in_the_users_words(capsys):
     document = small(capsys, "--bound", "latency_us=1", "--max-transitions", "9", status=1)
     assert document["error"]["code"] == "plan.infeasible"
     assert [wish["text"] for wish in document["conflict"]] == ["bound latency_us=1"]
-    assert "at best (predicted)" in document["error"]["hint"]
+    assert "at best (predicted)" in document["error"]["message"]
     standalone = small(capsys, "--no-gpu", status=1)
     assert standalone["error"]["layers"]
     assert [wish["kind"] for wish in standalone["conflict"]] == ["gpu"]
