@@ -50,12 +50,13 @@ def explain_gpu_only(
             found.append((wish.text, other))
     tell(len(own), len(own))
     together = " and ".join(wish.text for wish in own)
-    named = found or [(f"{together} together", free)]
+    named = found or [(together, free)]
     notes = [note for note in plan.notes if not note.startswith("the GPU alone is best")]
     for text, other in named:
+        keep, it = ("keeps", "it") if found else ("keep", "them")
         value = f"{plan_value(other):.6g} {UNITS[plan.objective]}"
         notes.append(
-            f"{text} keeps everything off the DLA: without it {plan.objective} would be {value} "
+            f"{text} {keep} everything off the DLA: without {it} {plan.objective} would be {value} "
             f"instead of {plan_value(plan):.6g} (predicted)"
         )
     return replace(plan, kept_off=tuple(text for text, _ in named), notes=tuple(notes))

@@ -29,13 +29,14 @@ HISTOGRAM_BINS = 32
 def comparison(plan: Plan) -> list[dict[str, Any]]:
     """Returns the plan's prediction and the baselines', with latency relative to the plan's.
 
-    ``change`` is by how much of itself the plan's objective would change.
+    ``change`` is by how much of itself the plan's objective would change; ``keeps`` whether the
+    baseline keeps what was asked of the plan (None: not known).
     """
     from edgekit.placement import value_of
 
     rows: list[dict[str, Any]] = [
         {"key": "plan", "label": "This plan", **plan.predicted.to_json(), "latency_ratio": 1.0,
-         "change": 0.0}
+         "change": 0.0, "keeps": True}
     ]  # fmt: skip
     value = value_of(plan.objective, plan.predicted)
     for key, label in BASELINES:
@@ -48,7 +49,7 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
         change = value_of(plan.objective, baseline) / value - 1 if value > 0 else None
         rows.append(
             {"key": key, "label": label, **baseline.to_json(), "latency_ratio": ratio,
-             "change": change}
+             "change": change, "keeps": plan.baselines_keep.get(key)}
         )  # fmt: skip
     return rows
 

@@ -46,7 +46,7 @@ def what_if_text(document: Mapping[str, Any], *, width: int = 80, colour: bool =
     for key in ("latency_us", "throughput_qps", "energy_uj", "gpu_us"):
         label, show = METRICS[key]
         percent = document["difference"][key]["percent"]
-        change = text.ABSENT if percent is None else f"{percent:+.3g} %"
+        change = text.ABSENT if percent is None else text.change(percent)
         old, new = before["predicted"][key], after["predicted"][key]
         rows.append([label, show(old), show(new), change])
     for key, label in (("loadables", "loadables"), ("transitions", "device changes")):

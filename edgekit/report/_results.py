@@ -53,6 +53,11 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         "name": "GPU time", "value": text.microseconds(plan["gpu_us"]),
         "detail": f"GPU only: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
     })  # fmt: skip
+    found.append({
+        "name": "Throughput", "value": f"{text.significant(plan.get('throughput_qps'))} per second",
+        "detail": f"GPU only: {text.significant(gpu_only.get('throughput_qps'))}",
+        "clock": "predicted",
+    })  # fmt: skip
     if document["accuracy"]:
         measure = document["accuracy"]
         agreement = measure_words(measure, "top1_agreement")

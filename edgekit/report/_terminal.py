@@ -35,11 +35,14 @@ def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
             table.add_row(row["label"], "not possible", style="dim")
             continue
         table.add_row(
-            row["label"], text.microseconds(row["latency_us"]),
+            f"{row['label']} *" if row.get("keeps") is False else row["label"],
+            text.microseconds(row["latency_us"]),
             text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
             text.microseconds(row.get("gpu_us")), _change(row),
             style="bold" if row["key"] == "plan" else "",
         )  # fmt: skip
+    if any(row.get("keeps") is False for row in rows):
+        table.caption, table.caption_justify = "* breaks what was asked of the plan", "left"
     return table
 
 
@@ -47,7 +50,7 @@ def _change(row: Mapping[str, Any]) -> str:
     change = row.get("change")
     if row["key"] == "plan" or change is None:
         return "" if row["key"] == "plan" else text.ABSENT
-    return "the same" if abs(change) < SAME else f"{100 * change:+,.3g} %"
+    return "the same" if abs(change) < SAME else text.change(100 * change)
 
 
 def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:

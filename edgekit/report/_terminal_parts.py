@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -30,23 +31,12 @@ def summary_plan(plan: Plan) -> RenderableType:
     memory and formats, reformats, predictions beside baselines, and what the builder must be told.
     """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("device", header_style="dim")
-    for name in ("layers", "segments", "busy (predicted)"):
-        table.add_column(name, justify="right", header_style="dim")
-    for device in sorted({layer.device for layer in plan.layers}, key=lambda d: (d != "GPU", d)):
-        own = [layer for layer in plan.layers if layer.device == device]
-        table.add_row(
-            device, text.count(len(own)), text.count(len({layer.segment for layer in own})),
-            text.microseconds(sum(layer.predicted_us for layer in own)),
-        )  # fmt: skip
     parts: list[RenderableType] = [
         Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
-        Text("\n".join(_told(plan))), Text(), table,
+        Text("\n".join(_told(plan))), Text(), _devices(plan),
     ]  # fmt: skip
     if plan.loadables:
         parts += [Text(), _loadables(plan)]
@@ -56,6 +46,46 @@ def summary_plan(plan: Plan) -> RenderableType:
     parts += [Text(line) for line in _builder(plan)]
     parts += [Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes]
     return Group(*parts)
+
+
+def _devices(plan: Plan) -> Table:
+    """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
+    from rich.table import Table
+
+    several = len(plan.plans) > 1
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    if several:
+        table.add_column("plan", header_style="dim", justify="right")
+    table.add_column("device", header_style="dim")
+    for name in ("layers", "segments", "busy (predicted)"):
+        table.add_column(name, justify="right", header_style="dim")
+    for number, part in enumerate(plan.plans):
+        busy = _busy(plan, number)
+        for device in sorted(busy, key=lambda d: (d != "GPU", d)):
+            own = [layer for layer in part.layers if layer.device == device]
+            segments = len({layer.segment for layer in own})
+            table.add_row(
+                *([str(number + 1)] if several else []), device, text.count(len(own)),
+                text.count(segments), text.microseconds(busy[device]),
+            )  # fmt: skip
+    return table
+
+
+def _busy(plan: Plan, number: int) -> dict[str, float]:
+    """Returns the microseconds by device that a frame of a plan takes, all that is paid there."""
+    part = plan.plans[number]
+    busy: dict[str, float] = defaultdict(float)
+    for layer in part.layers:
+        busy[layer.device] += layer.predicted_us
+    for loadable in plan.loadables:
+        if loadable.plan == number:
+            paid = loadable.launch_us + loadable.border_us
+            busy[f"DLA{loadable.core}"] += paid
+    for reformat in part.reformats:
+        busy["GPU"] += reformat.us
+    for unfused in part.unfused:
+        busy[unfused.device] += unfused.us
+    return dict(busy)
 
 
 def _objective(plan: Plan) -> str:
@@ -80,19 +110,32 @@ def _band(plan: Plan) -> tuple[float, float] | None:
 def _told(plan: Plan) -> Iterator[str]:
     from edgekit.placement import plan_summary, value_of
 
-    yield text.plural(plan.transitions, "device change")
     if len(plan.plans) > 1:
-        shares = ", ".join(text.percent(share.share) for share in plan.plans)
-        yield f"{len(plan.plans)} plans share the frames: {shares}"
+        yield f"{len(plan.plans)} plans share the frames"
+        for number, part in enumerate(plan.plans, 1):
+            latency = f", {text.microseconds(part.predicted.latency_us)}" if part.predicted else ""
+            yield (
+                f"  plan {number}: {text.percent(part.share)}{latency}, "
+                f"{text.plural(part.transitions, 'device change')}, "
+                f"{text.plural(len(part.reformats), 'reformat')}"
+            )
+    else:
+        yield text.plural(plan.transitions, "device change")
     if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
         auto = plan.baselines.get("tensorrt_auto")
-        if auto is not None and auto != plan.predicted:
+        if plan.kept_off:
+            few = " and ".join(text.clean(one) for one in plan.kept_off)
+            keep = "keeps" if len(plan.kept_off) == 1 else "keep"
+            yield f"GPU only: {few} {keep} everything off the DLA"
+        elif auto is not None and auto != plan.predicted:
             show = UNITS[plan_summary(plan)["unit"]]
+            breaks = plan.baselines_keep.get("tensorrt_auto") is False
+            beside = ", which breaks what was asked," if breaks else ""
             theirs, ours = value_of(plan.objective, auto), value_of(plan.objective, plan.predicted)
             yield (
                 f"GPU only: nothing that the DLA could take is worth it for {plan.objective}; "
-                f"TensorRT's automatic DLA reaches {show(theirs)}, the GPU alone {show(ours)} "
-                "(predicted)"
+                f"TensorRT's automatic DLA{beside} reaches {show(theirs)}, "
+                f"the GPU alone {show(ours)} (predicted)"
             )
         else:
             yield "GPU only"
@@ -122,44 +165,56 @@ def _loadables(plan: Plan) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    several = len(plan.plans) > 1
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("loadable", "layers", *text.POOLS.values()):
+    for name in (*(["plan"] if several else []), "loadable", "layers", *text.POOLS.values()):
         table.add_column(name, justify="right", header_style="dim", no_wrap=True)
     table.add_column("formats", header_style="dim", overflow="fold")
     for loadable in plan.loadables[:SHOWN]:
         memory = loadable.memory.to_json()
         formats = dict.fromkeys(loadable.formats.values())
         table.add_row(
+            *([str(loadable.plan + 1)] if several else []),
             f"DLA{loadable.core}", text.count(len(loadable.layers)),
             *(text.size(memory[key]) for key in text.POOLS),
             Text(text.clean(", ".join(formats)) or text.ABSENT),
         )  # fmt: skip
     if len(plan.loadables) > SHOWN:
-        table.add_row(f"and {len(plan.loadables) - SHOWN} more", *[""] * 5)
+        table.add_row(f"and {len(plan.loadables) - SHOWN} more")
     return table
 
 
 def _reformats(plan: Plan) -> Iterator[str]:
-    own = [one for one in plan.reformats if one.plan == 0]
-    total = text.microseconds(sum(one.us for one in own))
-    yield f"{text.plural(len(own), 'reformat')} on the GPU, {total}"
-    for one in sorted(own, key=lambda one: -one.us)[:SHOWN]:
-        tensor = text.clean(one.tensor)
-        yield f"  {text.microseconds(one.us):>8}  {one.source} -> {one.goal}  {tensor}, {one.clock}"
-    if len(own) > SHOWN:
-        yield f"  and {len(own) - SHOWN} more; --json lists them"
+    several = len(plan.plans) > 1
+    for number in range(len(plan.plans)):
+        own = [one for one in plan.reformats if one.plan == number]
+        total = text.microseconds(sum(one.us for one in own))
+        whose = f"plan {number + 1}: " if several else ""
+        yield f"{whose}{text.plural(len(own), 'reformat')} on the GPU, {total}"
+        for one in sorted(own, key=lambda one: -one.us)[:SHOWN]:
+            us, tensor = text.microseconds(one.us), text.clean(one.tensor)
+            yield f"  {us:>8}  {one.source} -> {one.goal}  {tensor}, {one.clock}"
+        if len(own) > SHOWN:
+            yield f"  and {len(own) - SHOWN} more; --json lists them"
 
 
 def _builder(plan: Plan) -> Iterator[str]:
     """Says what to set so that TensorRT's builder ends at this plan."""
     if not plan.builder or not plan.loadables:
         return
-    types = plan.builder["device_types"]
-    on_dla = sum(device == "DLA" for device in types.values())
+    several = len(plan.plans) > 1
     yield ""
-    yield (
-        f"to build it: set the device type of {text.plural(on_dla, 'layer')} to DLA and of "
-        f"{len(types) - on_dla} to GPU (--json: builder.device_types)"
-    )
-    if plan.builder["matches"]:
-        yield "TensorRT's builder is predicted to end at these loadables"
+    for number, part in enumerate(plan.plans, 1):
+        builder = part.builder or plan.builder
+        types = builder["device_types"]
+        on_dla = sum(device == "DLA" for device in types.values())
+        what, where = "it", "builder"
+        if several:
+            what, where = f"plan {number}", f"plans[{number - 1}].builder"
+        yield (
+            f"to build {what}: set the device type of {text.plural(on_dla, 'layer')} to DLA and of "
+            f"{len(types) - on_dla} to GPU (--json: {where}.device_types)"
+        )
+        if builder["matches"]:
+            whose = "its" if several else "these"
+            yield f"TensorRT's builder is predicted to end at {whose} loadables"

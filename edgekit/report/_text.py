@@ -116,6 +116,14 @@ def percent(fraction: float | None, digits: int = 1) -> str:
     return f"{100 * fraction:.{digits}f} %"
 
 
+def change(percent: float) -> str:
+    """Returns a change with its sign, with three digits where it has a fraction."""
+    size = abs(percent)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else None
+    shown = f"{percent:+.3g}" if digits is None else f"{percent:+,.{digits}f}"
+    return f"{shown} %"
+
+
 def plural(number: int, noun: str) -> str:
     """Returns "1 layer", "2 layers"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

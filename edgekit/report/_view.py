@@ -81,7 +81,9 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
     for row in predicted["rows"]:
         latency = row["latency_us"]
         rows.append({
-            "label": row["label"], "own": row["key"] == "plan", "possible": latency is not None,
+            "label": row["label"] + (
+                " (breaks what was asked)" if row.get("keeps") is False else ""
+            ), "own": row["key"] == "plan", "possible": latency is not None,
             "latency": text.microseconds(latency),
             "bar": _markup(charts.bar(
                 (latency or 0.0) / slowest if slowest else 0.0,

@@ -84,7 +84,7 @@ def test_a_bound_binds_and_others_do_not(small):
     bound = fast.plan()
     kinds = [bind["text"] for bind in why(fast, "conv2")["binds"]]
     binds = bound.predicted.energy_uj > free.predicted.energy_uj * (1 + 1e-6)
-    assert (f"bound gpu_us={least * 1.01:g}" in kinds) == binds
+    assert (f"bound gpu_us={least * 1.01:.10g}" in kinds) == binds
     assert "bound latency_us=1e+09" not in kinds
 
 
