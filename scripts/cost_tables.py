@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fit_costs import anchors, describe, errors, summary
+from fit_costs import FITTED, LIMITS, Anchor, anchors, describe, errors, ratios, summary
 
 from edgekit.placement._costs import cost_data
 
@@ -21,12 +22,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "cost-model.md"
 def cost_page() -> str:
     """Returns the page with its tables written anew; its text is written by hand."""
     text = PAGE.read_text(encoding="utf-8")
+    rows = anchors()
+    found = errors(rows, cost_data("devices"))
     for name, table in (
         ("constants", _constants()),
         ("sources", _sources()),
         ("reformats", _reformats()),
-        ("bands", _bands()),
-        ("errors", _errors()),
+        ("bands", _bands(rows, found)),
+        ("errors", _errors(rows, found)),
     ):
         before, _, rest = text.partition(f"<!-- {name} -->\n")
         _, _, after = rest.partition(f"<!-- end {name} -->")
@@ -49,6 +52,8 @@ def _constants() -> str:
             for name, value in constants.items():
                 if name != "source" and not name.endswith("note"):
                     origin = _origin(name, constants["source"])
+                    if origin == "fitted":
+                        origin = _fitted(family, kind, name, value)
                     rows.append((f"{family} {kind}", f"`{name}`", _value(value), origin))
     return _table(("device", "constant", "value", "where from"), rows)
 
@@ -62,6 +67,18 @@ def _origin(name: str, source: dict[str, Any]) -> str:
     if any("all constants" in str(item) for item in source.get("assumed", ())):
         return "assumed, as ampere"
     raise ValueError(f"{name} has no source")
+
+
+def _fitted(family: str, kind: str, name: str, value: Any) -> str:
+    """Returns "fitted", by type where only some are, and where the fit stopped at a limit."""
+    of_fit = {*FITTED.get(family, ()), *FITTED[f"{family}.{kind}"]}
+    said = []
+    for part, number in value.items() if isinstance(value, dict) else [("", value)]:
+        how = "fitted" if f"{name}.{part}".rstrip(".") in of_fit else "assumed"
+        if how == "fitted" and number in LIMITS[name]:
+            how += " (at its limit)"
+        said.append(f"{part} {how}".strip())
+    return ", ".join(said)
 
 
 def _value(value: Any) -> str:
@@ -87,17 +104,18 @@ def _reformats() -> str:
     return _table(head, [*rows, total])
 
 
-def _bands() -> str:
-    rows = [
-        (name.replace("_", " "), f"{low}", f"{high}")
-        for name, (low, high) in cost_data("error")["bands"].items()
-    ]
-    return _table(("rows", "low", "high"), rows)
+def _bands(rows: Sequence[Anchor], found: Sequence[float]) -> str:
+    measured = ratios(rows, found)
+    lines: list[tuple[str, ...]] = []
+    for name, (low, high) in cost_data("error")["bands"].items():
+        some = measured[name]
+        inside = sum(low <= ratio <= high for ratio in some)
+        share = f"{100 * inside / len(some):.0f} %"
+        lines.append((name.replace("_", " "), str(len(some)), f"{low}", f"{high}", share))
+    return _table(("what", "rows", "low", "high", "inside"), lines)
 
 
-def _errors() -> str:
-    rows = anchors()
-    found = errors(rows, cost_data("devices"))
+def _errors(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     lines: list[tuple[str, ...]] = []
     for row, error in zip(rows, found, strict=True):
         lines.append(

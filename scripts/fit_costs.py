@@ -51,8 +51,9 @@ FITTED = {
     "gpu.ampere": ["launch_us", "floor_us", "efficiency.int8", "efficiency.fp16", "broken"],
     "gpu": ["memory", "cache_speedup", "tile_exponent", "clock_exponent"],
     "dla.1.0": ["memory", "efficiency.fp16"],
-    "dla.2.0": ["operation_us", "grouped_atom", "memory", "efficiency.int8", "efficiency.fp16"],
+    "dla.2.0": ["operation_us", "grouped_atom", "memory", "efficiency.int8"],
 }
+FEWEST = 5  # rows that a device and precision needs for a band of its own
 LIMITS = {
     "launch_us": (1, 5), "floor_us": (4, 25), "memory": (0.2, 0.7), "efficiency": (0.2, 0.9),
     "cache_speedup": (1, 2), "tile_exponent": (0.1, 1), "clock_exponent": (0.3, 1),
@@ -258,8 +259,9 @@ def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         held += [100 * abs(error)] * (row.held_out and not row.is_operation)
     lines = [
         "schema: edgekit.costs/1",
-        "# Written by scripts/fit_costs.py --write; do not edit. bands: 10 % and 90 % quantiles of",
-        "# measured over predicted, rows that the constants were not fitted on included.",
+        "# Written by scripts/fit_costs.py --write; do not edit. bands: measured over predicted;",
+        "# 80 % of the rows or more lie inside, all of them where there are fewer than 19; rows that",
+        "# the constants were not fitted on included.",
         "# operations: what a builder timed alone, no run of a network.",
         f"rows: {len(sizes)}",
         f"held_out: {len(held)}",
@@ -270,6 +272,15 @@ def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         f"max_percent: {max(timed):.1f}}}",
         "bands:",
     ]
+    for name, found_in in sorted(ratios(rows, found).items()):
+        if len(found_in) >= FEWEST:
+            low, high = band(found_in)
+            lines.append(f"  {name}: [{low:.2f}, {high:.2f}]")
+    return "\n".join(lines) + "\n"
+
+
+def ratios(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, list[float]]:
+    """Returns measured over predicted, of all rows and by device and precision."""
     groups: dict[str, list[float]] = {"all": []}
     for row, error in zip(rows, found, strict=True):
         ratio = 1 / (1 + error)
@@ -278,12 +289,20 @@ def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         if side not in ("ALL", "both"):
             kind = "gpu" if side == "GPU" else "dla"
             groups.setdefault(f"{kind}_{row.row['precision']}", []).append(ratio)
-    for name, ratios in sorted(groups.items()):
-        if len(ratios) >= 5:
-            ratios.sort()
-            low, high = (ratios[round(share * (len(ratios) - 1))] for share in (0.1, 0.9))
-            lines.append(f"  {name}: [{min(low, 1):.2f}, {max(high, 1):.2f}]")
-    return "\n".join(lines) + "\n"
+    return groups
+
+
+def band(measured: Sequence[float]) -> tuple[float, float]:
+    """Returns a conservative 80 % interval of ratios, rounded outwards, with 1 inside.
+
+    Of n rows and one more like them, at most a tenth lies below the k-th smallest for
+    k = floor((n + 1) / 10) (split conformal prediction). Below 9 rows there is no such k; the
+    smallest and the largest are taken, which hold the next row with (n - 1) / (n + 1) only.
+    """
+    order = sorted(measured)
+    outside = max(0, (len(order) + 1) // 10 - 1)
+    low, high = order[outside], order[-1 - outside]
+    return min(1.0, math.floor(100 * low) / 100), max(1.0, math.ceil(100 * high) / 100)
 
 
 if __name__ == "__main__":

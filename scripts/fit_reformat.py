@@ -3,9 +3,13 @@
 scripts/fit_reformat.py            fit, cross-validate by tensor shape, print
 scripts/fit_reformat.py --write    and keep the constants in targets/costs/reformat.yaml
 
-Least absolute relative error by reweighted non-negative least squares. A Gemm's rows are a batch
-that the strides do not show; DETR, which most rows come from, has 100 and 850, so each group of
-rows with an unknown batch gets 1, 100 or 850, whichever fits best.
+Least absolute relative error by reweighted least squares. A Gemm's rows are a batch that the
+strides do not show; DETR, which most rows come from, has 100 and 850, so each group of rows with an
+unknown batch gets 1, 100 or 850, whichever fits best.
+
+Thin data: the rates of a type in any pair of layouts are fitted first. A pair's own rate stays
+within a factor of ``SPAN`` of them and is drawn to them by ``PULL``. Where fewer than ``LEAST``
+kernels spend ``NOISE_US`` in it, by the rates of any pair, it is not fitted at all.
 """
 
 from __future__ import annotations
@@ -26,11 +30,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 from reformat_rows import Row, read_rows
 
 BATCHES = (1, 100, 850)
+SPAN = 5.0  # times the rate of any pair, and its part
+PULL = 0.03  # of a kernel that spends all its time there
+NOISE_US = 1.5  # a tenth of a launch, which is how well one is predicted
+LEAST = 2  # kernels that it takes to fit a constant
+FASTEST = 1.0  # us per megabyte: no memory of the chip, caches included, is beyond 1 TB/s
 FOLDS = 5
 GOAL = Path(__file__).parent.parent / "targets" / "costs" / "reformat.yaml"
 
-Features = Mapping[Hashable, float]
-Constants = dict[Hashable, float]
+Name = tuple[str, ...]
+Features = Mapping[Name, float]
+Constants = dict[Name, float]
+
+LAUNCH = ("launch",)
 
 
 def by_class(row: Row, batch: int) -> Features:
@@ -38,47 +50,73 @@ def by_class(row: Row, batch: int) -> Features:
     lines = "aligned" if row.aligned else "unaligned"
     pair = (row.source[1], row.goal[1], lines)
     return {
-        "launch": 1.0,
+        LAUNCH: 1.0,
         ("read", *pair, row.source[0]): batch * row.read / 1e6,
         ("written", *pair, row.goal[0]): batch * row.written / 1e6,
     }
 
 
-def by_size(row: Row, batch: int) -> Features:
+def by_type(row: Row, batch: int) -> Features:
     """Returns launch, bytes read and bytes written, whatever the layouts."""
     return {
-        "launch": 1.0,
-        "read": batch * row.read / 1e6,
-        "written": batch * row.written / 1e6,
+        LAUNCH: 1.0,
+        ("read", row.source[0]): batch * row.read / 1e6,
+        ("written", row.goal[0]): batch * row.written / 1e6,
     }
 
 
+def general(name: Name) -> Name:
+    """Returns the name that a constant of :func:`by_class` has in :func:`by_type`."""
+    return (name[0], name[-1]) if len(name) > 2 else name
+
+
 def solve(
-    rows: Sequence[Row], batches: Sequence[int], features: Callable[..., Features]
+    rows: Sequence[Row],
+    batches: Sequence[int],
+    features: Callable[..., Features],
+    around: Constants | None = None,
 ) -> Constants:
-    """Returns the constants with the least absolute relative error, none below 0."""
+    """Returns the constants with the least absolute relative error.
+
+    Args:
+        rows, batches: The kernels.
+        features: What each one has of each constant.
+        around: The rates of any pair, which the constants keep to; none: they are what is sought.
+    """
     found = [features(row, batch) for row, batch in zip(rows, batches, strict=True)]
-    names = sorted({name for one in found for name in one}, key=str)
+    names = sorted({name for one in found for name in one})
     place = {name: i for i, name in enumerate(names)}
     matrix = np.zeros((len(rows), len(names)))
     for line, one in enumerate(found):
         for name, value in one.items():
             matrix[line, place[name]] = value / rows[line].us
+    low, high = np.full(len(names), FASTEST), np.full(len(names), np.inf)
+    square, right = np.zeros((len(names), len(names))), np.zeros(len(names))
+    for name, i in place.items():
+        if around and name != LAUNCH:
+            rate = around[general(name)]
+            span = SPAN if len(name) > 2 else 1.0
+            low[i], high[i] = rate / span, rate * span
+            square[i, i], right[i] = PULL / rate**2, PULL / rate
     weights = np.ones(len(rows))
-    values = np.zeros(len(names))
+    values = low.copy()
     for _ in range(6):
         weighted = matrix * weights[:, None]
-        values = _descend(weighted.T @ weighted, weighted.T @ weights, values)
+        values = _descend(
+            weighted.T @ weighted + square, weighted.T @ weights + right, values, low, high
+        )
         weights = 1 / np.sqrt(np.maximum(abs(matrix @ values - 1), 0.02))
     return dict(zip(names, map(float, values), strict=True))
 
 
-def _descend(square: np.ndarray, right: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _descend(
+    square: np.ndarray, right: np.ndarray, values: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
     scale = np.diag(square) + 1e-12
     for _ in range(300):
         most = 0.0
         for j in range(len(values)):
-            new = max(0.0, values[j] - (square[j] @ values - right[j]) / scale[j])
+            new = min(high[j], max(low[j], values[j] - (square[j] @ values - right[j]) / scale[j]))
             most = max(most, abs(new - values[j]) * math.sqrt(scale[j]))
             values[j] = new
         if most < 1e-5:
@@ -86,17 +124,34 @@ def _descend(square: np.ndarray, right: np.ndarray, values: np.ndarray) -> np.nd
     return values
 
 
-def predict(constants: Constants, features: Features) -> float:
-    """Returns microseconds; a constant that the fit did not see counts as 0."""
-    return sum(constants.get(name, 0.0) * value for name, value in features.items())
+def fit(rows: Sequence[Row], batches: Sequence[int]) -> tuple[Constants, Constants]:
+    """Returns the constants of pairs that enough was measured of, and those of any pair."""
+    coarse = solve(rows, batches, by_type)
+    heard: dict[Name, int] = defaultdict(int)
+    for row, batch in zip(rows, batches, strict=True):
+        for name, size in by_class(row, batch).items():
+            heard[name] += size * coarse[general(name)] >= NOISE_US
+    thin = {name for name, kernels in heard.items() if kernels < LEAST and name != LAUNCH}
+
+    def known(row: Row, batch: int) -> Features:
+        found = by_class(row, batch)
+        return {general(n) if n in thin else n: size for n, size in found.items()}
+
+    fine = solve(rows, batches, known, coarse)
+    return {name: us for name, us in fine.items() if len(name) != 2}, coarse
 
 
-def guess_batches(rows: Sequence[Row]) -> tuple[list[int], Constants]:
-    """Returns each row's batch and the constants, which are found in turns."""
+def predict(fine: Constants, coarse: Constants, features: Features) -> float:
+    """Returns microseconds; what a pair has no constant for takes what it does in any pair."""
+    return sum(fine.get(n, coarse.get(general(n), 0.0)) * size for n, size in features.items())
+
+
+def guess_batches(rows: Sequence[Row]) -> list[int]:
+    """Returns each row's batch, which is found in turns with the constants."""
     chosen: dict[Hashable, int] = {row.unknown: 100 for row in rows if row.unknown}
     for _ in range(6):
         batches = [chosen.get(row.unknown, 1) if row.unknown else 1 for row in rows]
-        constants = solve(rows, batches, by_class)
+        constants = solve(rows, batches, by_class)  # free: drawn to a rate, it draws the batches
         before = dict(chosen)
         for group in chosen:
             members = [row for row in rows if row.unknown == group]
@@ -104,11 +159,11 @@ def guess_batches(rows: Sequence[Row]) -> tuple[list[int], Constants]:
             chosen[group] = min(BATCHES, key=partial(_loss, members, constants))
         if chosen == before:
             break
-    return batches, constants
+    return batches
 
 
 def _loss(rows: Sequence[Row], constants: Constants, batch: int) -> float:
-    times = ((predict(constants, by_class(row, batch)), row.us) for row in rows)
+    times = ((predict(constants, {}, by_class(row, batch)), row.us) for row in rows)
     return sum(abs(math.log(time / measured)) for time, measured in times)
 
 
@@ -119,14 +174,9 @@ def held_out(rows: Sequence[Row], batches: Sequence[int]) -> list[float]:
     errors = [0.0] * len(rows)
     for fold in range(FOLDS):
         inside = [i for i, row in enumerate(rows) if fold_of[row.geometry] != fold]
-        part, sizes = [rows[i] for i in inside], [batches[i] for i in inside]
-        fine, coarse = solve(part, sizes, by_class), solve(part, sizes, by_size)
+        constants = fit([rows[i] for i in inside], [batches[i] for i in inside])
         for i in set(range(len(rows))) - set(inside):
-            features = by_class(rows[i], batches[i])
-            known = all(name in fine for name in features)
-            time = (
-                predict(fine, features) if known else predict(coarse, by_size(rows[i], batches[i]))
-            )
+            time = predict(*constants, by_class(rows[i], batches[i]))
             errors[i] = time / rows[i].us - 1
     return errors
 
@@ -140,7 +190,7 @@ def summary(errors: Sequence[float]) -> str:
 
 
 def text(
-    constants: Constants, size: Constants, fitted: float, cross: float, table: Sequence[str]
+    fine: Constants, coarse: Constants, fitted: float, cross: float, table: Sequence[str]
 ) -> str:
     """Returns ``targets/costs/reformat.yaml``."""
     lines = [
@@ -149,35 +199,39 @@ def text(
         "# launch_us + megabytes read * read + megabytes written * written, by the layout classes",
         "# (left>entered), whether lines are multiples of 16 elements, and type.",
         "# Classes: LINEAR; DLA (linear, lines of 64 bytes); CHW (vectors of channels, plane by",
-        "# plane); HWC (channels last). A type or pair that is missing was not measured.",
+        "# plane); HWC (channels last). What a pair lacks was measured too little or not at all",
+        "# and takes what it does in any pair; no rate is further from that than a factor of 5.",
         'source: "github.com/yyshin-katech/embedded-ai-quantization-guide (MIT), commit c042cb1: '
         'verbose build logs of an AGX Orin 64 GB at MAXN, TensorRT 10.3"',
         f"kernels: {len(read_rows())}",
         f"median_percent: {fitted:.1f}",
         f"median_percent_held_out: {cross:.1f}",
         "measured_on: {dram_bytes_per_second: 204.8e+9}",
-        f"launch_us: {constants['launch']:.2f}",
-        "us_per_megabyte_of_any_pair: "
-        f"{{read: {size['read']:.2f}, written: {size['written']:.2f}}}",
-        "us_per_megabyte:",
+        f"launch_us: {fine[LAUNCH]:.2f}",
+        "us_per_megabyte_of_any_pair:",
     ]
+    for what in ("read", "written"):
+        rates = {name[1]: us for name, us in coarse.items() if name[0] == what}
+        lines.append(f"  {what}: {_inline(rates)}")
+    lines.append("us_per_megabyte:")
     nested: dict[str, dict[str, dict[str, dict[str, float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(dict))
     )
-    for name, value in constants.items():
-        if isinstance(name, tuple):
+    for name, value in fine.items():
+        if name != LAUNCH:
             what, source, goal, aligned, dtype = name
             nested[f"{source}>{goal}"][aligned][what][dtype] = value
     for pair, tables in sorted(nested.items()):
         lines.append(f"  {pair}:")
         for aligned, rates in sorted(tables.items()):
-            parts = [
-                f"{what}: {{{', '.join(f'{k}: {v:.2f}' for k, v in sorted(rates[what].items()))}}}"
-                for what in ("read", "written")
-            ]
+            parts = [f"{what}: {_inline(some)}" for what, some in sorted(rates.items())]
             lines.append(f"    {aligned}: {{{', '.join(parts)}}}")
     lines.append("errors:  # kernels, median percent fitted, median percent held out by shape")
     return "\n".join((*lines, *table)) + "\n"
+
+
+def _inline(rates: Mapping[str, float]) -> str:
+    return f"{{{', '.join(f'{dtype}: {us:.2f}' for dtype, us in sorted(rates.items()))}}}"
 
 
 def error_table(rows: Sequence[Row], errors: Sequence[float], cross: Sequence[float]) -> list[str]:
@@ -200,11 +254,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     rows = read_rows()
-    batches, constants = guess_batches(rows)
-    size = solve(rows, batches, by_size)
+    batches = guess_batches(rows)
+    fine, coarse = fit(rows, batches)
     pairs = list(zip(rows, batches, strict=True))
-    errors = [predict(constants, by_class(row, batch)) / row.us - 1 for row, batch in pairs]
-    coarse = [predict(size, by_size(row, batch)) / row.us - 1 for row, batch in pairs]
+    errors = [predict(fine, coarse, by_class(row, batch)) / row.us - 1 for row, batch in pairs]
+    plain = [predict(coarse, coarse, by_type(row, batch)) / row.us - 1 for row, batch in pairs]
     cross = held_out(rows, batches)
     by_pair: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
@@ -214,13 +268,13 @@ def main() -> None:
         print(f"{source:16} -> {goal:16} {len(members):4}  fitted {summary(fitted)}")
         print(f"{'':42}held out {summary(apart)}")
     large = [i for i, row in enumerate(rows) if batches[i] * (row.read + row.written) > 1e6]
-    print(f"{len(rows)} kernels, {len(constants)} constants: {summary(errors)}")
-    print(f"held out by shape: {summary(cross)}; by size alone: {summary(coarse)}")
+    print(f"{len(rows)} kernels, {len(fine) + len(coarse) - 1} constants: {summary(errors)}")
+    print(f"held out by shape: {summary(cross)}; by size and type alone: {summary(plain)}")
     print(f"{len(large)} of more than a megabyte: {summary([errors[i] for i in large])}")
     if options.write:
         medians = [statistics.median(abs(100 * e) for e in found) for found in (errors, cross)]
         table = error_table(rows, errors, cross)
-        GOAL.write_text(text(constants, size, *medians, table), encoding="utf-8")
+        GOAL.write_text(text(fine, coarse, *medians, table), encoding="utf-8")
 
 
 if __name__ == "__main__":

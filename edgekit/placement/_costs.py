@@ -1,7 +1,8 @@
 """The cost model: what a kernel takes on each device, and what a tensor takes to change sides.
 
-A roofline with a floor: ``launch + max(floor, macs / peak, bytes / bandwidth)``. The constants are
-data under ``targets/costs`` with their sources; ``scripts/fit_costs.py`` fits and checks them.
+A roofline with a floor: ``launch + row_us * rows + depth_us * depth + max(floor, macs / peak,
+bytes / bandwidth)``. The constants are data under ``targets/costs`` with their sources;
+``scripts/fit_costs.py`` fits and checks them; docs/cost-model.md explains them.
 Everything here predicts; nothing is measured.
 """
 
@@ -121,8 +122,8 @@ class CostModel:
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
         """Returns the factors between which measured times lie of predicted ones, mostly.
 
-        The 10 % and 90 % quantiles of measured over predicted on the published rows of this kind
-        of device and precision, those that the fit did not see included.
+        Four of five of the published rows of this kind of device and precision do, those that the
+        fit did not see included; where there are fewer than 19 of them, all do.
         """
         kind = "gpu" if device == "GPU" else "dla"
         bands = cost_data("error")["bands"]

@@ -91,7 +91,7 @@ def _depth(network: Network, layer: Layer) -> float:
 
 
 def gpu_slowdown(target: Target, mode: PowerMode, data: Mapping[str, Any]) -> float:
-    """Fixed times grow when the clock falls, though less than the clock."""
+    """Returns the factor by which fixed times grow when the clock falls."""
     return float((target.gpu.max_mhz / mode.gpu_mhz) ** data["clock_exponent"])
 
 

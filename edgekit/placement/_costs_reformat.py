@@ -3,14 +3,12 @@
 ``time = launch + bytes read * read + bytes written * written``, with rates by the classes of the
 two layouts, their types and whether lines are whole vectors. ``scripts/fit_reformat.py`` fits them
 on 2,046 kernels that TensorRT timed on an AGX Orin; ``targets/costs/reformat.yaml`` keeps them.
+What a pair of layouts was measured too little for takes what it does in any pair.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from edgekit.placement._costs_data import cost_data
 from edgekit.placement._costs_formats import BYTES, Layout, padded_bytes
@@ -65,16 +63,8 @@ def _rates(source: Layout, goal: Layout, aligned: bool) -> tuple[float, float]:
     """Returns microseconds per byte read and written."""
     data = cost_data("reformat")
     pair = f"{CLASSES[source[1]]}>{CLASSES[goal[1]]}"
-    table = data["us_per_megabyte"].get(pair, {})
-    lines = table.get("aligned" if aligned else "unaligned") or table.get(
-        "unaligned" if aligned else "aligned"
-    )
-    if lines is None:
-        both = data["us_per_megabyte_of_any_pair"]
-        return both["read"] / 1e6, both["written"] / 1e6
-    return _of(lines["read"], source[0]), _of(lines["written"], goal[0])
-
-
-def _of(rates: Mapping[str, Any], dtype: str) -> float:
-    """Returns a type's rate; that of the others where it was not measured in this pair."""
-    return float(rates.get(dtype, statistics.median(rates.values()))) / 1e6
+    own = data["us_per_megabyte"].get(pair, {}).get("aligned" if aligned else "unaligned", {})
+    any_pair = data["us_per_megabyte_of_any_pair"]
+    read = {**any_pair["read"], **own.get("read", {})}[source[0]]
+    written = {**any_pair["written"], **own.get("written", {})}[goal[0]]
+    return read / 1e6, written / 1e6
