@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from edgekit.dla import Judgement
-from edgekit.errors import GateError, UsageError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.network import Network
 from edgekit.placement._build_problem import build_problem
 from edgekit.placement._built import Built
 from edgekit.placement._place import Prepared, prepare
 from edgekit.placement._regions import kept_whole
+from edgekit.placement._several_floor import floor_of
 from edgekit.placement._several_groups import Groups, groups_of
 from edgekit.placement._several_no import missed, nothing_found, refuse_if_hopeless
 from edgekit.placement._several_plans import Plans, plans_of
+from edgekit.placement._several_routes import Single, single_plans
 from edgekit.placement._several_slowdown import slowdown_of
 from edgekit.placement._types import Options
 from edgekit.solver import (
@@ -39,6 +41,7 @@ __all__ = ["MAX_FRAMES", "Member", "Placed", "place_several"]
 MAX_FRAMES = 60
 """Frames of all networks until arrivals repeat: more make no timetable that anybody could check."""
 
+_COUNTED = 100_000  # frames up to which it is said whether the devices have time for them
 GROUPS = 10
 _MOST = 200  # groups of all frames
 
@@ -64,6 +67,7 @@ class Placed:
     prepared: Prepared
     built: Built
     groups: Groups
+    single: Single
     chain: Chain
 
 
@@ -109,15 +113,22 @@ def place_several(
             hint="give rate_hz to every network, or leave deadline_ms out",
         )
     periods = [_period(member) for member in members]
-    frames = _frames(members, periods)
-    limit = max(3, min(GROUPS, _MOST // frames))
+    frames = Workload((), (), (), tuple(
+        Chain(m.name, (), (), (), period) for m, period in zip(members, periods, strict=True)
+    )).frames  # fmt: skip
+    if sum(frames) > _COUNTED:
+        raise _too_many_frames(members, frames, periods[0])
+    limit = max(3, min(GROUPS, _MOST // sum(frames)))
     placed = []
-    for member, period in zip(members, periods, strict=True):
-        placed.append(_placed(member, target, power_mode, period, limit))
+    for member, period, count in zip(members, periods, frames, strict=True):
+        placed.append(_placed(member, target, power_mode, period, limit, one_core, count))
         report(len(placed), len(members) + 2)
     workload = _workload(placed, one_core)
     slowdown, told = slowdown_of(target, workload)
-    refuse_if_hopeless(workload, effort, seconds)
+    singles = [one.single for one in placed]
+    share = refuse_if_hopeless(workload, singles, effort, seconds)
+    if sum(frames) > MAX_FRAMES:
+        raise _too_many_frames(members, frames, periods[0], share)
     if objective == "period":
         lower, upper = _steady(workload, slowdown, effort, seconds)
     else:
@@ -130,38 +141,52 @@ def place_several(
             raise missed(workload, upper, contention=True)
         lower = _no_worse(workload, objective, lower, upper)
     report(len(members) + 2, len(members) + 2)
-    return plans_of(placed, workload, objective, lower, upper, told, target)
+    floor = min(floor_of(workload, singles, objective), lower.value)
+    return plans_of(placed, workload, objective, lower, upper, floor, told, target)
 
 
 def _period(member: Member) -> Fraction | None:
     return None if member.rate_hz is None else 1_000_000 / Fraction(str(member.rate_hz))
 
 
-def _frames(members: Sequence[Member], periods: Sequence[Fraction | None]) -> int:
-    chains = tuple(
-        Chain(m.name, (), (), (), period) for m, period in zip(members, periods, strict=True)
+def _too_many_frames(
+    members: Sequence[Member],
+    frames: Sequence[int],
+    period: Fraction | None,
+    share: float | None = None,
+) -> UsageError:
+    """Returns the error for rates that repeat too rarely; ``share`` is of the busiest device."""
+    whole = float((period or 0) * frames[0]) / 1e6
+    rates = ", ".join(f"{member.name} {member.rate_hz:g}" for member in members)
+    fits = "" if share is None else f"; the devices have the time: at most {share:.0%} are busy"
+    return UsageError(
+        f"these rates a second ({rates}) repeat only after {whole:.4g} s and {sum(frames):,} "
+        f"frames; at most {MAX_FRAMES} frames are scheduled{fits}",
+        code="plan.hyperperiod",
+        hint="give rates with a short common period, such as 30, 15 and 10",
     )
-    empty = Workload((), (), (), chains)
-    frames = sum(empty.frames)
-    if frames > MAX_FRAMES:
-        whole = float(empty.hyperperiod_us or 0) / 1e6
-        rates = ", ".join(f"{member.rate_hz:g}" for member in members)
-        raise UsageError(
-            f"rates of {rates} a second repeat only after {whole:.4g} s and {frames:,} frames; "
-            f"at most {MAX_FRAMES} frames are scheduled",
-            code="plan.hyperperiod",
-            hint="give rates with a short common period, such as 30, 15 and 10",
-        )
-    return frames
 
 
 def _placed(
-    member: Member, target: Target, power_mode: str | None, period: Fraction | None, limit: int
+    member: Member,
+    target: Target,
+    power_mode: str | None,
+    period: Fraction | None,
+    limit: int,
+    one_core: bool,
+    frames: int,
 ) -> Placed:
-    prepared = prepare(
-        member.network, member.judgement, target, precision=member.precision,
-        power_mode=power_mode, options=member.options,
-    )  # fmt: skip
+    try:
+        prepared = prepare(
+            member.network, member.judgement, target, precision=member.precision,
+            power_mode=power_mode, options=member.options,
+        )  # fmt: skip
+        single = single_plans(prepared, one_core=one_core, frames=frames)
+        if single.refusal is not None:
+            raise single.refusal
+    except EdgekitError as error:
+        error.where = f"{member.name}: {error.where}" if error.where else member.name
+        raise
     built = kept_whole(build_problem(prepared.request, plain=True))
     groups = groups_of(built.problem, limit)
     deadline = None if member.deadline_ms is None else member.deadline_ms * 1e3
@@ -175,18 +200,9 @@ def _placed(
         period,
         deadline,
         groups.too_large,
+        tuple(plan.route for plan in single.plans),
     )
-    for number, row in enumerate(chain.times_us):
-        if all(us is None for us in row):
-            node = groups.groups[number].nodes[0]
-            layer = member.network.layers[built.kernels[node].layers[0]].name
-            raise GateError(
-                "the part of the network that begins here can run on no device that is left",
-                code="plan.infeasible",
-                where=f"{member.name}: {layer}",
-                hint="loosen pins, pools or placement.gpu",
-            )
-    return Placed(member, prepared, built, groups, chain)
+    return Placed(member, prepared, built, groups, single, chain)
 
 
 def _workload(placed: Sequence[Placed], one_core: bool) -> Workload:
@@ -198,18 +214,17 @@ def _workload(placed: Sequence[Placed], one_core: bool) -> Workload:
         devices,
         tuple(None if cost is None else sum(cost.load_us) for cost in widest.launch),
         tuple(model.watts(name) for name in devices),
-        tuple(_wide(one.chain, len(devices)) for one in placed),
+        tuple(_wide(one.chain, len(devices), len(one.built.problem.devices)) for one in placed),
         widest.max_loadables,
         one_core,
     )
 
 
-def _wide(chain: Chain, devices: int) -> Chain:
-    """Returns a chain with devices that it cannot use, up to so many."""
-    missing = devices - len(chain.times_us[0])
+def _wide(chain: Chain, devices: int, own: int) -> Chain:
+    """Returns a chain on its ``own`` devices with others that it cannot use, up to so many."""
+    missing = devices - own
     if not missing:
         return chain
-    own = devices - missing
 
     def row(values: Sequence[float]) -> tuple[float, ...]:
         return (*values[:own], *([0.0] * missing), *values[own:])
@@ -225,6 +240,9 @@ def _wide(chain: Chain, devices: int) -> Chain:
                 *(row(r) for r in border[own:]),
             )
             for border in chain.hands_us
+        ),
+        routes=tuple(
+            replace(route, loadables=(*route.loadables, *([0] * missing))) for route in chain.routes
         ),
     )
 
@@ -263,7 +281,7 @@ def _steady(
     again = best_places(longer, effort=effort / 4, seconds=seconds)
     best: Timetable | None = None
     for candidate in [places] + ([again[0]] if again else []):
-        used = frozenset(d for row in candidate for d in row)
+        used = workload.used(candidate)
         slow = stretched(workload, worst_slowdown(workload, slowdown, used | {0}))
         table = steady_state(slow, candidate, max(slow.loads_us(candidate)))
         if best is None or table.value < best.value - 1e-9:

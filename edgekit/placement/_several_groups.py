@@ -3,7 +3,8 @@
 A group ends where one tensor alone leads on, so that what a frame costs is the sum over its groups
 and over the borders between them. Of those places at most about ``limit`` are kept: first those
 at which the best placement of the network alone changes the device, for a GPU that is anything
-from free to all but taken, then those that make the groups even.
+from free to all but taken, then those that make the groups even, and those without which no device
+could run a group. Where even that does not help there are no groups.
 """
 
 from __future__ import annotations
@@ -165,23 +166,45 @@ class _Chain:
 
     def groups(self, limit: int) -> Groups:
         blocks = list(pairwise(self.cuts))
+        if not all(self._able(low, high) for low, high in blocks):
+            return Groups((), (), ())
         times = [[self._time(low, high, d) for d in self.devices] for low, high in blocks]
         hands = [self._hands(i) for i in range(len(self.cuts))]
-        kept = self._kept(times, hands, limit)
+        kept = self._possible(self._kept(times, hands, limit))
         groups = []
         for i, j in pairwise(kept):
             low, high = self.cuts[i], self.cuts[j]
             nodes = tuple(range(low, high))
-            own = [self._time(low, high, d) for d in self.devices]
-            for d in self.problem.cores:
-                if own[d] is not None and not self._fits(nodes):
-                    own[d] = None
+            own = self._times(low, high)
             energy = tuple(
                 0.0 if us is None else self._energy(low, high, d) for d, us in enumerate(own)
             )
             groups.append(Group(nodes, tuple(own), energy))
         borders = tuple(hands[i] for i in kept)
         return Groups(tuple(groups), borders, tuple(self._too_large(groups)))
+
+    def _times(self, low: int, high: int) -> list[float | None]:
+        """Returns the time of neighbours by device, None on a core that cannot hold them."""
+        own = [self._time(low, high, d) for d in self.devices]
+        if any(own[d] is not None for d in self.problem.cores):
+            fits = self._fits(range(low, high))
+            own = [us if fits or d not in self.problem.cores else None for d, us in enumerate(own)]
+        return own
+
+    def _able(self, low: int, high: int) -> bool:
+        return any(us is not None for us in self._times(low, high))
+
+    def _possible(self, kept: Sequence[int]) -> list[int]:
+        """Returns the cuts and those that keep apart what no device can run together."""
+        found = [0]
+        for i, j in pairwise(kept):
+            first = i
+            for k in range(i + 1, j):
+                if not self._able(self.cuts[first], self.cuts[k + 1]):
+                    found.append(k)
+                    first = k
+            found.append(j)
+        return found
 
     def _fits(self, nodes: Sequence[int]) -> bool:
         problem = self.problem

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from edgekit.errors import GateError
+from edgekit.placement._several_routes import Single
 from edgekit.solver import Timetable, Workload, alone_us, best_places
 
 __all__ = ["missed", "nothing_found", "refuse_if_hopeless"]
@@ -17,10 +19,17 @@ def _no(message: str, hint: str, **binding: Any) -> GateError:
     return error
 
 
-def refuse_if_hopeless(workload: Workload, effort: float, seconds: float) -> None:
-    """Raises GateError where a network alone is too slow, or a device has too much to do."""
-    for number, chain in enumerate(workload.chains):
-        need = alone_us(workload, number)
+def refuse_if_hopeless(
+    workload: Workload, singles: Sequence[Single], effort: float, seconds: float
+) -> float:
+    """Returns the share of its time that the busiest device needs, when shared out best.
+
+    Raises:
+        GateError: A network alone is too slow, which its own best plan proves, or a device has
+            too much to do.
+    """
+    for number, (chain, single) in enumerate(zip(workload.chains, singles, strict=True)):
+        need = min(single.bounds["latency_us"], alone_us(workload, number))
         if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
             raise _no(
                 f"{chain.name} needs {need / 1e3:.4g} ms even with the whole board to itself; its "
@@ -31,7 +40,7 @@ def refuse_if_hopeless(workload: Workload, effort: float, seconds: float) -> Non
     whole = workload.hyperperiod_us
     found = best_places(workload, effort=effort, seconds=seconds)
     if found is not None and (whole is None or found[2] <= float(whole)):
-        return
+        return 0.0 if whole is None else found[1] / float(whole)
     if workload.max_loadables is not None and workload.cores:
         free = replace(workload, max_loadables=None)
         other = best_places(free, effort=effort, seconds=seconds)

@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import GateError
 from edgekit.placement._assemble import assemble
+from edgekit.placement._built import Built
 from edgekit.placement._optimise import Part, Solved
 from edgekit.placement._running import DIGITS
 from edgekit.placement._types import Plan
-from edgekit.solver import Goal, Timetable, Workload, evaluate, run_through, tasks_of
+from edgekit.solver import (
+    Goal,
+    Placing,
+    Task,
+    Timetable,
+    Workload,
+    evaluate,
+    run_through,
+    tasks_of,
+)
 from edgekit.targets import Target
 
 if TYPE_CHECKING:
+    from edgekit.placement._place import Prepared
     from edgekit.placement._several import Placed
 
 __all__ = ["PLANS_SCHEMA", "Plans", "Shared", "Slot", "plans_of"]
@@ -69,7 +80,8 @@ class Plans:
             "energy" or "gpu_time".
         unit: Of ``lower``, ``bound`` and ``upper``: "deadline" (a share of it), "us" or "uj".
         lower: The optimum without contention for memory.
-        bound: What is proved of it from below.
+        bound: What is proved of it from below, for these groups and each network's own plans.
+        any_placement: What is proved for all placements, whatever the groups.
         upper: Of these plans with contention as it was measured.
         cycle_us: After what time the timeline repeats; its end for one frame of each.
         repeats: Whether it repeats.
@@ -89,6 +101,7 @@ class Plans:
     unit: str
     lower: float
     bound: float
+    any_placement: float
     upper: float
     cycle_us: float
     repeats: bool
@@ -122,6 +135,7 @@ class Plans:
             "unit": self.unit,
             "lower": {
                 "value": self.lower, "bound": self.bound, "gap": self.gap, "optimal": self.optimal,
+                "any_placement": self.any_placement,
             },
             "upper": {"value": self.upper},
             "cycle_us": self.cycle_us,
@@ -170,11 +184,13 @@ def plans_of(
     objective: str,
     lower: Timetable,
     upper: Timetable,
+    floor: float,
     told: Mapping[str, Any],
     target: Target,
 ) -> Plans:
     """Returns the answer for a timetable with contention and the optimum without."""
     plans = [_plan(one, upper.places[i]) for i, one in enumerate(placed)]
+    floor = min(floor, lower.value)
     whole = workload.hyperperiod_us
     repeats = whole is not None or objective == "period"
     if whole is not None:
@@ -200,7 +216,7 @@ def plans_of(
     for plan in plans:
         for loadable in plan.loadables:
             slots[f"DLA{loadable.core}"] += 1
-    shared = len({d for row in upper.places for d in row}) > 1
+    shared = len(workload.used(upper.places)) > 1
     mode = placed[0].prepared.request.model.mode
     return Plans(
         target=target.name,
@@ -210,6 +226,7 @@ def plans_of(
         unit=_UNITS.get(objective, "uj"),
         lower=round(lower.value, DIGITS + 3),
         bound=round(min(lower.bound, lower.value), DIGITS + 3),
+        any_placement=round(floor, DIGITS + 3),
         upper=round(max(upper.value, lower.value), DIGITS + 3),
         cycle_us=round(cycle, DIGITS),
         repeats=repeats,
@@ -219,12 +236,17 @@ def plans_of(
         slots=slots,
         max_loadables=workload.max_loadables or 0,
         contention=told,
-        notes=tuple(_notes(workload, objective, shared, mode.warning)),
+        notes=tuple(
+            _notes(workload, objective, shared, 1 - floor / (lower.value or 1.0), mode.warning)
+        ),
     )
 
 
 def _plan(one: Placed, places: Sequence[int]) -> Plan:
-    """Returns the plan of a network that is placed group by group."""
+    """Returns the plan of a network that is placed group by group, or by one of its own plans."""
+    if places[0] < 0:
+        own = one.single.plans[-1 - places[0]]
+        return _assembled(one, own.prepared, own.built, own.placing)
     problem = one.built.problem
     modes = [0] * len(problem.costs)
     for group, place in zip(one.groups.groups, places, strict=True):
@@ -242,11 +264,16 @@ def _plan(one: Placed, places: Sequence[int]) -> Plan:
             where=one.member.name,
             hint="leave max_transitions and min_loadable_layers out",
         )
+    return _assembled(one, one.prepared, one.built, placing)
+
+
+def _assembled(one: Placed, prepared: Prepared, built: Built, placing: Placing) -> Plan:
     solved = Solved((Part(1.0, placing),), placing.value, placing.value)
-    plan = assemble(one.prepared.request, one.built, solved, one.prepared.baselines)
+    plan = assemble(prepared.request, built, solved, one.prepared.baselines)
     # what is proved is said of all networks together
     notes = tuple(note for note in plan.notes if "optimal under the model" not in note)
-    return replace(plan, notes=notes)
+    cores = list(one.prepared.request.cores)
+    return replace(plan, notes=notes, constraints={**plan.constraints, "dla_cores": cores})
 
 
 def _timeline(
@@ -254,18 +281,9 @@ def _timeline(
 ) -> tuple[Slot, ...]:
     found: list[Slot] = []
     for i, one in enumerate(placed):
-        network, kernels = one.member.network, one.built.kernels
         segment = {layer.name: layer.segment for layer in plans[i].layers}
         tasks = tasks_of(workload, i, table.places[i])
-        names = [
-            [
-                network.layers[index].name
-                for group in one.groups.groups[task.first : task.last + 1]
-                for v in group.nodes
-                for index in kernels[v].layers
-            ]
-            for task in tasks
-        ]
+        names = _names(one, table.places[i], tasks)
         for frame, (starts, ends) in enumerate(
             zip(table.starts_us[i], table.ends_us[i], strict=True)
         ):
@@ -282,6 +300,21 @@ def _timeline(
                 slots.append(slot)
             found += slots
     return tuple(sorted(found, key=lambda s: (s.start_us, s.device, s.network, s.frame)))
+
+
+def _names(one: Placed, places: Sequence[int], tasks: Sequence[Task]) -> list[list[str]]:
+    """Returns the layers of each task."""
+    if places[0] < 0:
+        own = one.single.plans[-1 - places[0]]
+        kernels, nodes = own.built.kernels, [list(row) for row in own.nodes]
+    else:
+        kernels = one.built.kernels
+        nodes = [
+            [v for group in one.groups.groups[task.first : task.last + 1] for v in group.nodes]
+            for task in tasks
+        ]
+    layers = one.member.network.layers
+    return [[layers[i].name for v in row for i in kernels[v].layers] for row in nodes]
 
 
 def _joins(a: Slot, b: Slot) -> bool:
@@ -316,10 +349,20 @@ def _utilisation(
     }
 
 
-def _notes(workload: Workload, objective: str, shared: bool, warning: str) -> list[str]:
+def _notes(
+    workload: Workload, objective: str, shared: bool, loss: float, warning: str
+) -> list[str]:
     notes = [
-        "optimal means: for these groups of layers and the predicted times; nothing is measured"
+        "optimal means: among each network's own best plans and its groups of layers, for the "
+        "predicted times; nothing is measured"
     ]
+    if loss > OPTIMAL_GAP:
+        notes.append(
+            f"other placements may be better by at most {loss:.2%} of this value (proved), before "
+            "contention"
+        )
+    else:
+        notes.append("before contention no placement at all is better (proved)")
     if objective != "period" and workload.hyperperiod_us is not None:
         notes.append("the first frames of all networks are taken to arrive at the same time")
     if not workload.cores:

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from edgekit.solver._minimise import minimise
     from edgekit.solver._mix import Mix, mix_plans
     from edgekit.solver._pareto import Front, Point, pareto
-    from edgekit.solver._periodic import Chain, Task, Timetable, Workload, tasks_of
+    from edgekit.solver._periodic import (
+        Chain,
+        Route,
+        Task,
+        Timetable,
+        Workload,
+        route_of,
+        tasks_of,
+    )
     from edgekit.solver._periodic_bounds import alone_us, steady_state
     from edgekit.solver._periodic_solve import best_places, timetable, value_of
     from edgekit.solver._problem import (
@@ -52,6 +60,7 @@ __all__ = [
     "Point",
     "Pool",
     "Problem",
+    "Route",
     "Schedule",
     "Slowdown",
     "Step",
@@ -68,6 +77,7 @@ __all__ = [
     "mix_plans",
     "pareto",
     "read_document",
+    "route_of",
     "run_through",
     "run_worker",
     "schedule_once",
@@ -89,7 +99,7 @@ __getattr__ = lazy(
         "_contention": "Slowdown run_through worst_slowdown",
         "_contention_upper": "stretched under_contention",
         "_cpsat": "run_worker",
-        "_periodic": "Chain Task Timetable Workload tasks_of",
+        "_periodic": "Chain Route Task Timetable Workload route_of tasks_of",
         "_periodic_bounds": "alone_us steady_state",
         "_periodic_solve": "best_places timetable value_of",
         "_smallest": "smallest_conflict",

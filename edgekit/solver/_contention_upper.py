@@ -36,7 +36,7 @@ def under_contention(
         ran = run_through(workload, last, slowdown)
         if ran is not None:
             best = _better(workload, objective, best, ran)
-        used = frozenset(d for places in last.places for d in places)
+        used = workload.used(last.places)
         if len(used) < 2 or last.places in seen or round_ == _ROUNDS - 1:
             break
         seen.add(last.places)
@@ -86,8 +86,7 @@ def _factors(
     workload: Workload, last: Timetable, ran: Timetable | None, slowdown: Slowdown
 ) -> list[float]:
     """Returns by device how much longer its work took; what is not known, at worst."""
-    used = frozenset(d for places in last.places for d in places)
-    factors = worst_slowdown(workload, slowdown, used | {0})
+    factors = worst_slowdown(workload, slowdown, workload.used(last.places) | {0})
     if ran is None:
         return factors
     work, took = [0.0] * len(factors), [0.0] * len(factors)
@@ -112,6 +111,20 @@ def stretched(workload: Workload, factors: Sequence[float]) -> Workload:
             hands_us=tuple(
                 tuple(tuple(us * factors[0] for us in row) for row in border)
                 for border in chain.hands_us
+            ),
+            routes=tuple(
+                replace(
+                    route,
+                    tasks=tuple(
+                        replace(
+                            task,
+                            work_us=task.work_us * factors[task.device],
+                            extra_us=task.extra_us * factors[task.device],
+                        )
+                        for task in route.tasks
+                    ),
+                )
+                for route in chain.routes
             ),
         )
         for chain in workload.chains

@@ -4,6 +4,9 @@ Each network is a chain of parts. A frame takes every part in order; all frames 
 alike, so that each network needs one set of engines. Parts of a chain next to each other on one
 core are one loadable, which runs unbroken; everything else may be interleaved with other
 networks' work between two parts. A device does one thing at a time.
+
+A network may also run by one of its routes: a placement of the whole of it with tasks of its own,
+which need not end where the parts do.
 """
 
 from __future__ import annotations
@@ -15,7 +18,38 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-__all__ = ["Chain", "Task", "Timetable", "Workload", "tasks_of"]
+__all__ = ["Chain", "Route", "Task", "Timetable", "Workload", "route_of", "tasks_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one device does without a break for a frame.
+
+    Attributes:
+        device: Where.
+        first: Its first part.
+        last: Its last part; below ``first`` for a hand-over alone.
+        work_us: How long it takes alone.
+        extra_us: Launch and hand-overs in it.
+    """
+
+    device: int
+    first: int
+    last: int
+    work_us: float
+    extra_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A placement of a whole network: tasks one after the other, and microjoules of a frame.
+
+    ``loadables`` counts them by device.
+    """
+
+    tasks: tuple[Task, ...]
+    energy_uj: float
+    loadables: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +66,7 @@ class Chain:
         period_us: Time between two frames; None: one frame.
         deadline_us: Longest time from a frame's arrival to its end; None: no limit.
         too_large: Parts (first, last) that do not fit one loadable, the shortest such runs.
+        routes: What it can do instead; without parts it has to.
     """
 
     name: str
@@ -41,6 +76,7 @@ class Chain:
     period_us: Fraction | None = None
     deadline_us: float | None = None
     too_large: tuple[tuple[int, int], ...] = ()
+    routes: tuple[Route, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +140,10 @@ class Workload:
         """Returns the energy of a hyperperiod."""
         total = 0.0
         for chain, frames in enumerate(self.frames):
+            route = route_of(self.chains[chain], places[chain])
+            if route is not None:
+                total += frames * route.energy_uj
+                continue
             parts = self.chains[chain].energy_uj
             own = sum(row[d] for row, d in zip(parts, places[chain], strict=True))
             extra = sum(
@@ -113,24 +153,19 @@ class Workload:
             total += frames * (own + extra)
         return total
 
+    def used(self, places: Sequence[Sequence[int]]) -> frozenset[int]:
+        """Returns the devices that run parts or tasks."""
+        return frozenset(
+            task.device for chain, own in enumerate(places) for task in tasks_of(self, chain, own)
+        )
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one device does without a break for a frame.
 
-    Attributes:
-        device: Where.
-        first: Its first part.
-        last: Its last part; below ``first`` for a hand-over alone.
-        work_us: How long it takes alone.
-        extra_us: Launch and hand-overs in it.
+def route_of(chain: Chain, places: Sequence[int]) -> Route | None:
+    """Returns the route that places (of one network) stand for, or None for those of parts.
+
+    Route number k is the single place -1 - k.
     """
-
-    device: int
-    first: int
-    last: int
-    work_us: float
-    extra_us: float
+    return chain.routes[-1 - places[0]] if places and places[0] < 0 else None
 
 
 def tasks_of(workload: Workload, chain: int, places: Sequence[int]) -> list[Task]:
@@ -140,10 +175,12 @@ def tasks_of(workload: Workload, chain: int, places: Sequence[int]) -> list[Task
     (the caller and a core) a hand-over is a task of its own.
     """
     own = workload.chains[chain]
+    route = route_of(own, places)
+    if route is not None:
+        return list(route.tasks)
     caller = len(workload.devices)
-    route = [caller, *places, caller]
     found: list[Task] = []
-    for border, (before, after) in enumerate(pairwise(route)):
+    for border, (before, after) in enumerate(pairwise([caller, *places, caller])):
         hand = own.hands_us[border][before][after]
         if hand and before == 0 and border:
             task = found[-1]
@@ -169,7 +206,7 @@ class Timetable:
     """Where every part runs and when every task starts.
 
     Attributes:
-        places: Device by network and part.
+        places: Device by network and part, or the route's number (:func:`route_of`).
         starts_us: By network, frame and task of ``tasks_of``.
         ends_us: Likewise.
         value: Of the objective.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +15,9 @@ __all__ = ["alone_us", "steady_state"]
 def alone_us(workload: Workload, chain: int) -> float:
     """Returns the shortest time of a frame that has the whole board to itself."""
     own = workload.chains[chain]
+    routes = min((sum(t.work_us for t in r.tasks) for r in own.routes), default=math.inf)
+    if not own.times_us:
+        return routes
     caller = len(workload.devices)
     best = {caller: 0.0}
     for part, row in enumerate(own.times_us):
@@ -27,7 +31,8 @@ def alone_us(workload: Workload, chain: int) -> float:
                 for before, value in best.items()
             )
         best = step
-    return min(value + own.hands_us[-1][device][caller] for device, value in best.items())
+    parts = [value + own.hands_us[-1][device][caller] for device, value in best.items()]
+    return min(routes, *parts)
 
 
 def steady_state(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgekit.solver._cpsat import run_worker
-from edgekit.solver._periodic import Chain, Timetable, Workload, tasks_of
+from edgekit.solver._periodic import Chain, Route, Timetable, Workload, route_of, tasks_of
 
 __all__ = ["EFFORT", "best_places", "timetable", "value_of"]
 
@@ -181,6 +181,7 @@ class _Scaled:
         total = 0.0
         for chain in self.workload.chains:
             total += sum(max(us for us in row if us is not None) for row in chain.times_us)
+            total += max((sum(t.work_us for t in r.tasks) for r in chain.routes), default=0.0)
             total += sum(max(map(max, hands)) for hands in chain.hands_us)
             total += len(chain.times_us) * max(us or 0.0 for us in self.workload.launch_us)
         longest = max((float(c.period_us or 0) for c in self.workload.chains), default=0.0)
@@ -228,7 +229,16 @@ class _Scaled:
             "weight": self.weights[number],
             "limit": self.down(limit_us),
             "too_large": [list(run) for run in chain.too_large],
+            "routes": [self._route(route) for route in chain.routes],
         }  # fmt: skip
+
+    def _route(self, route: Route) -> dict[str, Any]:
+        gpu = sum(task.work_us for task in route.tasks if task.device == 0)
+        return {
+            "tasks": [[task.device, self.up(task.work_us)] for task in route.tasks],
+            "loadables": list(route.loadables),
+            "cost": self._cost(0, route.energy_uj, gpu),
+        }
 
     def bound(self, value: float) -> float:
         """Returns a bound of the scaled problem as one of the workload.
@@ -241,7 +251,7 @@ class _Scaled:
             return max(0.0, least * self.unit_us / self.longest_us / (1 + self.error))
         if self.objective in ("energy", "gpu_time"):
             parts = sum(
-                frames * 4 * len(chain.times_us)
+                frames * (4 * len(chain.times_us) + 1)
                 for frames, chain in zip(self.workload.frames, self.workload.chains, strict=True)
             )
             return max(0.0, (value - parts) / 1000)
@@ -249,7 +259,7 @@ class _Scaled:
 
     def _slack(self) -> int:
         return sum(
-            frames * 4 * (len(chain.times_us) + 1)
+            frames * max(4 * (len(chain.times_us) + 1), *(len(r.tasks) for r in chain.routes), 4)
             for frames, chain in zip(self.workload.frames, self.workload.chains, strict=True)
         )
 
@@ -262,15 +272,14 @@ class _Scaled:
         ):
             tasks = tasks_of(self.workload, chain, places[chain])
             starts = []
+            whole = route_of(self.workload.chains[chain], places[chain]) is not None
             for begins, lone in zip(frames, hands, strict=True):
                 alone = dict(lone)
-                starts.append(
-                    tuple(
-                        (alone[task.first] if task.last < task.first else begins[task.first])
-                        * self.unit_us
-                        for task in tasks
-                    )
+                parts = (
+                    alone[task.first] if task.last < task.first else begins[task.first]
+                    for task in tasks
                 )
+                starts.append(tuple(at * self.unit_us for at in (begins if whole else parts)))
             all_starts.append(tuple(starts))
             all_ends.append(
                 tuple(

@@ -48,6 +48,7 @@ class _Model:
         self.first: list[dict[tuple[int, int], Any]] = []  # by chain: part opens a loadable there
         self.pair: list[dict[tuple[int, int, int], Any]] = []  # by chain: border, before, after
         self.used: list[dict[int, Any]] = []  # by chain: core is used
+        self.route: list[list[Any]] = []  # by chain: it runs by this route, not part by part
         self.loads: list[list[Any]] = []  # by chain and device
         for number, chain in enumerate(self.chains):
             self._place(number, chain)
@@ -55,6 +56,7 @@ class _Model:
         self.ends: list[list[Any]] = []
         self.starts: list[list[list[Any]]] = []
         self.hands: list[list[dict[int, Any]]] = []
+        self.begins: list[list[list[list[Any]]]] = []  # by chain, frame and route, of tasks
         if request["goal"] != "load":
             for number, chain in enumerate(self.chains):
                 self._frames(number, chain)
@@ -78,12 +80,16 @@ class _Model:
     def _place(self, number: int, chain: dict[str, Any]) -> None:
         model = self.model
         on = []
+        routes = [model.new_bool_var(f"r{number}_{k}") for k in range(len(chain["routes"]))]
+        self.route.append(routes)
+        if not chain["times"]:
+            model.add_exactly_one(routes)
         for part, row in enumerate(chain["times"]):
             own = [model.new_bool_var(f"on{number}_{part}_{d}") for d in self.devices]
             for d in self.devices:
                 if row[d] is None:
                     model.add(own[d] == 0)
-            model.add_exactly_one(own)
+            model.add_exactly_one([*own, *routes])
             on.append(own)
         self.on.append(on)
         first: dict[tuple[int, int], Any] = {}
@@ -95,7 +101,10 @@ class _Model:
                 before = on[part - 1][c].negated()
                 first[part, c] = self._both(own[c], before, f"first{number}_{part}_{c}")
         self.first.append(first)
-        used = {c: self._any([own[c] for own in on], f"core{number}_{c}") for c in self.cores}
+        used = {}
+        for c in self.cores:
+            there = [lit for lit, r in self._routes(number) if r["loadables"][c]]
+            used[c] = self._any([*(own[c] for own in on), *there], f"core{number}_{c}")
         self.used.append(used)
         if self.request["one_core"] and len(self.cores) > 1:
             model.add_at_most_one(list(used.values()))
@@ -105,13 +114,16 @@ class _Model:
         self.pair.append(self._pairs(number, chain, on))
         self.loads.append([self._load(number, chain, d) for d in self.devices])
 
+    def _routes(self, number: int) -> list[tuple[Any, dict[str, Any]]]:
+        return list(zip(self.route[number], self.chains[number]["routes"], strict=True))
+
     def _pairs(
         self, number: int, chain: dict[str, Any], on: list[list[Any]]
     ) -> dict[tuple[int, int, int], Any]:
         """Returns what says that a hand-over takes place: by border, place before and after."""
         caller = len(self.devices)
         pair: dict[tuple[int, int, int], Any] = {}
-        for border, rows in enumerate(chain["hands"]):
+        for border, rows in enumerate(chain["hands"] if on else []):
             befores = [caller] if border == 0 else list(self.devices)
             afters = [caller] if border == len(on) else list(self.devices)
             for a, b in product(befores, afters):
@@ -136,6 +148,8 @@ class _Model:
         if d == 0:
             pairs = self.pair[number].items()
             load += sum(chain["hands"][b][i][j] * lit for (b, i, j), lit in pairs)
+        for lit, route in self._routes(number):
+            load += lit * sum(work for device, work in route["tasks"] if device == d)
         return load
 
     def _share(self) -> None:
@@ -144,7 +158,12 @@ class _Model:
         if request["slots"] is not None:
             for c in self.cores:
                 used = [first[key] for first in self.first for key in first if key[1] == c]
-                model.add(sum(used) <= request["slots"])
+                whole = sum(
+                    lit * route["loadables"][c]
+                    for number in range(len(self.chains))
+                    for lit, route in self._routes(number)
+                )
+                model.add(sum(used) + whole <= request["slots"])
         if request["hyper"] is not None and request["goal"] != "load":
             for d in self.devices:
                 model.add(self._total(d) <= request["hyper"])
@@ -157,12 +176,13 @@ class _Model:
     def _frames(self, number: int, chain: dict[str, Any]) -> None:
         model = self.model
         sizes = self._sizes(number, chain)
-        starts, hands, ends = [], [], []
+        starts, hands, ends, begins = [], [], [], []
         for frame in range(chain["frames"]):
             own, lone, end = self._frame(number, chain, frame, sizes)
             starts.append(own)
             hands.append(lone)
             ends.append(end)
+            begins.append(self._by_route(number, chain, frame, own, end))
         # frames of a network are alike: that they take each part in turn costs nothing
         for before, after in pairwise(starts):
             for size, a, b in zip(sizes, before, after, strict=True):
@@ -173,6 +193,7 @@ class _Model:
         self.ends.append(ends)
         self.starts.append(starts)
         self.hands.append(hands)
+        self.begins.append(begins)
 
     def _sizes(self, number: int, chain: dict[str, Any]) -> list[Any]:
         """Returns how long each part takes where it is, with launch and the GPU's hand-overs."""
@@ -215,7 +236,8 @@ class _Model:
             starts.append(start)
             stops.append(stop)
         end = model.new_int_var(low, high, f"end{number}_{frame}")
-        model.add(end >= stops[-1])
+        if stops:
+            model.add(end >= stops[-1])
         hands: dict[int, Any] = {}
         for (border, a, b), lit in self.pair[number].items():
             if a == 0 or b == 0:
@@ -233,6 +255,32 @@ class _Model:
             model.add(after >= begin + hand).only_enforce_if(lit)
         model.add(end - low >= sum(self.loads[number]))
         return starts, hands, end
+
+    def _by_route(
+        self, number: int, chain: dict[str, Any], frame: int, parts: list[Any], end: Any
+    ) -> list[list[Any]]:
+        """Adds a frame's tasks on each route; returns their starts."""
+        model = self.model
+        low = frame * chain["period"]
+        found = []
+        for k, (lit, route) in enumerate(self._routes(number)):
+            begins: list[Any] = []
+            before: Any = None
+            for n, (device, work) in enumerate(route["tasks"]):
+                begin = model.new_int_var(low, low + chain["limit"], f"r{number}_{frame}_{k}_{n}")
+                model.add(begin == low).only_enforce_if(lit.negated())
+                name = f"ri{number}_{frame}_{k}_{n}"
+                interval = model.new_optional_fixed_size_interval_var(begin, work, lit, name)
+                self.busy[device].append((interval, (begin, work, None), lit))
+                if before is not None:
+                    model.add(begin >= before).only_enforce_if(lit)
+                begins.append(begin)
+                before = begin + work
+            model.add(end >= (low if before is None else before)).only_enforce_if(lit)
+            for start in parts:  # they say nothing now
+                model.add(start == low).only_enforce_if(lit)
+            found.append(begins)
+        return found
 
     def _no_overlap(self) -> None:
         model = self.model
@@ -293,30 +341,40 @@ class _Model:
             own += sum(
                 lit * chain["hand_cost"][b][i][j] for (b, i, j), lit in self.pair[number].items()
             )
+            own += sum(lit * route["cost"] for lit, route in self._routes(number))
             total += own * chain["frames"]
         return total
 
     def _hint(self) -> None:
         for number, places in enumerate(self.request.get("hint") or []):
-            for part, place in enumerate(places):
+            chosen = -1 - places[0] if places[0] < 0 else None
+            for k, lit in enumerate(self.route[number]):
+                self.model.add_hint(lit, int(k == chosen))
+            for part, own in enumerate(self.on[number]):
                 for d in self.devices:
-                    self.model.add_hint(self.on[number][part][d], int(d == place))
-        for number, places in enumerate(self.request.get("fixed") or []):
-            for part, place in enumerate(places):
-                self.model.add(self.on[number][part][place] == 1)
+                    self.model.add_hint(own[d], int(chosen is None and d == places[part]))
 
     def answer(self, solver: Any) -> dict[str, Any]:
-        """Returns the assignment and the starts of parts and of hand-overs."""
+        """Returns the places, and the starts of parts and hand-overs or of a route's tasks."""
+        chosen = [
+            next((k for k, lit in enumerate(routes) if solver.boolean_value(lit)), None)
+            for routes in self.route
+        ]
+        begins = [
+            starts if k is None else [routes[k] for routes in frames]
+            for k, starts, frames in zip(chosen, self.starts, self.begins, strict=False)
+        ]
         return {
             "value": round(solver.objective_value),
             "bound": solver.best_objective_bound,
             "places": [
                 [next(d for d in self.devices if solver.boolean_value(own[d])) for own in on]
-                for on in self.on
+                if k is None
+                else [-1 - k]
+                for k, on in zip(chosen, self.on, strict=True)
             ],
             "starts": [
-                [[solver.value(start) for start in frame] for frame in chain]
-                for chain in self.starts
+                [[solver.value(start) for start in frame] for frame in chain] for chain in begins
             ],
             "hands": [
                 [[[border, solver.value(v)] for border, v in frame.items()] for frame in chain]

@@ -3,12 +3,15 @@
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from edgekit.dla import judge
 from edgekit.errors import GateError, UsageError
 from edgekit.network import layers, load
-from edgekit.placement import Member, Options, Pin, place_several
+from edgekit.placement import Member, Options, Pin, place, place_several
 from edgekit.targets import get
 from tests.pipeline.nets import small_net
 
@@ -134,13 +137,74 @@ def test_deadlines_that_only_contention_breaks_and_pins_that_leave_no_placement_
     with pytest.raises(GateError, match="hold only without contention") as caught:
         place_several(members, TARGET)
     assert caught.value.extra["binding"]["kind"] == "contention"
-    assert [one["network"] for one in caught.value.extra["binding"]["networks"]] == ["b"]
+    late = caught.value.extra["binding"]["networks"]
+    assert late
+    assert all(one["latency_us"] > one["deadline_us"] for one in late)
     pins = (Pin("conv1", "DLA0"), Pin("conv2", "DLA1"))
-    with pytest.raises(GateError, match="no placement keeps") as caught:
+    with pytest.raises(GateError, match="hybrid engine drives one") as caught:
         place_several([small("a", 1000, pins=pins)], TARGET, one_core=True)
     assert caught.value.extra["binding"]["kind"] == "placement"
 
 
-def test_rates_that_repeat_too_rarely_are_refused(small):
-    with pytest.raises(UsageError, match="repeat only after"):
+def test_rates_that_repeat_too_rarely_are_refused_with_what_is_known_of_them(small):
+    with pytest.raises(UsageError, match=r"a 30, b 29.97\) repeat only after .* have the time"):
         place_several([small("a", 30), small("b", 29.97)], TARGET)
+    with pytest.raises(UsageError, match=r"repeat only after .* scheduled\n"):
+        place_several([small("a", 30), small("b", 29.9999)], TARGET)  # more than are counted
+    with pytest.raises(GateError, match=r"b needs .* even with the whole board"):
+        place_several([small("a", 30), small("b", 300_000)], TARGET)
+
+
+def branching(folder):
+    """A tensor with two readers, each of which could be pinned elsewhere."""
+    path = folder / "branching.onnx"
+    shape = [1, 16, 32, 32]
+    names = [("x", "a"), ("a", "b"), ("a", "c")]
+    weights = [
+        numpy_helper.from_array(np.ones((16, 16, 3, 3), np.float32), f"{n}.w") for _, n in names
+    ]
+    nodes = [
+        helper.make_node("Conv", [x, f"{n}.w"], [n], n, pads=[1, 1, 1, 1]) for x, n in names
+    ] + [helper.make_node("Add", ["b", "c"], ["s"], "add"), helper.make_node("Relu", ["s"], ["y"])]
+    sides = [helper.make_tensor_value_info(n, 1, shape) for n in "xy"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "n", sides[:1], sides[1:], weights),
+                                opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+              path)  # fmt: skip
+    network = layers(load(path))
+    return network, judge(network, TARGET, precision="fp16")
+
+
+@pytest.mark.parametrize("objective", ["makespan", "period"])
+def test_pins_that_no_group_can_keep_are_kept_by_a_plan_of_the_network_alone(
+    tmp_path, small, objective
+):
+    network, verdicts = branching(tmp_path)
+    pins = (Pin("b*", "DLA"), Pin("c*", "GPU"))
+    own = Member("n", network, verdicts, "fp16", Options(dla_cores=(0, 1), pins=pins))
+    document = place_several([own, small("a")], TARGET, objective=objective).to_json()
+    check(document)
+    where = {x["name"]: x["device"] for x in document["networks"][0]["plan"]["layers"]}
+    assert {where[n][:3] for n in where if n.startswith("b")} == {"DLA"}
+    assert {where[n] for n in where if n.startswith("c")} == {"GPU"}
+
+
+def test_networks_together_are_as_good_as_their_own_plans(tmp_path):
+    network, verdicts = branching(tmp_path)
+    options = Options(dla_cores=(0, 1), pins=(Pin("b*", "DLA"),))
+    plan = place(network, verdicts, TARGET, precision="fp16", options=options)
+    best = plan.predicted.latency_us
+    deadline = best * 1.0001 / 1e3
+    member = Member("n", network, verdicts, "fp16", options, 1000, deadline)
+    document = place_several([member], TARGET).to_json()
+    check(document)
+    assert document["networks"][0]["latency_us"]["lower"] == pytest.approx(best)
+    assert document["lower"]["any_placement"] == pytest.approx(best / deadline / 1e3, rel=1e-4)
+    hopeless = Member("n", network, verdicts, "fp16", options, 1000, deadline * 0.999)
+    with pytest.raises(GateError, match="even with the whole board"):
+        place_several([hopeless], TARGET)
+
+
+def test_an_error_in_one_network_names_it(small):
+    with pytest.raises(UsageError, match="matches no layer") as caught:
+        place_several([small("a"), small("b", pins=(Pin("nothing*", "GPU"),))], TARGET)
+    assert caught.value.where.startswith("b")

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from itertools import pairwise, product
 
-from edgekit.solver import Chain, Workload, tasks_of
+from edgekit.solver import Chain, Route, Task, Workload, tasks_of
 
 
 def chain(rng, name, parts, devices, rate=None, deadline_us=None):
@@ -46,15 +46,36 @@ def assignments(load):
         list(product(*([d for d, us in enumerate(row) if us is not None] for row in c.times_us)))
         for c in load.chains
     ]
+    for row, own in zip(rows, load.chains, strict=True):
+        row[:] = [r for r in row if r] + [(-1 - k,) for k in range(len(own.routes))]
     for places in product(*rows):
-        if load.one_core and any(len(set(row) - {0}) > 1 for row in places):
+        if load.one_core and any(len(load_used(load, i, row) - {0}) > 1
+                                 for i, row in enumerate(places)):  # fmt: skip
             continue
         opened = [0] * len(load.devices)
-        for row in places:
+        for own, row in zip(load.chains, places, strict=True):
+            if row[0] < 0:
+                for device, count in enumerate(own.routes[-1 - row[0]].loadables):
+                    opened[device] += count
+                continue
             for before, after in zip((0, *row), row, strict=False):
                 opened[after] += after != before
         if load.max_loadables is None or max(opened[1:], default=0) <= load.max_loadables:
             yield places
+
+
+def load_used(load, number, row):
+    """Returns the devices of one network."""
+    return {task.device for task in tasks_of(load, number, row)}
+
+
+def route(rng, devices, core=1):
+    """Returns a random plan of a whole network: GPU, one core, GPU."""
+    tasks = []
+    for number, device in enumerate((0, core, 0)[rng.randrange(2) :]):
+        tasks.append(Task(device, number, number, rng.uniform(30, 200), 0.0))
+    count = tuple(int(d == core) for d in range(devices))
+    return Route(tuple(tasks), rng.uniform(1000, 9000), count)
 
 
 def orders(load, places):
