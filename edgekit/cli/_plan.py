@@ -111,7 +111,8 @@ def _config(
     keys = {
         "target": options["target"] or _first(targets),
         "precision": options["precision"],
-        "power_mode": options["power_mode"],
+        # of several boards some may lack the mode: the table says so
+        "power_mode": None if targets else options["power_mode"],
         "tensorrt": options["tensorrt"],
         "model": options["part"],
         "placement": {
@@ -158,7 +159,10 @@ def _answers(
 
             targets = list(names())
         modes = read.names("--modes", options["modes"])
-        document = pipeline.table(modes=modes, targets=targets, objective=options["objective"])
+        document = pipeline.table(
+            modes=modes, targets=targets, objective=options["objective"],
+            power_mode=options["power_mode"],
+        )  # fmt: skip
         return document, "plan_table_text"
 
     return {

@@ -7,10 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HostSteps
 from edgekit.pipeline._steps import Step
 
 __all__ = ["Questions"]
+
+
+_GONE = {
+    "constant": "it is computed from constants", "identity": "it passes its input on",
+    "branch": "it is a branch of known condition", "function": "it is a call that was inlined",
+    "given": "its values are given", "unused": "no output needs it",
+}  # fmt: skip
 
 
 class Questions(HostSteps):
@@ -34,9 +42,9 @@ class Questions(HostSteps):
         Raises:
             UsageError: "layer.unknown": there is no layer or ONNX node of that name.
         """
-        from edgekit.placement import explain_layer, find_layer
+        from edgekit.placement import explain_layer
 
-        find_layer(self.work.network, layer)  # told before anything is placed
+        layer = self._layer_of(layer)  # told before anything is placed
         with self._asked("why") as step:
             work = self.work
             document = explain_layer(
@@ -44,6 +52,23 @@ class Questions(HostSteps):
             )
             step.detail = f"{document['layer']} runs on {document['device']}"
         return document
+
+    def _layer_of(self, name: str) -> str:
+        """Returns the layer that a name stands for, also an ONNX node's that loading removed."""
+        from edgekit.placement import find_layer
+
+        network, gone = self.work.network, self.work.source.folded.get(name)
+        try:
+            if gone is None:
+                return find_layer(network, name).name
+            writers = [x.name for x in network.layers if set(x.outputs) & set(gone.outputs)]
+            return writers[0] if writers else find_layer(network, gone.after).name
+        except UsageError as error:
+            error.where = self.work.source.source
+            if gone is not None:
+                error.message = f"no layer stands for the node {name!r}: {_GONE[gone.reason]}"
+                error.hint = "`edgekit check --by-layer` lists the layers"
+            raise
 
     def what_if(self, changes: str) -> dict[str, Any]:
         """Returns an ``edgekit.whatif/1``: the plan, and the plan with changes.
@@ -71,12 +96,15 @@ class Questions(HostSteps):
         modes: Sequence[str] = (),
         targets: Sequence[str] = (),
         objective: str | None = None,
+        power_mode: str | None = None,
     ) -> dict[str, Any]:
         """Returns an ``edgekit.plan-table/1``: see ``plan_table``."""
         from edgekit.pipeline._table import plan_table
 
         with self._asked("table") as step:
-            document = plan_table(self.work, modes=modes, targets=targets, objective=objective)
+            document = plan_table(
+                self.work, modes=modes, targets=targets, objective=objective, power_mode=power_mode
+            )
             step.detail = f"{len(document['rows'])} rows"
         return document
 

@@ -24,6 +24,7 @@ def plan_table(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     objective: str | None = None,
+    power_mode: str | None = None,
 ) -> dict[str, Any]:
     """Returns an ``edgekit.plan-table/1``: latency, throughput and energy by board and mode.
 
@@ -32,12 +33,14 @@ def plan_table(
         modes: Power modes, or "all".
         targets: Boards.
         objective: The one whose plan all figures are of; None: each figure of its own best plan.
+        power_mode: The mode of the boards that have it, where no modes are named; None: the
+            configuration's.
 
     Raises:
         UsageError: An unknown board, or a mode that none of the boards has.
         GateError: No row has a plan. A row without one has an ``error``.
     """
-    pairs = list(_pairs(work, modes, targets))
+    pairs = list(_pairs(work, modes, targets, power_mode or work.file.power_mode))
     objectives = [objective] if objective else list(METRICS)
     rows, failures = [], []
     for number, (board, mode, note) in enumerate(pairs):
@@ -76,13 +79,17 @@ def plan_table(
 
 
 def _pairs(
-    work: Work, modes: Sequence[str], targets: Sequence[str]
+    work: Work, modes: Sequence[str], targets: Sequence[str], asked: str | None
 ) -> Iterator[tuple[Target, str, str]]:
     """Yields board, mode and what is to be said of the mode."""
     from edgekit import targets as boards
 
-    for name in dict.fromkeys(targets) or (work.file.target,):
-        board = boards.get(name)
+    found_on = [boards.get(name) for name in dict.fromkeys(targets) or (work.file.target,)]
+    lacking = [error for board in found_on if (error := _lack(board, asked))]
+    if lacking and not modes and len(lacking) == len(found_on):
+        raise lacking[0]
+    for board in found_on:
+        name = board.name
         if list(modes) == ["all"]:
             if not board.power_modes:
                 raise UsageError("its power modes are not known", where=name, code="target.mode")
@@ -92,12 +99,18 @@ def _pairs(
         if found:
             yield from ((board, mode, "") for mode in dict.fromkeys(found))
             continue
-        asked = work.file.power_mode
-        try:
-            yield board, board.mode(asked).name, ""
-        except UsageError:
-            usual = board.mode(None).name
-            yield board, usual, f"{name} has no power mode {asked}: {usual} instead"
+        lacks = _lack(board, asked) is not None
+        mode = board.mode(None if lacks else asked).name
+        yield board, mode, f"{name} has no power mode {asked}: {mode} instead" if lacks else ""
+
+
+def _lack(board: Target, mode: str | None) -> UsageError | None:
+    """Returns the error where a board does not have a mode."""
+    try:
+        board.mode(mode)
+    except UsageError as error:
+        return error
+    return None
 
 
 def _plan(work: Work, board: Target, mode: str, objective: str, row: dict[str, Any]) -> Plan:

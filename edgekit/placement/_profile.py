@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["read_profile"]
 
 _JSON = re.compile(r'\s*(?:\[\s*(?:[\[{"\]]|$)|\{\s*(?:["}]|$))')
-_GZIP = b"\x1f\x8b"
 _HINT = (
     "give a verbose build log (trtexec --verbose), trtexec's --exportProfile, a list of "
     '{"name", "timeMs"} or a document of `edgekit bench`'
@@ -41,8 +40,9 @@ def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> P
     Raises:
         DataError: The file is missing or unreadable (``profile.missing``,
             ``profile.unreadable``), empty (``profile.empty``), binary (``profile.binary``), none
-            of the above (``profile.unknown``), has no layer times (``profile.no_times``), or its
-            times are a CPU's or predicted (``profile.clock``).
+            of the above (``profile.unknown``), has no layer times (``profile.no_times``) or ones
+            that cannot be (``profile.time``), or its times are a CPU's or predicted
+            (``profile.clock``).
     """
     path = Path(path)
     # a pipe can be read once only, and in a stream

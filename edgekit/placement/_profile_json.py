@@ -20,6 +20,7 @@ __all__ = ["profile_of_json"]
 
 _LARGEST = 256 << 20
 _LONGEST = 1 << 14
+_SLOWEST = 1e12  # microseconds; longer than any inference
 # trtexec writes names without escaping them, and nan where a total is zero
 _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
@@ -35,6 +36,18 @@ _MEASURED = "board-measured"
 
 def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
     """Returns the profile in a JSON file; raises DataError as ``read_profile`` does."""
+    profile = _read(path, layer_info)
+    wrong = [row for row in (*profile.rows, *profile.overhead) if not 0 <= row.us <= _SLOWEST]
+    if wrong:
+        raise DataError(
+            f"{wrong[0].us / 1e3:g} ms is no time of a layer: {wrong[0].name!r}"
+            + (f" and {len(wrong) - 1} more" if wrong[1:] else ""),
+            code="profile.time", where=str(path), hint="export the profile again",
+        )  # fmt: skip
+    return profile
+
+
+def _read(path: Path, layer_info: str | Path | None) -> Profile:
     text = _text(path)
     infos = _infos(Path(layer_info)) if layer_info is not None else {}
     if '"name" : "' in text and (found := _trtexec(text)):
@@ -152,11 +165,12 @@ def _is_time(value: Any) -> bool:
 
 
 def _us(value: Any, scale: float) -> float:
+    """Returns microseconds; 0 for what is no number, as trtexec writes where it has no sum."""
     try:
         us = float(value) * scale
     except (TypeError, ValueError, OverflowError):
         return 0.0
-    return round(us, 6) if math.isfinite(us) and us >= 0 else 0.0
+    return 0.0 if math.isnan(us) else round(us, 6) if math.isfinite(us) else us
 
 
 def _infos(path: Path) -> dict[str, LayerInfo]:

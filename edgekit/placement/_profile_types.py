@@ -74,11 +74,6 @@ class Profile:
     log: BuildLog | None = field(default=None, repr=False)
     timings: Timings | None = field(default=None, repr=False)
 
-    @property
-    def total_us(self) -> float:
-        """The sum of all rows, what is no layer included."""
-        return sum(row.us for row in (*self.rows, *self.overhead))
-
     def to_json(self) -> Mapping[str, Any]:
         """Returns what identifies it, and its rows."""
         return {

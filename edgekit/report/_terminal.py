@@ -23,9 +23,10 @@ def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
     """Returns the plan's prediction beside the baselines'; called predicted in its title."""
     from rich.table import Table
 
+    marked = any(row.get("keeps") is False for row in rows)
     table = Table(
         title="Predicted for the board (not measured)", title_justify="left", title_style="bold",
-        box=None, padding=(0, 2, 0, 0), expand=False,
+        box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
     )  # fmt: skip
     table.add_column("")
     for name in ("latency", "per second", "energy", "GPU time", "vs plan"):
@@ -41,7 +42,7 @@ def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
             text.microseconds(row.get("gpu_us")), _change(row),
             style="bold" if row["key"] == "plan" else "",
         )  # fmt: skip
-    if any(row.get("keeps") is False for row in rows):
+    if marked:
         table.caption, table.caption_justify = "* breaks what was asked of the plan", "left"
     return table
 

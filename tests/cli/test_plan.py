@@ -2,7 +2,9 @@
 
 import json
 
+import onnx
 import pytest
+from onnx import helper
 
 from edgekit.cli import _main
 from edgekit.config import open_config
@@ -118,6 +120,29 @@ def test_a_board_without_the_mode_asked_for_says_so(capsys):
     rows = small(capsys, "--power-mode", "50W", "--targets", f"{BOARD},jetson-orin-nx-8gb")["rows"]
     assert [row["power_mode"] for row in rows] == ["50W", "MAXN"]
     assert "no power mode 50W" in rows[1]["notes"][0]
+    other = plan(capsys, "small.onnx", "--power-mode", "50W", "--objective", "latency",
+                 "--targets", f"jetson-orin-nx-8gb,{BOARD}")["rows"]  # fmt: skip
+    assert [row["power_mode"] for row in other] == ["MAXN", "50W"]
+    none = plan(capsys, "small.onnx", "--power-mode", "51W", "--targets", BOARD, status=2)
+    assert none["error"]["code"] == "target.mode"
+
+
+def test_a_core_that_the_engine_does_not_drive_is_the_reason(capsys):
+    document = small(capsys, "--pin", "conv1=DLA1", "--dla-cores", "0,1", status=1)
+    assert "a hybrid engine drives one DLA core, here 0" in document["error"]["message"]
+    assert "dla_cores 0 " not in document["error"]["hint"]
+
+
+def test_a_layer_is_found_by_a_node_that_loading_removed(folder, capsys):
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"], name="id")], "g",
+        *([helper.make_tensor_value_info(name, 1, [1, 3, 8, 8])] for name in "xy"),
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), folder / "id.onnx")
+    assert plan(capsys, "id.onnx", "-t", BOARD, "--why", "id")["nodes"] == ["Identity:y"]
+    error = plan(capsys, "id.onnx", "-t", BOARD, "--why", "no", status=2)["error"]
+    assert error["where"] == "id.onnx"
 
 
 def test_a_conflict_is_named_in_the_users_words(capsys):
@@ -182,6 +207,7 @@ def test_a_report_of_the_plan_alone(folder, capsys):
         (["--modes", "99W"], "its modes are"),
         (["--modes", "all,MAXN"], "every one"),
         (["--targets", "nothing"], "unknown target"),
+        (["--dla-cores", "0,0"], "names a core twice"),
         (["--modes", "all", "--report", "x.html"], "--modes and --report"),
         (["--problem", "p.json"], "--problem goes without a model"),
         (["--profile", "missing.json"], "missing.json"),

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from edgekit.placement import Reformat, Share
 from edgekit.report import report_document, summary_plan, terminal_summary
+from edgekit.report._text import change
 from tests.bench import handmade_plan
 from tests.report import handmade_run
 from tests.report.test_report_html import HOSTILE, hostile_facts
@@ -110,6 +111,37 @@ def test_plan_summary_of_the_gpu_alone(objective, words):
     text = " ".join(told(lambda c: c.print(summary_plan(plan))).split())
     assert "GPU only: nothing that the DLA could take is worth it" in text
     assert words in text
+
+
+def test_plan_summary_counts_all_that_a_device_does_and_marks_what_breaks_wishes():
+    plan = handmade_plan.plan()
+    first = replace(plan.loadables[0], launch_us=1e6, border_us=2e6)
+    part = replace(plan.plans[0], reformats=(Reformat("x", "a", "b", 7e6),))
+    plan = replace(
+        plan, loadables=(first, *plan.loadables[1:]), plans=(part,),
+        baselines_keep={"gpu_only": False, "tensorrt_auto": True},
+    )  # fmt: skip
+    text = told(lambda c: c.print(summary_plan(plan)))
+    busy = {line.split()[0]: line for line in text.partition("Predicted")[0].splitlines()[4:7]
+            if line}  # fmt: skip
+    assert "7.00 s" in busy["GPU"]
+    assert "3.00 s" in busy["DLA0"]
+    assert "GPU only *" in text
+    assert "automatic DLA *" not in text
+    assert "* breaks what was asked" in text
+    alone = replace(part, layers=tuple(replace(x, device="GPU") for x in part.layers))
+    plan = replace(plan, plans=(alone,), kept_off=("max_transitions 0",))
+    text = told(lambda c: c.print(summary_plan(plan)))
+    assert "GPU only: max_transitions 0 keeps everything off the DLA" in text
+
+
+@pytest.mark.parametrize(
+    ("percent", "shown"),
+    [(2310.4, "+2,310 %"), (-47.71, "-47.7 %"), (1.234, "+1.23 %"), (-0.0512, "-0.0512 %"),
+     (99.96, "+100 %")],
+)  # fmt: skip
+def test_changes_are_readable(percent, shown):
+    assert change(percent) == shown
 
 
 def test_summary_of_plans_that_share_frames():
