@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from anchor_detectors import retinanet, ssd_resnet34, yolov8
+from anchor_detectors import retinanet, ssd_resnet34, yolov8, yolox
 from anchor_detr import detr, detr_loadables
 from anchor_networks import alexnet, gemms, googlenet, products, resnet50, ssd_mobilenet
 
@@ -74,6 +74,8 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
         return products(row["rows"], row["columns"])
     if name.startswith("yolov8"):
         return yolov8(name.removeprefix("yolov8"), row["size"][0], many)
+    if name.startswith("yolox"):
+        return yolox(name.removeprefix("yolox"), row["size"][0], many)
     if name.startswith("resnet50"):
         height, width = row.get("size", (224, 224))
         return resnet50(many, height, width, head=name == "resnet50")
@@ -260,8 +262,8 @@ def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     lines = [
         "schema: edgekit.costs/1",
         "# Written by scripts/fit_costs.py --write; do not edit. bands: measured over predicted;",
-        "# 80 % of the rows or more lie inside, all of them where there are fewer than 19; rows that",
-        "# the constants were not fitted on included.",
+        "# 80 % of the rows or more lie inside, all of them where there are fewer than 19; rows",
+        "# that the constants were not fitted on included.",
         "# operations: what a builder timed alone, no run of a network.",
         f"rows: {len(sizes)}",
         f"held_out: {len(held)}",
