@@ -17,7 +17,7 @@ from edgekit.placement._several_floor import floor_of
 from edgekit.placement._several_groups import Groups, groups_of
 from edgekit.placement._several_no import missed, nothing_found, refuse_if_hopeless
 from edgekit.placement._several_plans import Plans, plans_of
-from edgekit.placement._several_routes import Single, single_plans
+from edgekit.placement._several_routes import Alone, OwnPlan, least_together
 from edgekit.placement._several_slowdown import slowdown_of
 from edgekit.placement._types import Options
 from edgekit.solver import (
@@ -67,7 +67,7 @@ class Placed:
     prepared: Prepared
     built: Built
     groups: Groups
-    single: Single
+    plans: tuple[OwnPlan, ...]
     chain: Chain
 
 
@@ -119,14 +119,29 @@ def place_several(
     if sum(frames) > _COUNTED:
         raise _too_many_frames(members, frames, periods[0])
     limit = max(3, min(GROUPS, _MOST // sum(frames)))
-    placed = []
-    for member, period, count in zip(members, periods, frames, strict=True):
-        placed.append(_placed(member, target, power_mode, period, limit, one_core, count))
-        report(len(placed), len(members) + 2)
+    alone, prepared = list[Alone](), list[Prepared]()
+    for member in members:
+        try:
+            own = prepare(
+                member.network, member.judgement, target, precision=member.precision,
+                power_mode=power_mode, options=member.options,
+            )  # fmt: skip
+            prepared.append(own)
+            alone.append(Alone(own, one_core=one_core))
+        except EdgekitError as error:
+            error.where = f"{member.name}: {error.where}" if error.where else member.name
+            raise
+        report(len(alone), len(members) + 2)
+    together_us = least_together(alone, frames, max(len(one.request.cores) for one in prepared))
+    placed = [
+        _placed(member, own, period, limit, plans.plans(count))
+        for member, own, period, plans, count in zip(
+            members, prepared, periods, alone, frames, strict=True
+        )
+    ]
     workload = _workload(placed, one_core)
     slowdown, told = slowdown_of(target, workload)
-    singles = [one.single for one in placed]
-    share = refuse_if_hopeless(workload, singles, effort, seconds)
+    share = refuse_if_hopeless(workload, alone, effort, seconds)
     if sum(frames) > MAX_FRAMES:
         raise _too_many_frames(members, frames, periods[0], share)
     if objective == "period":
@@ -141,7 +156,7 @@ def place_several(
             raise missed(workload, upper, contention=True)
         lower = _no_worse(workload, objective, lower, upper)
     report(len(members) + 2, len(members) + 2)
-    floor = min(floor_of(workload, singles, objective), lower.value)
+    floor = min(floor_of(workload, alone, objective, together_us), lower.value)
     return plans_of(placed, workload, objective, lower, upper, floor, told, target)
 
 
@@ -169,24 +184,11 @@ def _too_many_frames(
 
 def _placed(
     member: Member,
-    target: Target,
-    power_mode: str | None,
+    prepared: Prepared,
     period: Fraction | None,
     limit: int,
-    one_core: bool,
-    frames: int,
+    plans: tuple[OwnPlan, ...],
 ) -> Placed:
-    try:
-        prepared = prepare(
-            member.network, member.judgement, target, precision=member.precision,
-            power_mode=power_mode, options=member.options,
-        )  # fmt: skip
-        single = single_plans(prepared, one_core=one_core, frames=frames)
-        if single.refusal is not None:
-            raise single.refusal
-    except EdgekitError as error:
-        error.where = f"{member.name}: {error.where}" if error.where else member.name
-        raise
     built = kept_whole(build_problem(prepared.request, plain=True))
     groups = groups_of(built.problem, limit)
     deadline = None if member.deadline_ms is None else member.deadline_ms * 1e3
@@ -200,9 +202,9 @@ def _placed(
         period,
         deadline,
         groups.too_large,
-        tuple(plan.route for plan in single.plans),
+        tuple(plan.route for plan in plans),
     )
-    return Placed(member, prepared, built, groups, single, chain)
+    return Placed(member, prepared, built, groups, plans, chain)
 
 
 def _workload(placed: Sequence[Placed], one_core: bool) -> Workload:

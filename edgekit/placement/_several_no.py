@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgekit.errors import GateError
-from edgekit.placement._several_routes import Single
+from edgekit.placement._several_routes import Alone
 from edgekit.solver import Timetable, Workload, alone_us, best_places
 
 __all__ = ["missed", "nothing_found", "refuse_if_hopeless"]
@@ -20,7 +20,7 @@ def _no(message: str, hint: str, **binding: Any) -> GateError:
 
 
 def refuse_if_hopeless(
-    workload: Workload, singles: Sequence[Single], effort: float, seconds: float
+    workload: Workload, alone: Sequence[Alone], effort: float, seconds: float
 ) -> float:
     """Returns the share of its time that the busiest device needs, when shared out best.
 
@@ -28,8 +28,8 @@ def refuse_if_hopeless(
         GateError: A network alone is too slow, which its own best plan proves, or a device has
             too much to do.
     """
-    for number, (chain, single) in enumerate(zip(workload.chains, singles, strict=True)):
-        need = min(single.bounds["latency_us"], alone_us(workload, number))
+    for number, (chain, own) in enumerate(zip(workload.chains, alone, strict=True)):
+        need = min(own.bounds["latency_us"], alone_us(workload, number))
         if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
             raise _no(
                 f"{chain.name} needs {need / 1e3:.4g} ms even with the whole board to itself; its "

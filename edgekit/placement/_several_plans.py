@@ -245,7 +245,7 @@ def plans_of(
 def _plan(one: Placed, places: Sequence[int]) -> Plan:
     """Returns the plan of a network that is placed group by group, or by one of its own plans."""
     if places[0] < 0:
-        own = one.single.plans[-1 - places[0]]
+        own = one.plans[-1 - places[0]]
         return _assembled(one, own.prepared, own.built, own.placing)
     problem = one.built.problem
     modes = [0] * len(problem.costs)
@@ -305,7 +305,7 @@ def _timeline(
 def _names(one: Placed, places: Sequence[int], tasks: Sequence[Task]) -> list[list[str]]:
     """Returns the layers of each task."""
     if places[0] < 0:
-        own = one.single.plans[-1 - places[0]]
+        own = one.plans[-1 - places[0]]
         kernels, nodes = own.built.kernels, [list(row) for row in own.nodes]
     else:
         kernels = one.built.kernels
