@@ -114,8 +114,8 @@ class Wishes:
             if usual:
                 text = "one DLA core (the default)"
             elif options.cores_why:
-                text = f"one DLA core ({options.cores_why})"
-            found.append(Wish("cores", "", text, default=usual))
+                text = "one DLA core"
+            found.append(Wish("cores", "", text, default=usual, why=options.cores_why))
         if count and options.dla_cores:
             slots = options.max_loadables
             usual = slots >= min(loadables_per_core(), self.ask.judgement.slots)

@@ -89,7 +89,7 @@ def make_request(
             why = reasons[0].message if reasons and cores else "no DLA core can be used"
             raise _pin_error(name, device, why)
         elif device != "DLA" and int(device[3:]) not in cores:
-            why = options.cores_why or f"the cores in use are {', '.join(map(str, cores))}"
+            why = options.cores_why or f"only DLA core {cores[0]} is in use (dla_cores)"
             raise _pin_error(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
     request = Request(

@@ -19,7 +19,7 @@ def sums(document: dict, number: int) -> tuple[float, float]:
     return us, uj
 
 
-KINDS = ["CONVOLUTION", "ACTIVATION", "SOFTMAX", "CONVOLUTION", "ACTIVATION", "POOLING"] * 2
+KINDS = ["CONVOLUTION", "ACTIVATION", "SOFTMAX", "CONVOLUTION", "ACTIVATION", "POOLING"]
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput", "period", "energy", "gpu_time"])
@@ -28,6 +28,7 @@ KINDS = ["CONVOLUTION", "ACTIVATION", "SOFTMAX", "CONVOLUTION", "ACTIVATION", "P
     [
         {"dla_cores": (0, 1)},
         {"pins": (Pin("convolution*", "DLA"), Pin("activation*", "GPU"))},
+        {"pins": (Pin("activation*", "GPU"),)},
         {"gpu": False, "dla_cores": (0, 1)},
     ],
 )
@@ -42,6 +43,12 @@ def test_layers_launches_borders_and_reformats_are_the_whole(objective, options)
         assert uj == pytest.approx(part["predicted"]["energy_uj"], rel=1e-6)
     on_dla = {layer["device"] for part in document["plans"] for layer in part["layers"]} - {"GPU"}
     assert bool(on_dla) == bool(document["loadables"])
+
+
+def test_a_broken_fusion_is_listed_with_its_price() -> None:
+    plan = plan_of(chain(KINDS), objective="gpu_time", pins=(Pin("activation*", "GPU"),))
+    assert plan.plans[0].unfused
+    assert all(one.device == "GPU" and one.us > 0 for one in plan.plans[0].unfused)
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput", "period", "energy", "gpu_time"])
