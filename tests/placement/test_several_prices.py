@@ -13,7 +13,7 @@ def best_mix(plans):
     for a in plans:
         for b in plans:
             change = (a[0] - a[1]) - (b[0] - b[1])
-            share = (b[1] - b[0]) / change if change else 0.0
+            share = (b[1] - b[0]) / change if change else -1.0
             if 0 <= share <= 1:
                 best = min(best, share * a[0] + (1 - share) * b[0])
     return best
