@@ -138,7 +138,7 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
         worse = (
             other["difference"] if document["objective"] != "throughput" else -(other["difference"])
         )
-        figure = "" if other["percent"] is None else f" by {abs(other['percent']):.3g} %"
+        figure = "" if other["percent"] is None else f" by {_digits(abs(other['percent']))} %"
         if abs(worse) <= SAME * abs(document["value"]):
             told.append(f"on the {other['device']} the objective would be the same; ties go to "
                         "fewer transitions")  # fmt: skip
@@ -161,7 +161,7 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
         counts = [(alone[key], key) for key in ("transitions", "loadables", "reformats")]
         more = ", ".join(f"{count:+d} {name}" for count, name in counts if count)
         told.append(f"moved alone to {_the(other['device'])}, with all else in its place: "
-                    f"{document['objective']} {alone['percent'] or 0:+.3g} % (predicted)"
+                    f"{document['objective']} {_digits(alone['percent'] or 0, '+')} % (predicted)"
                     + (f"; {more}" if more else ""))  # fmt: skip
     paid = sum(row["us"] for row in document["borders"])
     would = sum(row["otherwise_us"] for row in document["borders"])
@@ -170,6 +170,11 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
                     f"{would:.4g} us on {_the(other['device'])} with its neighbours where "
                     "they are (predicted)")  # fmt: skip
     return told
+
+
+def _digits(value: float, sign: str = "") -> str:
+    """Returns three digits, or all before the point where there are more."""
+    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3g}"
 
 
 def _the(device: str) -> str:

@@ -94,7 +94,7 @@ def _otherwise(page: Page, document: Mapping[str, Any]) -> None:
         page.add(f"The other way: not possible on {device}, {other['reason']}", hang=2)
         return
     show = UNITS[document["unit"]]
-    change = "" if other["percent"] is None else f" ({other['percent']:+.3g} %)"
+    change = "" if other["percent"] is None else f" ({text.change(other['percent'])})"
     sign = "+" if other["difference"] >= 0 else "-"
     page.add(f"The other way, on {other['device']}: {document['objective']} "
              f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, predicted",
