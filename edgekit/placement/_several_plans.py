@@ -11,11 +11,11 @@ from edgekit.placement._assemble import assemble
 from edgekit.placement._built import Built
 from edgekit.placement._optimise import Part, Solved
 from edgekit.placement._running import DIGITS
+from edgekit.placement._several_timeline import Slot, timeline_of
 from edgekit.placement._types import Plan
 from edgekit.solver import (
     Goal,
     Placing,
-    Task,
     Timetable,
     Workload,
     evaluate,
@@ -33,26 +33,6 @@ __all__ = ["PLANS_SCHEMA", "Plans", "Shared", "Slot", "plans_of"]
 PLANS_SCHEMA = "edgekit.plans/1"
 OPTIMAL_GAP = 1e-4
 _UNITS = {"latency": "deadline", "makespan": "us", "period": "us", "gpu_time": "us"}
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Work of one frame on one device, unbroken; microseconds from the first arrival.
-
-    ``kind`` is "layers" or "reformat"; ``alone_us`` is what it takes without contention.
-    """
-
-    network: str
-    frame: int
-    device: str
-    kind: str
-    segment: int
-    layers: int
-    first: str
-    last: str
-    start_us: float
-    end_us: float
-    alone_us: float
 
 
 @dataclass(frozen=True)
@@ -231,7 +211,7 @@ def plans_of(
         cycle_us=round(cycle, DIGITS),
         repeats=repeats,
         networks=networks,
-        timeline=_timeline(placed, workload, upper, plans),
+        timeline=timeline_of(placed, workload, upper, plans),
         utilisation=_utilisation(workload, upper, cycle),
         slots=slots,
         max_loadables=workload.max_loadables or 0,
@@ -274,63 +254,6 @@ def _assembled(one: Placed, prepared: Prepared, built: Built, placing: Placing) 
     notes = tuple(note for note in plan.notes if "optimal under the model" not in note)
     cores = list(one.prepared.request.cores)
     return replace(plan, notes=notes, constraints={**plan.constraints, "dla_cores": cores})
-
-
-def _timeline(
-    placed: Sequence[Placed], workload: Workload, table: Timetable, plans: Sequence[Plan]
-) -> tuple[Slot, ...]:
-    found: list[Slot] = []
-    for i, one in enumerate(placed):
-        segment = {layer.name: layer.segment for layer in plans[i].layers}
-        tasks = tasks_of(workload, i, table.places[i])
-        names = _names(one, table.places[i], tasks)
-        for frame, (starts, ends) in enumerate(
-            zip(table.starts_us[i], table.ends_us[i], strict=True)
-        ):
-            slots: list[Slot] = []
-            for task, own, start, end in zip(tasks, names, starts, ends, strict=True):
-                slot = Slot(
-                    one.member.name, frame, workload.devices[task.device],
-                    "layers" if own else "reformat", segment[own[0]] if own else -1, len(own),
-                    own[0] if own else "", own[-1] if own else "", round(start, DIGITS),
-                    round(end, DIGITS), round(task.work_us, DIGITS),
-                )  # fmt: skip
-                if slots and _joins(slots[-1], slot):
-                    slot = _joined(slots.pop(), slot)
-                slots.append(slot)
-            found += slots
-    return tuple(sorted(found, key=lambda s: (s.start_us, s.device, s.network, s.frame)))
-
-
-def _names(one: Placed, places: Sequence[int], tasks: Sequence[Task]) -> list[list[str]]:
-    """Returns the layers of each task."""
-    if places[0] < 0:
-        own = one.plans[-1 - places[0]]
-        kernels, nodes = own.built.kernels, [list(row) for row in own.nodes]
-    else:
-        kernels = one.built.kernels
-        nodes = [
-            [v for group in one.groups.groups[task.first : task.last + 1] for v in group.nodes]
-            for task in tasks
-        ]
-    layers = one.member.network.layers
-    return [[layers[i].name for v in row for i in kernels[v].layers] for row in nodes]
-
-
-def _joins(a: Slot, b: Slot) -> bool:
-    return (
-        a.device == b.device == "GPU"
-        and a.kind == b.kind == "layers"
-        and a.segment == b.segment
-        and abs(b.start_us - a.end_us) < 1e-5
-    )
-
-
-def _joined(a: Slot, b: Slot) -> Slot:
-    return Slot(
-        a.network, a.frame, a.device, a.kind, a.segment, a.layers + b.layers, a.first, b.last,
-        a.start_us, b.end_us, round(a.alone_us + b.alone_us, DIGITS),
-    )  # fmt: skip
 
 
 def _utilisation(
