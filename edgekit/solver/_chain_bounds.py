@@ -9,13 +9,13 @@ that takes is known without solving anything.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.solver._chain import chain_optimum, full_or_broken, settle_chain
 from edgekit.solver._chain_cross import Rows, cross
+from edgekit.solver._effort import Effort
 from edgekit.solver._highs import INFINITY, Expression, Program
 from edgekit.solver._problem import Goal, Optimum, Placing, Problem
 
@@ -28,25 +28,27 @@ __all__ = ["chain_search"]
 
 ROUNDS = 40
 CLOSE = 5e-5  # relative: where the prices are good enough
+PASS = 4e-5  # units of Effort for a chain at given prices, by node and mode
 PARENTS = 8  # placements that are crossed
 STEEP = 1e4  # most that a microsecond of a bound may cost, in microseconds of the goal
 
 
-def chain_search(problem: Problem, goal: Goal, *, seconds: float = 10.0) -> Optimum | None:
+def chain_search(problem: Problem, goal: Goal, *, effort: Effort | None = None) -> Optimum | None:
     """Returns a good placement of a chain and a proven bound, or None when it is no chain.
 
     It is for goals that :func:`chain_optimum` does not carry; a gap is left as a rule. Without a
     placement the bound tells nothing about there being one.
     """
+    effort = effort or Effort(10.0)
     rows = Rows.of(problem, goal)
     prices = rows.first_prices()
-    deadline = time.monotonic() + seconds
     found: list[Placing] = []
     bound, best_prices = -INFINITY, prices
     likely: set[str] = set()
     for _ in range(ROUNDS):
         weights = rows.weights(prices)
         optimum = chain_optimum(problem, Goal(weights[:-1], weights[-1]), likely=likely)
+        effort.spend(PASS * len(problem.costs) * len(problem.modes))
         if optimum is None:
             return None
         if optimum.placing is None:
@@ -57,7 +59,7 @@ def chain_search(problem: Problem, goal: Goal, *, seconds: float = 10.0) -> Opti
         found.append(optimum.placing)
         likely, _ = full_or_broken(problem, optimum.placing)
         above, there = _cuts(rows, found)
-        if above - bound <= CLOSE * abs(above) or time.monotonic() > deadline:
+        if above - bound <= CLOSE * abs(above) or effort.over:
             break
         # Halfway to the best prices so far: the far end of a cutting plane is often far off.
         share = 0.3 if len(prices) > 2 else 0.0

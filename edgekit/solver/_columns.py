@@ -11,12 +11,12 @@ cycles are cut off as they turn up.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from edgekit.solver._circles import Cut, circles, ordered
+from edgekit.solver._effort import Effort
 from edgekit.solver._evaluate import better, evaluated, settle
 from edgekit.solver._highs import INFINITY, Expression, interruptible
 from edgekit.solver._price import Pricing
@@ -32,6 +32,7 @@ TREE = 4_000  # nodes of its tree
 FIRST_TREE = 200  # nodes of the tree over the columns that the duals asked for
 
 CYCLES = 30  # rounds of cutting them off
+LOOK = 5e-6  # units of Effort for a set that pricing looks at
 REDUCED = 1e-7  # of the objective's scale: what counts as a column that helps
 
 
@@ -59,11 +60,11 @@ class Columns:
         problem: Problem,
         goal: Goal,
         best: Placing | None,
-        deadline: float,
+        effort: Effort,
         progress: Callable[[float, float], None] | None = None,
     ) -> None:
         self.problem, self.goal, self.best = problem, goal, best
-        self.deadline, self.progress = deadline, progress
+        self.effort, self.progress = effort, progress
         self.bound = -INFINITY
         self.cuts: list[Cut] = []
         self.reach = Reach(problem)
@@ -140,7 +141,7 @@ class Columns:
     def _duals(self) -> tuple[float, list[float]] | None:
         import highspy
 
-        interruptible(self.lp, None)
+        interruptible(self.lp, None, self.effort)
         if self.lp.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         value = float(self.lp.getInfo().objective_function_value)
@@ -158,6 +159,7 @@ class Columns:
                 fee = duals[self.numbers[network, core]]
                 gain = {v: duals[self.links[v, core]] for v in pricing.nodes}
                 found, most = pricing.best(gain, REDUCED - fee)
+                self.effort.spend(pricing.looked * LOOK)
                 lost += (
                     max(0.0, most + fee) * self.model.program.upper[self.model.count[network, core]]
                 )
@@ -168,7 +170,7 @@ class Columns:
                 self.duals = duals
                 self.value = value
                 return True
-            if time.monotonic() > self.deadline:
+            if self.effort.over:
                 return False
         return False
 
@@ -181,6 +183,7 @@ class Columns:
             fee = self.duals[self.numbers[network, core]]
             gain = {v: self.duals[self.links[v, core]] for v in pricing.nodes}
             found = pricing.every(gain, -gap - fee, MOST)
+            self.effort.spend(pricing.looked * LOOK)
             if found is None:
                 return False
             every += [_Column(network, core, nodes) for nodes in found]
@@ -200,20 +203,19 @@ class Columns:
         lp.integrality_ = [
             *(kinds[kind] for kind in program.integer), *[kinds[1]] * len(self.columns)
         ]  # fmt: skip
-        whole = program.solver(gap=1e-7, nodes=nodes, seconds=self.seconds)
+        whole = program.solver(gap=1e-7, nodes=nodes)
         whole.passModel(lp)
         for cut in self.cuts:
             self._forbid(whole, cut)
         for _ in range(CYCLES):
-            whole.setOptionValue("time_limit", self.seconds)
             self._hint(whole)
-            interruptible(whole, self.progress and self._told)
+            interruptible(whole, self.progress and self._told, self.effort)
             info = whole.getInfo()
             none = whole.getModelStatus() == highspy.HighsModelStatus.kInfeasible
             if exact and self.best:
                 bound = INFINITY if none else self.model.real(float(info.mip_dual_bound))
                 self.bound = max(self.bound, min(bound, self.best.value))
-            if info.primal_solution_status != 2 or time.monotonic() > self.deadline:
+            if info.primal_solution_status != 2 or self.effort.over:
                 return
             values = list(whole.getSolution().col_value)
             cuts = self._take(values)
@@ -235,11 +237,6 @@ class Columns:
         ]
         row = np.asarray(held, dtype=np.int32)
         solver.addRow(-INFINITY, len(cut) - 1.0, len(held), row, np.ones(len(held)))
-
-    @property
-    def seconds(self) -> float:
-        """What is left."""
-        return max(0.1, self.deadline - time.monotonic())
 
     def _told(self, value: float, bound: float) -> None:
         if self.progress:

@@ -11,6 +11,7 @@ from edgekit.solver._document_answer import in_sequence, loadables
 from edgekit.solver._document_conflict import conflict
 from edgekit.solver._document_problem import to_problem
 from edgekit.solver._document_read import Document, parse_document
+from edgekit.solver._effort import Effort
 from edgekit.solver._problem import Goal, Placing, Problem, metrics
 
 __all__ = ["solve_document"]
@@ -31,7 +32,8 @@ def solve_document(
 
     Args:
         document: An ``edgekit.problem/1`` as ``json.load`` returns it; see docs/problems.md.
-        seconds: Limit of the search; the answer then carries its bound and gap.
+        seconds: Of search, as :func:`edgekit.solver.minimise` counts them; the answer then
+            carries its bound and gap.
         progress: Called with the best value so far and the proven bound.
 
     Returns:
@@ -47,12 +49,12 @@ def solve_document(
     if read.objective == "makespan":
         from edgekit.solver._document_makespan import side_by_side
 
-        found, bound, value, times = side_by_side(read, problem, places, seconds)
+        found, bound, value, times, clocked = side_by_side(read, problem, places, seconds, progress)
         if found is None:
             raise _refused(read, bound == float("inf"), seconds)
         placing = found
     else:
-        placing, bound = _minimised(read, problem, seconds, progress)
+        placing, bound, clocked = _minimised(read, problem, seconds, progress)
         value = placing.value
         times = in_sequence(read, problem, places, placing)
     gap = (value - bound) / value if value > bound else 0.0
@@ -63,6 +65,7 @@ def solve_document(
             device = problem.device(placing.modes[place_of[number, v]])
             assignment[net.name][node.name] = read.devices[device]
     items, transfers = times
+    notes = ["the wall clock ended the search: another run may end elsewhere"] if clocked else []
     return {
         "schema": SCHEMA,
         "objective": read.objective,
@@ -75,6 +78,7 @@ def solve_document(
         "loadable_of": loadables(read, problem, places, placing),
         "schedule": items,
         "transfers": transfers,
+        **({"notes": notes} if notes else {}),
     }
 
 
@@ -83,19 +87,28 @@ def _minimised(
     problem: Problem,
     seconds: float,
     progress: Callable[[float, float], None] | None,
-) -> tuple[Placing, float]:
+) -> tuple[Placing, float, bool]:
+    """Returns the best placement found, the proven bound, and whether the clock ended the search.
+
+    All searches together take ``seconds``.
+    """
     from edgekit.solver._minimise import minimise
+    from edgekit.solver._steps import solve_steps
 
     goal = Goal.of(problem, read.objective, read.bounds)
-    found = minimise(problem, goal, seconds=seconds, progress=progress)
-    placing = found.placing
+    effort = Effort(seconds)
+    found = minimise(problem, goal, effort=effort, progress=progress)
+    placing, bound = found.placing, found.bound
     if placing is not None and not _keeps(problem, placing, goal):
         # Over by the solver's tolerance: the best one that keeps the bound to the letter.
         bounds = {name: limit * (1 - TIGHTER) for name, limit in goal.bounds.items()}
-        placing = minimise(problem, replace(goal, bounds=bounds), seconds=seconds).placing
+        placing = minimise(problem, replace(goal, bounds=bounds), effort=effort).placing
+        if placing is None:  # what is just at the bound: the steps count in integers
+            exact = solve_steps(problem, goal, lower=max(bound, 0.0), effort=effort)
+            placing, bound = exact.placing, max(bound, exact.bound)
     if placing is None:
-        raise _refused(read, found.bound == float("inf"), seconds)
-    return placing, found.bound
+        raise _refused(read, bound == float("inf"), seconds)
+    return placing, bound, effort.clocked
 
 
 def _keeps(problem: Problem, placing: Placing, goal: Goal) -> bool:
@@ -106,7 +119,7 @@ def _keeps(problem: Problem, placing: Placing, goal: Goal) -> bool:
 def _refused(read: Document, proven: bool, seconds: float) -> GateError:
     if not proven:
         return GateError(
-            f"no placement was found in {seconds:g} s, and none was ruled out",
+            f"no placement was found within {seconds:g} s of search, and none was ruled out",
             code="plan.unsolved",
             hint="give more time, or fewer constraints",
         )

@@ -8,6 +8,7 @@ from math import inf
 
 from edgekit.solver._document_problem import kind, to_problem
 from edgekit.solver._document_read import Document
+from edgekit.solver._effort import Effort
 from edgekit.solver._problem import Goal
 from edgekit.solver._smallest import smallest_conflict
 
@@ -28,7 +29,7 @@ def conflict(read: Document, seconds: float) -> tuple[tuple[str, ...], str, str]
 
     Args:
         read: A document without any placement.
-        seconds: Limit of each of the searches.
+        seconds: Of search, as ``minimise`` counts them, for all of them together.
     """
     for i, net in enumerate(read.networks):
         for j, node in enumerate(net.nodes):
@@ -42,13 +43,14 @@ def conflict(read: Document, seconds: float) -> tuple[tuple[str, ...], str, str]
                     f"give {where} a time on one of the devices",
                 )
     wishes = _wishes(read)
-    found, _ = smallest_conflict(wishes, lambda some: _impossible(read, some, seconds))
+    effort = Effort(seconds)
+    found, _ = smallest_conflict(wishes, lambda some: _impossible(read, some, effort))
     names = tuple(wish.text for wish in found)
     if not names:
         return (), "no placement keeps all constraints", "ease the constraints"
     best = ""
     if len(found) == 1 and found[0].metric:
-        best = _best(read, found[0], seconds)
+        best = _best(read, found[0], effort)
     together = "cannot be kept" if len(names) == 1 else "cannot be kept together"
     return names, f"{' and '.join(names)} {together}{best}", "ease one of them"
 
@@ -94,19 +96,21 @@ def _only(read: Document, wishes: Sequence[_Wish]) -> Document:
     )
 
 
-def _impossible(read: Document, wishes: Sequence[_Wish], seconds: float) -> bool:
+def _impossible(read: Document, wishes: Sequence[_Wish], effort: Effort) -> bool:
     from edgekit.solver._minimise import minimise
 
     problem, _ = to_problem(_only(read, wishes))
     bounds = {wish.metric: read.bounds[wish.metric] for wish in wishes if wish.metric}
-    found = minimise(problem, Goal.of(problem, "latency", bounds), seconds=seconds)
+    found = minimise(
+        problem, Goal.of(problem, "latency", bounds), effort=effort.part(effort.left / 4)
+    )
     return found.placing is None and found.bound == inf
 
 
-def _best(read: Document, bound: _Wish, seconds: float) -> str:
+def _best(read: Document, bound: _Wish, effort: Effort) -> str:
     from edgekit.solver._minimise import minimise
 
     problem, _ = to_problem(_only(read, ()))
     objective = {"latency_us": "latency", "energy_uj": "energy"}[bound.metric]
-    placing = minimise(problem, Goal.of(problem, objective), seconds=seconds).placing
+    placing = minimise(problem, Goal.of(problem, objective), effort=effort).placing
     return f"; the least possible is {placing.value:g}" if placing else ""

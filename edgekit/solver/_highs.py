@@ -7,9 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgekit.solver._effort import Effort
+
 __all__ = ["INFINITY", "Expression", "Program", "Solution", "interruptible"]
 
 INFINITY = float("inf")
+
+# What a search takes, in units of Effort: HiGHS asks whether it is to go on at the same points of
+# its search every time (after a round of cuts, between nodes), and what lies between two of them
+# grows with the entries of the model.
+ROUND = 1.8e-5  # a round at the root, by entry
+STEP = 7e-7  # a step of the tree, by entry
+ITERATION = 2.5e-8  # of the simplex method in a linear programme, by entry
+SOLVE = 3e-6  # of any model, by entry
 
 
 class Expression(dict[int, float]):
@@ -82,7 +92,7 @@ class Program:
         *,
         gap: float = 1e-6,
         nodes: int = 1_000_000,
-        seconds: float = INFINITY,
+        effort: Effort | None = None,
         start: Mapping[int, float] | None = None,
         progress: Callable[[float, float], None] | None = None,
         relaxed: bool = False,
@@ -96,11 +106,11 @@ class Program:
         import numpy as np
 
         whole = any(self.integer) and not relaxed
-        solver = self.passed(gap=gap, nodes=nodes, seconds=seconds, relaxed=relaxed)
+        solver = self.passed(gap=gap, nodes=nodes, relaxed=relaxed)
         if start is not None:
             known = np.asarray(list(start), dtype=np.int32)
             solver.setSolution(len(start), known, np.asarray(list(start.values()), dtype=float))
-        interruptible(solver, progress if whole else None)
+        interruptible(solver, progress if whole else None, effort)
         info = solver.getInfo()
         bound = float(info.mip_dual_bound if whole else info.objective_function_value)
         if info.primal_solution_status != 2:  # 2: a feasible point
@@ -109,16 +119,14 @@ class Program:
         found = solver.getSolution()
         return Solution(list(found.col_value), float(info.objective_function_value), bound)
 
-    def solver(
-        self, *, gap: float = 1e-6, nodes: int = 1_000_000, seconds: float = INFINITY
-    ) -> Any:
+    def solver(self, *, gap: float = 1e-6, nodes: int = 1_000_000) -> Any:
         """Returns HiGHS without a model, with its limits set."""
         import highspy
 
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, option in {
             "output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": gap,
-            "mip_abs_gap": 1e-7, "mip_max_nodes": nodes, "time_limit": seconds,
+            "mip_abs_gap": 1e-7, "mip_max_nodes": nodes,
         }.items():  # fmt: skip
             solver.setOptionValue(name, option)
         return solver
@@ -128,14 +136,13 @@ class Program:
         *,
         gap: float = 1e-6,
         nodes: int = 1_000_000,
-        seconds: float = INFINITY,
         relaxed: bool = False,
     ) -> Any:
         """Returns HiGHS with this programme as its model."""
         import highspy
         import numpy as np
 
-        solver = self.solver(gap=gap, nodes=nodes, seconds=seconds)
+        solver = self.solver(gap=gap, nodes=nodes)
         model = highspy.HighsLp()
         model.num_col_ = len(self.cost)
         model.num_row_ = len(self.row_lower)
@@ -155,18 +162,33 @@ class Program:
         return solver
 
 
-def interruptible(solver: Any, progress: Callable[[float, float], None] | None) -> None:
-    """Runs HiGHS in a thread, so that an interrupt of the main one stops it at once."""
+def interruptible(
+    solver: Any,
+    progress: Callable[[float, float], None] | None = None,
+    effort: Effort | None = None,
+) -> None:
+    """Runs HiGHS in a thread, so that an interrupt of the main one stops it at once.
+
+    It ends when ``effort`` is spent; what it takes is taken off.
+    """
+    import highspy
+
     stopped = threading.Event()
     state: list[float] = []
+    size = solver.getNumNz()
+    spent = SOLVE * size
 
     def check(event: Any) -> None:
+        nonlocal spent
         data = event.data_out
         state[:] = [data.mip_primal_bound, data.mip_dual_bound]
-        if stopped.is_set():
+        spent += size * (STEP if data.mip_node_count else ROUND)
+        if stopped.is_set() or (effort is not None and spent >= effort.left):
             event.interrupt()
 
     solver.cbMipInterrupt.subscribe(check)
+    if effort is not None:
+        solver.setOptionValue("time_limit", solver.getRunTime() + effort.seconds)
     worker = threading.Thread(target=solver.run, daemon=True)
     worker.start()
     try:
@@ -178,3 +200,11 @@ def interruptible(solver: Any, progress: Callable[[float, float], None] | None) 
         stopped.set()
         worker.join(5.0)
         raise
+    finally:
+        solver.cbMipInterrupt.unsubscribe(check)
+    if effort is not None:
+        if not state:
+            spent += ITERATION * size * max(0, int(solver.getInfo().simplex_iteration_count))
+        effort.spend(spent)
+        if solver.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
+            effort.stopped()

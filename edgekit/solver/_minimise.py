@@ -12,12 +12,12 @@ so far.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgekit.errors import EnvironmentLack
 from edgekit.solver._arrange import arrange, is_packed, least_loadables
+from edgekit.solver._effort import Effort
 from edgekit.solver._evaluate import better, evaluate, evaluated
 from edgekit.solver._highs import INFINITY
 from edgekit.solver._pack import fits
@@ -25,6 +25,7 @@ from edgekit.solver._problem import Cost, Goal, Optimum, Placing, Problem
 from edgekit.solver._relax import Relaxation
 from edgekit.solver._small import Reach, too_small
 from edgekit.solver._twins import as_one_core, shared_out, twins
+from edgekit.solver._units import Units
 
 __all__ = ["PROVEN", "minimise"]
 
@@ -35,18 +36,18 @@ TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 NODES = 200_000
 FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
-STEPS_SHARE = 0.5  # of the seconds left: on a busy machine they take longer
+STEPS_SHARE = 0.5  # of the effort left
 PERIOD_ROUNDS = 4  # of cuts at the root of its tree
 PERIOD_WORK = 20_000  # nodes times nodes of the tree for a min-max problem: a large one keeps a gap
 LONG_CHAIN = 800  # nodes of a chain whose bounds or period are priced
-LONG_CHAIN_S = 8.0
+LONG_CHAIN_EFFORT = 8.0
 LONG_CHAIN_GAP = 1e-2  # what may then be left open
 
 COLUMNS = 120  # nodes up to which loadables are columns
-COLUMNS_SHARE = 0.5  # of the seconds left
+COLUMNS_SHARE = 0.5  # of the effort left
 SKETCH_NODES = 20
 SKETCH_ROUNDS = 3
-SKETCH_S = 5.0
+SKETCH_EFFORT = 5.0
 
 Progress = Callable[[float, float], None]
 
@@ -57,6 +58,7 @@ def minimise(
     *,
     starts: Sequence[Placing] = (),
     seconds: float = 60.0,
+    effort: Effort | None = None,
     progress: Progress | None = None,
 ) -> Optimum:
     """Returns the placement with the least goal, and the bound that proves it.
@@ -65,12 +67,18 @@ def minimise(
         problem: What to place.
         goal: What to minimise, and the bounds on other metrics.
         starts: Placements to begin from; only their modes count.
-        seconds: Wall-clock limit, the last resort: node limits come first and are the same
-            everywhere.
+        seconds: Of work on a free core, counted as ``Effort`` does, so that the answer is the
+            same everywhere; the clock ends a search at ten times that, which the result says.
+        effort: The account of a larger search, which this one spends of, instead.
         progress: Told the best value and the bound now and then during long work.
     """
-    solver = _Solver(problem, goal, time.monotonic() + seconds, progress)
-    return solver.run([placing.modes for placing in starts])
+    account = Effort(seconds) if effort is None else effort.part(effort.left)
+    units = Units.of(problem, goal)
+    tell = progress and (lambda *both: progress(*map(units.real_value, both)))
+    solver = _Solver(units.problem(problem), units.goal(goal), account, tell)
+    found = solver.run([placing.modes for placing in starts])
+    placing, bound = units.real(found.placing), units.real_value(found.bound)
+    return Optimum(placing, bound, account.clocked)
 
 
 def playable(problem: Problem) -> Problem:
@@ -91,20 +99,15 @@ class _Solver:
     """One problem and goal, the best placement so far and the bound."""
 
     def __init__(
-        self, problem: Problem, goal: Goal, deadline: float, progress: Progress | None
+        self, problem: Problem, goal: Goal, effort: Effort, progress: Progress | None
     ) -> None:
         self.problem, self.goal = playable(problem), goal
-        self.deadline, self.progress = deadline, progress
+        self.effort, self.progress = effort, progress
         self.best: Placing | None = None
         self.bound = -INFINITY
         self.reach = Reach(self.problem)
         self.priced = False
         self.close = PROVEN if goal.weights is None else TIE_SLACK
-
-    @property
-    def seconds(self) -> float:
-        """What is left."""
-        return max(0.1, self.deadline - time.monotonic())
 
     def run(self, starts: Sequence[Sequence[int]] = ()) -> Optimum:
         """Tries one way after the other until one proves the best placement."""
@@ -121,8 +124,9 @@ class _Solver:
             else:
                 ways[2:2] = [self._sketched, self._columns]
         for way in ways:
+            self._tell()
             way()
-            if self.done(self.close):
+            if self.done(self.close) or self.effort.over:
                 break
         if self.best is not None:
             return Optimum(self.best, min(self.bound, self.best.value))
@@ -162,8 +166,10 @@ class _Solver:
 
         found = chain_optimum(self.problem, self.goal)
         if found is None and len(self.problem.costs) > LONG_CHAIN:
-            found = chain_search(self.problem, self.goal, seconds=min(LONG_CHAIN_S, self.seconds))
-            self.close = LONG_CHAIN_GAP  # a proof would take minutes
+            effort = self.effort.part(LONG_CHAIN_EFFORT)
+            found = chain_search(self.problem, self.goal, effort=effort)
+            if found is not None:
+                self.close = LONG_CHAIN_GAP  # of a chain: a proof would take minutes
         if found is not None:
             self.bound = max(self.bound, found.bound)
             self.take(found.placing)
@@ -176,7 +182,7 @@ class _Solver:
         single = as_one_core(self.problem)
         if single is None or weights[self.problem.cores[0]] != weights[self.problem.cores[1]]:
             return
-        one = _Solver(single[0], self.goal, self.deadline, self.progress)
+        one = _Solver(single[0], self.goal, self.effort, self.progress and self._told)
         one.run([self.best.modes] if self.best else ())
         self.bound = max(self.bound, one.bound)
         if one.best is None:
@@ -193,14 +199,16 @@ class _Solver:
     def _sketched(self) -> None:
         """The relaxation for a moment: enough where the pools hardly bind."""
         model = Relaxation(self.problem, self.goal)
-        self._search(model, EXACT_GAP, SKETCH_NODES, rounds=SKETCH_ROUNDS, seconds=SKETCH_S)
+        effort = self.effort.part(SKETCH_EFFORT)
+        self._search(model, EXACT_GAP, SKETCH_NODES, rounds=SKETCH_ROUNDS, effort=effort)
 
     def _columns(self) -> None:
         """Where pools limit loadables, each of them is a column."""
         from edgekit.solver._columns import Columns
 
-        until = time.monotonic() + self.seconds * COLUMNS_SHARE
-        columns = Columns(self.problem, self.goal, self.best, until, self.progress)
+        effort = self.effort.part(self.effort.left * COLUMNS_SHARE)
+        told = self.progress and self._told
+        columns = Columns(self.problem, self.goal, self.best, effort, told)
         self.priced = columns.run()
         self.bound = max(self.bound, columns.bound)
         self.take(columns.best)
@@ -231,22 +239,23 @@ class _Solver:
         nodes: int,
         *,
         rounds: int = ROUNDS,
-        seconds: float = INFINITY,
+        effort: Effort | None = None,
     ) -> None:
         """Solves the relaxation, adding cuts until its placement can be run as it says."""
+        effort = effort or self.effort
         for _ in range(rounds):
+            if effort.over:
+                return
             modes, bound = model.solve(
                 gap=gap,
                 nodes=nodes,
-                seconds=min(self.seconds, seconds),
+                effort=effort,
                 start=self.best.modes if self.best else None,
-                progress=self.progress,
+                progress=self.progress and self._told,
             )
             if bound < INFINITY or self.best is None:  # else the rows miss it by a rounding
                 self.bound = max(self.bound, bound)
             if modes is None:
-                return
-            if time.monotonic() > self.deadline:
                 return
             if self._enlarge(model, modes):
                 continue
@@ -309,7 +318,8 @@ class _Solver:
                 self.goal,
                 start=self.best,
                 lower=max(self.bound, 0.0),
-                seconds=self.seconds * STEPS_SHARE,
+                effort=self.effort.part(self.effort.left * STEPS_SHARE),
+                progress=self.progress and self._told,
             )
         except EnvironmentLack:
             if self.best is None:
@@ -317,6 +327,17 @@ class _Solver:
             return  # the placement stands, with its gap
         self.bound = max(self.bound, found.bound)
         self.take(found.placing)
+
+    def _tell(self) -> None:
+        """Reports what is known."""
+        if self.progress and self.best is not None:
+            self.progress(self.best.value, self.bound)
+
+    def _told(self, value: float, bound: float) -> None:
+        """Reports a part's progress, which may know less than the whole does."""
+        if self.progress:
+            known = INFINITY if self.best is None else self.best.value
+            self.progress(min(value, known), min(max(bound, self.bound), known))
 
 
 def _fewest(

@@ -13,10 +13,11 @@ plans found, and the bound stays the one without sharing.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgekit.errors import GateError
+from edgekit.solver._effort import Effort
 from edgekit.solver._evaluate import evaluate
 from edgekit.solver._highs import INFINITY
 from edgekit.solver._minimise import minimise
@@ -45,11 +46,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Plans with shares that add up to 1, frames a second, and a proven upper bound of that."""
+    """Plans with shares that add up to 1, frames a second, and a proven upper bound of that.
+
+    ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
+    """
 
     parts: tuple[Part, ...]
     qps: float
     bound: float
+    clocked: bool = False
 
 
 def mix_plans(
@@ -58,6 +63,7 @@ def mix_plans(
     known: Sequence[Placing] = (),
     *,
     seconds: float = 120.0,
+    progress: Callable[[float, float], None] | None = None,
 ) -> Mix | None:
     """Returns the mix with the most frames a second, or None when no plan keeps the bounds.
 
@@ -65,23 +71,37 @@ def mix_plans(
         problem: What to place; its devices that are no cores are shared by all plans.
         bounds: Limits that every plan of the mix keeps.
         known: Placements to begin with; those on more than one core are left out.
-        seconds: Wall-clock limit, the last resort; the bound then tells what is open.
+        seconds: Of search, as ``minimise`` counts them; the bound then tells what is open.
+        progress: Told the frames a second so far and the bound.
+
+    Raises:
+        GateError: Nothing was found within the limits, and nothing was ruled out ("plan.limit").
     """
-    deadline = time.monotonic() + seconds
+    effort = Effort(seconds)
     lanes = _lanes(problem)
     columns = _known(problem, lanes, bounds, known)
-    rates, bound = _generate(lanes, columns, bounds, deadline)
+    rates, bound, unsettled = _generate(lanes, columns, bounds, effort, progress)
+    if not columns and unsettled:
+        raise _ended()
     if not columns:
         return None
     parts = _mirrored(problem, lanes, columns, rates, bounds)
     total = sum(rates)
     slots = problem.max_loadables
     if slots is not None and any(_slots(parts, core) > slots for core in problem.cores):
-        found = _sharing(problem, lanes, columns, rates, bound, bounds, deadline)
+        found = _sharing(problem, lanes, columns, rates, bound, bounds, effort)
         if found is None:
-            return None
+            raise _ended()
         parts, total = found
-    return Mix(tuple(parts), 1e6 * total, 1e6 * max(bound, total))
+    return Mix(tuple(parts), 1e6 * total, 1e6 * max(bound, total), effort.clocked)
+
+
+def _ended() -> GateError:
+    return GateError(
+        "no placement was found within the solver's limits, and none is proved impossible",
+        code="plan.limit",
+        hint="loosen the bounds or remove pins",
+    )
 
 
 def _lanes(problem: Problem) -> list[Lane]:
@@ -138,10 +158,19 @@ def _on(problem: Problem, modes: Sequence[int], core: int, other: int) -> tuple[
 
 
 def _generate(
-    lanes: Sequence[Lane], columns: list[Column], bounds: Mapping[str, float], deadline: float
-) -> tuple[list[float], float]:
-    """Adds columns until none is missing; returns their rates and the bound of the sum."""
+    lanes: Sequence[Lane],
+    columns: list[Column],
+    bounds: Mapping[str, float],
+    effort: Effort,
+    progress: Callable[[float, float], None] | None = None,
+) -> tuple[list[float], float, bool]:
+    """Adds columns until none is missing.
+
+    Returns:
+        Their rates, the bound of the sum, and whether a search ended without any answer.
+    """
     bound = INFINITY
+    unsettled = False
     rates: list[float] = []
     prices: Sequence[float] = ()
     for _ in range(ROUNDS):
@@ -149,8 +178,9 @@ def _generate(
         least = INFINITY
         for number, lane in enumerate(lanes):
             goal = Goal(lane.weights(prices, number), bounds=bounds)
-            left = max(1.0, deadline - time.monotonic())
-            found = minimise(lane.problem, goal, seconds=left)
+            found = minimise(lane.problem, goal, effort=effort)
+            if found.placing is None and found.bound < INFINITY:
+                unsettled = True
             least = min(least, found.bound)
             if found.placing:
                 fresh.append(Column(number, found.placing, goal))
@@ -160,13 +190,15 @@ def _generate(
         columns += new
         if (prices and sum(rates) >= bound * (1 - ENOUGH)) or not columns:
             break
-        if (prices and not new) or time.monotonic() > deadline:
+        if (prices and not new) or effort.over:
             break
         prices = prices_of(lanes, columns)
         rates = rates_of(lanes, columns)
+        if progress and bound < INFINITY:
+            progress(1e6 * sum(rates), 1e6 * bound)
     if len(rates) < len(columns):
         rates = rates_of(lanes, columns)
-    return rates, bound
+    return rates, bound, unsettled
 
 
 def _slots(parts: Sequence[Part], core: int) -> int:
@@ -224,7 +256,7 @@ def _sharing(
     rates: Sequence[float],
     bound: float,
     bounds: Mapping[str, float],
-    deadline: float,
+    effort: Effort,
 ) -> tuple[list[Part], float] | None:
     """Returns a mix whose plans fit together into the slots of their cores, and its rate."""
     slots = problem.max_loadables or 0
@@ -235,12 +267,12 @@ def _sharing(
     for i in range(splits + 1):
         few = i * slots // max(1, 2 * splits)
         for limit in (few, slots - few):
-            _extend(lanes, columns, [], limit, bounds, deadline)
+            _extend(lanes, columns, [], limit, bounds, effort)
         chosen = sharing(lanes, columns, slots)
         if sum(rate for _, _, rate in chosen) >= bound * (1 - PROVEN):
             break
     if sum(rate for _, _, rate in chosen) < bound * (1 - PROVEN):
-        _balanced(lanes, columns, bounds, deadline)
+        _balanced(lanes, columns, bounds, effort)
         chosen = sharing(lanes, columns, slots)
     tried: list[Column] = []
     for _ in range(ALTERNATIONS):
@@ -250,7 +282,7 @@ def _sharing(
             if not any(column.same(other) for other in tried):
                 tried.append(column)
                 limit = slots - column.slots(lanes)
-                _extend(lanes, columns, [column], limit, bounds, deadline)
+                _extend(lanes, columns, [column], limit, bounds, effort)
         chosen = sharing(lanes, columns, slots)
         leading = [column for column, _, _ in chosen]
     if not chosen:
@@ -263,12 +295,11 @@ def _sharing(
 
 
 def _balanced(
-    lanes: Sequence[Lane], columns: list[Column], bounds: Mapping[str, float], deadline: float
+    lanes: Sequence[Lane], columns: list[Column], bounds: Mapping[str, float], effort: Effort
 ) -> None:
     """Adds each lane's plan with the least period: beside others, none of the hull may be it."""
     for number, lane in enumerate(lanes):
-        left = max(1.0, deadline - time.monotonic())
-        placing = minimise(lane.problem, Goal(None, bounds=bounds), seconds=left).placing
+        placing = minimise(lane.problem, Goal(None, bounds=bounds), effort=effort).placing
         if placing is not None:
             goal = Goal(lane.weights((), number), bounds=bounds)
             column = Column(number, placing, goal)
@@ -281,10 +312,10 @@ def _extend(
     beside: Sequence[Column],
     limit: int,
     bounds: Mapping[str, float],
-    deadline: float,
+    effort: Effort,
 ) -> None:
     """Adds the plans of at most ``limit`` loadables that are best together with others."""
     fewer = [replace(lane, problem=replace(lane.problem, max_loadables=limit)) for lane in lanes]
     more = list(beside)
-    _generate(fewer, more, bounds, deadline)
+    _generate(fewer, more, bounds, effort)
     columns += [c for c in more if not any(c.same(other) for other in columns)]

@@ -9,11 +9,11 @@ left, and evenly thinned, to a known resolution, when the limit comes first.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.errors import UsageError
+from edgekit.solver._effort import Effort
 from edgekit.solver._minimise import minimise
 from edgekit.solver._problem import Goal, Placing, Problem, metrics
 
@@ -25,6 +25,7 @@ OBJECTIVE = {
 }  # fmt: skip
 APART = 1e-5
 """Relative: points whose metrics differ by less are one; the solver keeps bounds to 2e-6."""
+EACH = 60.0  # units of Effort for one search
 PROVEN = 1e-4
 
 
@@ -84,7 +85,7 @@ def pareto(
         metrics: Two of latency_us, energy_uj, gpu_us, period_us.
         bounds: Limits that every point keeps.
         limit: Most points; beyond, the front is thinned evenly.
-        seconds: Wall-clock limit, the last resort: what is not looked at by then counts as
+        seconds: Of search, as ``minimise`` counts them; what is not looked at by then counts as
             thinned.
         starts: Placements to begin from.
         progress: Called with the points found and the boxes still open.
@@ -120,7 +121,7 @@ class _Search:
         self.problem, self.names, self.bounds = problem, names, bounds
         self.starts = list(starts)
         self.proved = True
-        self.deadline = time.monotonic() + seconds
+        self.effort = Effort(seconds)
 
     def run(self, limit: int, progress: Callable[[int, int], None] | None) -> Front | None:
         """Finds both ends and fills in what is between."""
@@ -139,7 +140,7 @@ class _Search:
             one, other = box
             return (other.first - one.first) / width, (one.second - other.second) / height
 
-        while boxes and len(points) < limit and time.monotonic() < self.deadline:
+        while boxes and len(points) < limit and not self.effort.over:
             box = max(boxes, key=lambda box: (math.prod(extent(box)), -box[0].first))
             boxes.remove(box)
             for point, left in self.split(*box):
@@ -206,9 +207,8 @@ class _Search:
         self, name: str, bounds: Mapping[str, float], start: Placing | None = None
     ) -> tuple[Placing | None, float]:
         goal = Goal.of(self.problem, OBJECTIVE[name], bounds)
-        left = max(1.0, self.deadline - time.monotonic())
         starts = [*self.starts, *([start] if start else [])]
-        found = minimise(self.problem, goal, starts=starts, seconds=left)
+        found = minimise(self.problem, goal, starts=starts, effort=self.effort.part(EACH))
         self.proved = self.proved and (found.placing is not None or found.bound == math.inf)
         return found.placing, found.bound
 

@@ -20,7 +20,12 @@ class Pricing:
 
     Nodes are taken or left in topological order; what could still be won is a fractional knapsack
     of the fullest pool (Dantzig, 1957).
+
+    Attributes:
+        looked: Sets that the last search looked at.
     """
+
+    looked = 0
 
     def __init__(self, problem: Problem, network: int, nodes: Sequence[int]) -> None:
         self.problem, self.nodes = problem, nodes
@@ -90,12 +95,12 @@ class Pricing:
             behind[i + 1] = behind[i] | 1 << v
         # position, taken, what cannot be taken any more, gain, room
         stack = [(0, 0, 0, 0.0, room)]
-        looked = 0
+        self.looked = 0
         floor = least
         while stack:
             i, taken, blocked, worth, left = stack.pop()
-            looked += 1
-            if looked > (LOOKED if rising else EVERY):
+            self.looked += 1
+            if self.looked > (LOOKED if rising else EVERY):
                 return False, top
             if worth + promise(blocked | behind[i], left) < floor:
                 continue

@@ -220,11 +220,13 @@ class Placing:
 class Optimum:
     """The best placement found and a proven lower bound of the goal.
 
-    Without a placement the bound is infinite when there provably is none.
+    Without a placement the bound is infinite when there provably is none. ``clocked``: the wall
+    clock ended the search, so that another run may find more, or less.
     """
 
     placing: Placing | None
     bound: float
+    clocked: bool = False
 
 
 def metrics(problem: Problem, load_us: Sequence[float], energy_uj: float) -> dict[str, float]:

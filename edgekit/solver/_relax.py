@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from edgekit.solver._edges import Edges
+from edgekit.solver._effort import Effort
 from edgekit.solver._evaluate import state_goal, useful
 from edgekit.solver._highs import Expression, Program, Solution
 from edgekit.solver._problem import OUTSIDE, Border, Cost, Goal, Problem, Transfer
@@ -260,7 +261,7 @@ class Relaxation:
         *,
         gap: float,
         nodes: int,
-        seconds: float,
+        effort: Effort,
         start: Sequence[int] | None,
         progress: Callable[[float, float], None] | None = None,
     ) -> tuple[tuple[int, ...] | None, float]:
@@ -268,7 +269,7 @@ class Relaxation:
         hint = None if start is None else self.hint(start)
         told = progress and (lambda value, bound: progress(self.real(value), self.real(bound)))
         found: Solution = self.program.solve(
-            gap=gap, nodes=nodes, seconds=seconds, start=hint, progress=told or None
+            gap=gap, nodes=nodes, effort=effort, start=hint, progress=told or None
         )
         if found.values is None:
             return None, found.bound if abs(found.bound) == float("inf") else self.real(found.bound)

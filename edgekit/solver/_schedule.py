@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from edgekit.solver._cpsat import run_worker
+from edgekit.solver._effort import Effort
 from edgekit.solver._problem import Cost, Goal, Placing, Problem, metrics
 from edgekit.solver._schedule_joined import in_runs, in_time, joined
 from edgekit.solver._schedule_request import request_of, row_of, runs_of
 from edgekit.solver._schedule_times import Item, Sending, timed
 from edgekit.solver._steps import broken_sets, placed, steps_of
+from edgekit.solver._units import Units
 
 __all__ = ["Schedule", "schedule_once"]
 
 GAP = 1e-6
-EFFORT_PER_S = 0.2
-"""Deterministic units of CP-SAT's search in a second: without linear programmes they are long."""
-CLOCK = 3.0
+UNITS = 5.0
+"""Of Effort for one of CP-SAT's deterministic time: without linear programmes they are long."""
 SEARCH = {"linearization_level": 0, "use_objective_lb_search": True}
 """Chains of ten nodes are proved in a tenth of the time that linear relaxations take."""
 UPWARDS = {"linearization_level": 0}
@@ -37,6 +37,7 @@ class Schedule:
         transfers: When each paid transfer runs, by its start.
         value: Makespan in microseconds; infinite without a placement.
         bound: A proven lower bound of it; infinite when there provably is no placement.
+        clocked: The wall clock ended the search, so that another run may end elsewhere.
     """
 
     placing: Placing | None
@@ -44,10 +45,15 @@ class Schedule:
     transfers: tuple[Sending, ...]
     value: float
     bound: float
+    clocked: bool = False
 
 
 def schedule_once(
-    problem: Problem, *, bounds: Mapping[str, float] | None = None, seconds: float
+    problem: Problem,
+    *,
+    bounds: Mapping[str, float] | None = None,
+    seconds: float,
+    progress: Callable[[float, float], None] | None = None,
 ) -> Schedule:
     """Ends all networks once as early as possible.
 
@@ -59,15 +65,40 @@ def schedule_once(
         problem: What to place; a cost may load its own device and the delay only.
         bounds: Limits by metric: latency_us, energy_uj, gpu_us, period_us.
         seconds: Of search, as in ``solve_steps``.
+        progress: Told the best makespan and the bound between CP-SAT's searches.
 
     Raises:
         EnvironmentLack: OR-Tools is missing or its process failed.
         ValueError: A cost loads several devices.
     """
-    none = Schedule(None, (), (), math.inf, math.inf)
     if any(all(cost is None for cost in costs) for costs in problem.costs):
-        return none
-    search = _Search(Goal(None, 0.0, dict(bounds or {})), seconds)
+        return Schedule(None, (), (), math.inf, math.inf)
+    goal = Goal(None, 0.0, dict(bounds or {}))
+    units, effort = Units.of(problem, goal), Effort(seconds)
+    real = units.real_value
+    tell = progress and (lambda value, bound: progress(real(value), real(bound)))
+    search = _Search(units.goal(goal), effort, tell)
+    found = _solved(units.problem(problem), search)
+    return Schedule(
+        units.real(found.placing),
+        tuple(_real(item, units) for item in found.items),
+        tuple(_real(sending, units) for sending in found.transfers),
+        real(found.value),
+        real(found.bound),
+        effort.clocked,
+    )
+
+
+_Timed = TypeVar("_Timed", Item, Sending)
+
+
+def _real(item: _Timed, units: Units) -> _Timed:
+    start, end = units.real_value(item.start_us), units.real_value(item.end_us)
+    return replace(item, start_us=start, end_us=end)
+
+
+def _solved(problem: Problem, search: _Search) -> Schedule:
+    none = Schedule(None, (), (), math.inf, math.inf)
     if _simple(problem):
         return search.attempt(problem, {}, share=1.0)
     runs = runs_of(problem)
@@ -98,11 +129,12 @@ def schedule_once(
 class _Search:
     """What is known and what is left of the time."""
 
-    def __init__(self, goal: Goal, seconds: float) -> None:
-        self.goal = goal
+    def __init__(
+        self, goal: Goal, effort: Effort, progress: Callable[[float, float], None] | None
+    ) -> None:
+        self.goal, self.effort, self.progress = goal, effort, progress
         self.bound = 0.0
-        self.ends = time.monotonic() + CLOCK * seconds
-        self.effort = EFFORT_PER_S * seconds
+        self.value = math.inf
 
     def attempt(  # noqa: PLR0912 (one way out after the other)
         self,
@@ -138,17 +170,18 @@ class _Search:
             return replace(none, bound=math.inf)
         forbidden: list[list[int]] = []
         strict = False
-        least = self.effort * (1 - share)
-        ends = time.monotonic() + share * (self.ends - time.monotonic())
-        while self.effort > least and (left := ends - time.monotonic()) > 0:
+        effort = self.effort.part(self.effort.left * share)
+        while not effort.over:
             request, scale = request_of(problem, goal, rows, runs, strict)
-            request |= {"forbidden": forbidden, "gap": GAP, "effort": self.effort - least}
+            request |= {"forbidden": forbidden, "gap": GAP, "effort": effort.left / UNITS}
             request["parameters"] = dict(search)
             request["lower"] = max(0, scale.below(self.bound))
             if upper < math.inf:
                 request["upper"] = scale.limit(upper, strict=False)
-            answer = run_worker("makespan", request, seconds=left)
-            self.effort -= answer["effort"] + 0.02
+            answer = run_worker("makespan", request, seconds=effort.seconds)
+            effort.spend(UNITS * (answer["effort"] + 0.02))
+            if answer["clocked"]:
+                effort.stopped()
             if answer["bound"] is None:
                 if exact and not strict:
                     self.bound = upper
@@ -176,6 +209,9 @@ class _Search:
             items, sendings, value = timed(problem, found, starts, answer["sent"], scale)
             steps = joined(problem, found, items, sendings) if runs == {} else found.steps
             final = replace(found, steps=steps, value=value)
+            self.value = min(self.value, value)
+            if self.progress:
+                self.progress(self.value, min(self.bound, self.value))
             return Schedule(final, items, sendings, value, min(self.bound, value))
         return replace(none, bound=self.bound)
 

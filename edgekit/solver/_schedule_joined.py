@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -67,11 +68,14 @@ def joined(
     for step in placing.steps:
         (v,) = step.nodes
         last = next((s for s in reversed(steps) if following.get(s[-1]) == v), None)
+        steps.append([v])
         if last is not None and _may_join(problem, last, v, step, at, needs, readers, taken):
-            last.append(v)
-        else:
-            steps.append([v])
-    order = sorted(steps, key=lambda s: (_network(problem, s[0]), at[s[0]].start_us, s[0]))
+            # what takes no time can run between two others that start and end at once
+            more = [[*s, v] if s is last else s for s in steps[:-1]]
+            if in_order(problem, more, at) is not None:
+                last.append(steps.pop()[0])
+    order = in_order(problem, steps, at)
+    assert order is not None  # that of the nodes one by one, at least
     runs: list[Step] = []
     for nodes in order:
         step = Step(_network(problem, nodes[0]), at[nodes[0]].device, tuple(sorted(nodes)))
@@ -80,6 +84,40 @@ def joined(
             step = Step(step.network, step.device, (*runs.pop().nodes, *step.nodes))
         runs.append(step)
     return tuple(Step(s.network, s.device, tuple(sorted(s.nodes))) for s in runs)
+
+
+def in_order(
+    problem: Problem, steps: Sequence[Sequence[int]], at: Mapping[int, Item]
+) -> list[Sequence[int]] | None:
+    """Returns steps by network in an order in which they can run, the first to start first.
+
+    None: some wait for each other.
+    """
+    of = {v: i for i, nodes in enumerate(steps) for v in nodes}
+    waiting = [
+        {of[u] for v in nodes for u in problem.predecessors[v] if u in of} - {i}
+        for i, nodes in enumerate(steps)
+    ]
+    behind: list[list[int]] = [[] for _ in steps]
+    for i, before in enumerate(waiting):
+        for j in before:
+            behind[j].append(i)
+
+    def key(i: int) -> tuple[int, float, int, int]:
+        first = steps[i][0]
+        return (_network(problem, first), at[first].start_us, first, i)
+
+    ready = [key(i) for i, before in enumerate(waiting) if not before]
+    heapq.heapify(ready)
+    found: list[Sequence[int]] = []
+    while ready:
+        i = heapq.heappop(ready)[-1]
+        found.append(steps[i])
+        for j in behind[i]:
+            waiting[j].discard(i)
+            if not waiting[j]:
+                heapq.heappush(ready, key(j))
+    return found if len(found) == len(steps) else None
 
 
 def _network(problem: Problem, v: int) -> int:

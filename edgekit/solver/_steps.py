@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from edgekit.solver._cpsat import run_worker
+from edgekit.solver._effort import Effort
 from edgekit.solver._problem import OUTSIDE, Goal, Optimum, Placing, Problem, Step, metrics
 from edgekit.solver._steps_request import Row, Scale, positions, steps_request
+from edgekit.solver._units import Units
 
 __all__ = ["broken_sets", "fits", "placed", "solve_steps", "steps_of"]
 
 GAP = 1e-6
-EFFORT_PER_S = 1.0
-"""Deterministic units of CP-SAT's search in a second of ``seconds``: about one on a free core."""
+UNITS = 1.7
+"""Of Effort for one of CP-SAT's deterministic time."""
 EFFORT_PER_CALL = 0.02
-"""What a call takes beyond its search, in the same units."""
-CLOCK = 3.0
-"""Seconds by the clock for each of ``seconds``, on a busy machine."""
+"""What a call takes beyond its search."""
 FIRST_LEVELS = 3
 SHARE = 0.3
 """Of the remaining effort, for a placement with few levels, which proves nothing."""
@@ -30,7 +29,9 @@ def solve_steps(
     *,
     start: Placing | None = None,
     lower: float = 0.0,
-    seconds: float,
+    seconds: float = 60.0,
+    effort: Effort | None = None,
+    progress: Callable[[float, float], None] | None = None,
 ) -> Optimum:
     """Minimises a goal exactly, every constraint of the problem included.
 
@@ -40,7 +41,9 @@ def solve_steps(
         start: A placement to begin from; its value bounds the search.
         lower: A proven lower bound.
         seconds: Of search; counted in CP-SAT's deterministic time, so that the answer is the
-            same every time, and by the clock at three times as much.
+            same every time, and by the clock at ten times as much, which the result says.
+        effort: The account of a larger search, which this one spends of, instead.
+        progress: Told the best value and the bound between CP-SAT's searches.
 
     Returns:
         The best placement found (``start`` when nothing better is) and a proven bound.
@@ -50,7 +53,10 @@ def solve_steps(
     """
     if any(all(cost is None for cost in costs) for costs in problem.costs):
         return Optimum(None, math.inf)
-    search = _Search(problem, goal, start, lower, seconds)
+    account = Effort(seconds) if effort is None else effort.part(effort.left)
+    units = Units.of(problem, goal)
+    least = math.ldexp(lower, units.value)
+    search = _Search(units.problem(problem), units.goal(goal), units.placing(start), least, account)
     levels = FIRST_LEVELS
     while search.going:
         if search.solve(levels, tail=False):
@@ -58,28 +64,30 @@ def solve_steps(
         if search.going:
             search.solve(levels, tail=True)
         levels *= 2
-    return search.optimum()
+        if progress and search.best is not None:
+            progress(units.real_value(search.best.value), units.real_value(search.bound))
+    found = search.optimum()
+    return Optimum(units.real(found.placing), units.real_value(found.bound), account.clocked)
 
 
 class _Search:
     """Deepening: few levels find a placement, and with a tail for all others prove it or not."""
 
     def __init__(
-        self, problem: Problem, goal: Goal, start: Placing | None, lower: float, seconds: float
+        self, problem: Problem, goal: Goal, start: Placing | None, lower: float, effort: Effort
     ) -> None:
         self.problem, self.goal = problem, goal
         self.best, self.bound = start, lower
         self.forbidden: list[list[int]] = []
         self.strict = False
-        self.ends = time.monotonic() + CLOCK * seconds
-        self.effort = EFFORT_PER_S * seconds
+        self.effort = effort
 
     @property
     def going(self) -> bool:
         """Whether anything is left to prove, and to prove it with."""
         proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
         open_ = not proven and self.bound < math.inf
-        return open_ and self.effort > 0 and time.monotonic() < self.ends
+        return open_ and not self.effort.over
 
     def optimum(self) -> Optimum:
         if self.best is None:
@@ -104,9 +112,11 @@ class _Search:
                 start=self.best, lower=self.bound, strict=self.strict and not tail,
             )  # fmt: skip
             request |= {"forbidden": self.forbidden, "gap": GAP}
-            request["effort"] = self.effort * (1 if tail or exact else SHARE)
-            answer = run_worker("steps", request, seconds=self.ends - time.monotonic())
-            self.effort -= answer["effort"] + EFFORT_PER_CALL
+            request["effort"] = self.effort.left / UNITS * (1 if tail or exact else SHARE)
+            answer = run_worker("steps", request, seconds=self.effort.seconds)
+            self.effort.spend(UNITS * answer["effort"] + EFFORT_PER_CALL)
+            if answer["clocked"]:
+                self.effort.stopped()
             if tail or (exact and not self.strict):
                 self._prove(answer["bound"], scale)
             if "mode" not in answer or (tail and not exact):

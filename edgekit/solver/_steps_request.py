@@ -17,6 +17,10 @@ LARGEST = 1e13
 """Of a sum, in units: CP-SAT's linear programmes work in doubles."""
 
 
+FACTORS = (*(10.0**digits for digits in range(7)), *(2.0**bits for bits in range(4, 41, 4)))
+"""At which numbers may be whole: of few decimals, or those divided by a power of two."""
+
+
 class Scale:
     """Integers of a measure: ``factor`` units each, ``slack`` units of rounding in any sum.
 
@@ -28,11 +32,8 @@ class Scale:
         self.factor = 1.0
         self.slack = 0
         most = max(numbers, default=0.0) * max(1, terms)
-        for digits in range(7):
-            self.factor = 10.0**digits
-            if most * self.factor > LARGEST:
-                break
-            if all(_whole(value * self.factor, digits) for value in numbers):
+        for self.factor in FACTORS:
+            if most * self.factor <= LARGEST and all(_whole(v * self.factor) for v in numbers):
                 return
         self.slack = math.ceil(terms / 2)
         wanted = math.ceil(math.log10(max(1, self.slack) / max(total, 1e-9)) + DIGITS)
@@ -57,9 +58,9 @@ class Scale:
         return (value - self.slack) / self.factor
 
 
-def _whole(value: float, digits: int) -> bool:
-    near = abs(value - round(value)) <= 1e-9 * max(1.0, abs(value))
-    return near and value < (1e9 if digits else 1e12)
+def _whole(value: float) -> bool:
+    """Whether a value is whole but for its rounding as a double."""
+    return abs(value - round(value)) <= max(1e-9, 4 * math.ulp(value))
 
 
 def measures(problem: Problem, goal: Goal) -> tuple[list[tuple[Any, float | None]], int]:

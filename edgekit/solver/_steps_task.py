@@ -44,6 +44,7 @@ def search(kind: type[Steps], request: dict[str, Any], seconds: float) -> dict[s
         "status": solver.status_name(status),
         "bound": solver.best_objective_bound,
         "effort": solver.response_proto.deterministic_time,
+        "clocked": solver.wall_time >= 0.99 * seconds,
     }
     if status == cp_model.INFEASIBLE:
         answer["bound"] = None

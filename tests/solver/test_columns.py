@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from itertools import combinations
 
 import pytest
 
 from edgekit.solver._circles import circles, ordered
 from edgekit.solver._columns import Columns
+from edgekit.solver._effort import Effort
 from edgekit.solver._highs import INFINITY
 from edgekit.solver._minimise import minimise
 from edgekit.solver._price import Pricing
@@ -109,7 +109,7 @@ def test_the_programme_alone_agrees_with_the_search() -> None:
     problem = _random(3, 10, 45.0, 2)
     for objective in ("latency", "period"):
         goal = Goal.of(problem, objective)
-        columns = Columns(problem, goal, None, time.monotonic() + 30)
+        columns = Columns(problem, goal, None, Effort(30.0))
         columns.run()
         assert columns.best is not None
         assert -INFINITY < columns.bound <= columns.best.value * (1 + 1e-9)
