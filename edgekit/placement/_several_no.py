@@ -12,6 +12,8 @@ from edgekit.solver import Timetable, Workload, alone_us, best_places
 
 __all__ = ["missed", "nothing_found", "refuse_if_hopeless"]
 
+_SCOPE = " (this is known of each network's own best plans and its groups of layers)"
+
 
 def _no(message: str, hint: str, **binding: Any) -> GateError:
     error = GateError(message, code="plan.infeasible", hint=hint)
@@ -47,7 +49,7 @@ def refuse_if_hopeless(
         if other is not None and (whole is None or other[1] <= float(whole)):
             raise _no(
                 f"{workload.max_loadables} loadables a core are too few for these networks",
-                "raise placement.max_loadables, or give the networks another DLA core",
+                f"raise placement.max_loadables, or give the networks another DLA core{_SCOPE}",
                 kind="slots", limit=workload.max_loadables,
             )  # fmt: skip
     if found is None or whole is None:
@@ -65,14 +67,14 @@ def refuse_if_hopeless(
     raise _no(
         f"{' and '.join(full)} {verb} {most} busy even when the work is shared out "
         f"best ({told}); at least {least} is needed of a device",
-        "lower the rates, use more DLA cores, a lower precision or a faster power mode",
+        f"lower the rates, use more DLA cores, a lower precision or a faster power mode{_SCOPE}",
         kind="busy", devices=full, utilisation=shares,
     )  # fmt: skip
 
 
 def missed(workload: Workload, late: Timetable | None, *, contention: bool) -> GateError:
     """Returns the error for deadlines that hold alone and not together."""
-    hint = "give more time, lower the rates, use more DLA cores or a faster power mode"
+    hint = f"give more time, lower the rates, use more DLA cores or a faster power mode{_SCOPE}"
     if late is None or not late.places:
         return _no("the deadlines cannot all be kept", hint, kind="deadlines")
     told = []
