@@ -174,7 +174,12 @@ class Placing(Sources):
 
         def compute() -> dict[str, Any]:
             try:
-                plan = self.ask.plan(progress=lambda a, b: self.update(a, b, "placing"))
+                plan = self.ask.plan(
+                    progress=lambda a, b: self.update(a, b, "placing"),
+                    told=lambda value, bound: self.update(
+                        1, 3, f"placing: {value:.6g} found, {bound:.6g} proven"
+                    ),
+                )
             except GateError as error:
                 if not self.explains:
                     raise

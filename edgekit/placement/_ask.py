@@ -34,7 +34,10 @@ class Ask:
     options: Options
 
     def plan(
-        self, options: Options | None = None, progress: Callable[[int, int], None] | None = None
+        self,
+        options: Options | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        told: Callable[[float, float], None] | None = None,
     ) -> Plan:
         """Places the layers; with other options where they are given.
 
@@ -46,6 +49,7 @@ class Ask:
         return place(
             self.network, self.judgement, self.target, precision=self.precision,
             power_mode=self.power_mode, options=options or self.options, progress=progress,
+            told=told,
             explains=False,
         )  # fmt: skip
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from edgekit.placement._period import one_core, period_starts
 from edgekit.placement._types import Options
-from edgekit.solver import Goal, Placing, Problem, metrics, minimise, mix_plans
+from edgekit.solver import Effort, Goal, Placing, Problem, metrics, minimise, mix_plans
 
 __all__ = [
-    "Part", "Solved", "is_better", "nothing", "objective_value", "optimise",
+    "Part", "Solved", "Tell", "is_better", "nothing", "objective_value", "optimise",
 ]  # fmt: skip
 
 METRIC = {
@@ -19,8 +19,9 @@ METRIC = {
     "throughput": "period_us",
 }  # fmt: skip
 SAME = 1e-9  # relative: two values of an objective are equal
-SECONDS = 45.0  # last resort; the node limits come first and are the same everywhere
-PERIOD_SECONDS = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
+EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
+PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours: it keeps a gap
+STARTS_SHARE = 0.3  # of it, for placements to begin from
 
 Tell = Callable[[float, float], None]
 
@@ -35,11 +36,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Solved:
-    """Parts with shares, the objective's value (frames a second for throughput) and a bound."""
+    """Parts with shares, the objective's value (frames a second for throughput) and a bound.
+
+    ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
+    """
 
     parts: tuple[Part, ...]
     value: float
     bound: float
+    clocked: bool = False
 
 
 def objective_value(
@@ -62,23 +67,25 @@ def optimise(
     """
     none = nothing(options)
     if options.objective == "throughput":
-        mix = mix_plans(problem, options.bounds, starts)
+        mix = mix_plans(problem, options.bounds, starts, progress=progress)
         if mix is None:
             return none
         parts = tuple(Part(part.share, part.placing) for part in mix.parts)
-        return Solved(parts, mix.qps, mix.bound)
+        return Solved(parts, mix.qps, mix.bound, mix.clocked)
     if not options.gpu:
         problem = one_core(problem)  # a second core is a replica: it shortens no frame
     goal = Goal.of(problem, options.objective, options.bounds)
-    seconds = SECONDS
+    effort = Effort(EFFORT)
     if options.objective == "period":
-        seconds = PERIOD_SECONDS
+        effort = Effort(PERIOD_EFFORT)
         if problem.cores and all(any(row) for row in problem.costs):
-            starts = [*starts, *period_starts(problem, options.bounds, seconds / 2)]
-    found = minimise(problem, goal, starts=starts, seconds=seconds, progress=progress)
+            part = effort.part(effort.left * STARTS_SHARE)
+            starts = [*starts, *period_starts(problem, options.bounds, part)]
+    found = minimise(problem, goal, starts=starts, effort=effort, progress=progress)
     if found.placing is None:
-        return replace(none, bound=found.bound)
-    return Solved((Part(1.0, found.placing),), found.placing.value, found.bound)
+        return replace(none, bound=found.bound, clocked=effort.clocked)
+    parts = (Part(1.0, found.placing),)
+    return Solved(parts, found.placing.value, found.bound, effort.clocked)
 
 
 def nothing(options: Options) -> Solved:

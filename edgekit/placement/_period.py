@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from edgekit.solver import Goal, Placing, Problem, evaluate, minimise
+from edgekit.solver import Effort, Goal, Placing, Problem, evaluate, minimise
 
 __all__ = ["one_core", "period_starts"]
 
@@ -25,7 +25,7 @@ def one_core(problem: Problem, count: int = 1) -> Problem:
     return replace(problem, costs=costs)
 
 
-def period_starts(problem: Problem, bounds: Mapping[str, float], seconds: float) -> list[Placing]:
+def period_starts(problem: Problem, bounds: Mapping[str, float], effort: Effort) -> list[Placing]:
     """Returns the fastest plan for one frame, the best with one core, and the best cuts.
 
     A cut gives each device an unbroken stretch of the kernels' order; what it cannot run goes to
@@ -33,11 +33,11 @@ def period_starts(problem: Problem, bounds: Mapping[str, float], seconds: float)
     """
     goal = Goal.of(problem, "period", bounds)
     latency = Goal.of(problem, "latency", bounds)
-    found = [minimise(problem, latency, seconds=seconds).placing]
+    found = [minimise(problem, latency, effort=effort.part(effort.left / 2)).placing]
     found += [evaluate(problem, modes, goal) for modes in _cuts(problem)]
     if len(problem.cores) > 1:
         starts = [p for p in found if p and not _uses(problem, p) - {0, problem.cores[0]}]
-        alone = minimise(one_core(problem), goal, starts=starts, seconds=seconds).placing
+        alone = minimise(one_core(problem), goal, starts=starts, effort=effort).placing
         if alone is not None:
             found.append(evaluate(problem, alone.modes, goal))
     return [placing for placing in found if placing is not None]

@@ -87,6 +87,7 @@ def place(
     power_mode: str | None = None,
     options: Options = Options(),  # noqa: B008 - frozen
     progress: Tell | None = None,
+    told: Callable[[float, float], None] | None = None,
     explains: bool = True,
 ) -> Plan:
     """Decides where every layer runs and in which formats tensors cross, optimally under the model.
@@ -99,6 +100,7 @@ def place(
         power_mode: NVIDIA's name; None is the board's MAXN or default mode.
         options: Objective, bounds, cores, pins, limits of loadables.
         progress: Called with (steps done, steps in all).
+        told: Called with the best value so far and the proven bound during a long search.
         explains: Whether a placement that cannot be is told with the smallest set of wishes that
             conflict, which takes further placements.
 
@@ -120,7 +122,7 @@ def place(
 
         ask = Ask(network, judgement, target, precision, power_mode, options)
         try:
-            return ask.plan(progress=progress)
+            return ask.plan(progress=progress, told=told)
         except GateError as error:
             explain_conflict(ask, error)
             raise
@@ -130,7 +132,7 @@ def place(
     )
     request, built, compared = prepared.request, prepared.built, prepared.baselines
     report(1, 3)
-    built, solved, notes = search(request, built, compared)
+    built, solved, notes = search(request, built, compared, told)
     report(2, 3)
     plan = assemble(request, built, solved, compared, notes)
     report(3, 3)

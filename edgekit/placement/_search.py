@@ -15,7 +15,7 @@ from edgekit.errors import GateError
 from edgekit.placement._baselines import Baseline
 from edgekit.placement._build_problem import build_problem
 from edgekit.placement._built import Built
-from edgekit.placement._optimise import Solved, is_better, nothing, optimise
+from edgekit.placement._optimise import Solved, Tell, is_better, nothing, optimise
 from edgekit.placement._request import Request
 from edgekit.solver import Goal, Mode, Placing, Problem, evaluate
 
@@ -24,29 +24,36 @@ __all__ = ["keeping", "search"]
 Compared = Mapping[str, Baseline | None]
 
 
-def search(request: Request, built: Built, compared: Compared) -> tuple[Built, Solved, list[str]]:
+def search(
+    request: Request, built: Built, compared: Compared, tell: Tell | None = None
+) -> tuple[Built, Solved, list[str]]:
     """Returns the best plan, the problem it is a placement of, and what is to be said of it.
 
-    Its bound holds for every cut into kernels that was searched.
+    Its bound holds for every cut into kernels that was searched. ``tell`` is called with the best
+    value and the bound now and then.
 
     Raises:
         GateError: Nothing keeps what is asked ("plan.infeasible"), or the solver's limits ended the
             search before anything was found or ruled out ("plan.limit").
     """
     options = request.options
-    best = optimise(built.problem, options, _starts(built, compared))
+    best = optimise(built.problem, options, _starts(built, compared), tell)
+    clocked = best.clocked
     tried, at, notes = [built], 0, list[str]()
     bound = best.bound
     for name, baseline in _cut_otherwise(built, compared):
         if best.parts and not is_better(options, _value(request, built, baseline), best.value):
             continue
         other = build_problem(request, kernels=baseline.built.kernels)
-        found = optimise(other.problem, options, _starts(other, compared))
+        found = optimise(other.problem, options, _starts(other, compared), tell)
+        clocked = clocked or found.clocked
         bound = (max if options.objective == "throughput" else min)(bound, found.bound)
         if found.parts and is_better(options, found.value, best.value):
             best, at = found, len(tried)
             notes = [f"layers are fused as in {name}: their other fusion is slower"]
         tried.append(other)
+    if clocked:
+        notes.append("the wall clock ended the search: another run may end elsewhere")
     if best.parts:
         return tried[at], replace(best, bound=bound), notes
     if bound != nothing(options).bound:

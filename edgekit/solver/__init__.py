@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgekit.solver._cpsat import run_worker
     from edgekit.solver._document import solve_document
     from edgekit.solver._document_file import read_document
+    from edgekit.solver._effort import Effort
     from edgekit.solver._evaluate import evaluate
     from edgekit.solver._minimise import minimise
     from edgekit.solver._mix import Mix, mix_plans
@@ -51,6 +52,7 @@ __all__ = [
     "Border",
     "Chain",
     "Cost",
+    "Effort",
     "Front",
     "Goal",
     "Mix",
@@ -106,6 +108,7 @@ __getattr__ = lazy(
         "_schedule": "Schedule schedule_once",
         "_steps": "solve_steps",
         "_chain": "chain_optimum",
+        "_effort": "Effort",
         "_evaluate": "evaluate",
         "_minimise": "minimise",
         "_document": "solve_document",
