@@ -245,7 +245,8 @@ def _kept(problem: Problem, found: Schedule) -> Schedule:
     if found.placing is None or not _simple(replace(problem, max_loadables=None)):
         return none
     steps = found.placing.steps
-    most = max(sum(step.device == core for step in steps) for core in problem.cores)
+    held = [sum(step.device == core for step in steps) for core in problem.cores]
+    most = max(held, default=0)
     return found if problem.max_loadables is None or most <= problem.max_loadables else none
 
 

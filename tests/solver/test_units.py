@@ -87,3 +87,10 @@ def test_nodes_of_no_time_keep_their_order() -> None:
     assert answer["value"] == 0
     held = answer["loadable_of"]["N"]
     assert held["n0"] != held["n2"]  # n1 runs on the GPU between them
+
+
+def test_slots_without_a_core_limit_nothing() -> None:
+    nodes = [{"name": "n0", "time_us": {"GPU": 3}}]
+    document = {**APART, "devices": ["GPU"], "networks": [{"name": "N", "nodes": nodes}]}
+    answer = solve_document(document | {"objective": "makespan", "loadable": {"max": 2}})
+    assert answer["value"] == 3
