@@ -48,16 +48,15 @@ def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]
     assert f"{cost_data('error')['median_percent']} %" in model_error()
 
 
-def test_two_rows_are_off_by_a_factor_of_2(fitting: ModuleType, rows: list[Any]) -> None:
+def test_no_network_is_off_by_a_factor_of_2(fitting: ModuleType, rows: list[Any]) -> None:
     found = fitting.errors(rows, cost_data("devices"))
     far = [
         (row.row["network"], row.row["device"], row.row["source"])
         for row, error in zip(rows, found, strict=True)
         if not 0.5 <= 1 + error <= 2
     ]
-    # a pointwise product in INT8 that the builder timed at 114 us, and in FP16 at 30 us; and YOLOX
-    # nano at 160 x 160, all of it kernels at their floor (docs/cost-model.md, what is not modelled)
-    assert far == [("products", "GPU", "op_pairs"), ("yoloxn", "GPU", "trtutils")]
+    # a pointwise product in INT8 that the builder timed at 114 us, and in FP16 at 30 us: no network
+    assert far == [("products", "GPU", "op_pairs")]
 
 
 def test_a_dla_inside_a_transformer_slows_the_gpu_part_as_measured(rows: list[Any]) -> None:
