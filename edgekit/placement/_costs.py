@@ -38,6 +38,8 @@ class CostModel:
         precision: "int8", "fp16" or "fp32".
         fp16_layers: Layers that run in FP16 although the precision is INT8.
         constants: ``targets/costs/devices.yaml``, or a trial of the fitting script.
+        power: What the whole network runs in, if that is not ``precision``: watts are known by
+            precision of a whole build.
     """
 
     target: Target
@@ -45,6 +47,7 @@ class CostModel:
     precision: str
     fp16_layers: frozenset[str]
     constants: Mapping[str, Any]
+    power: str = ""
     _reformats: dict[Any, float] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -137,12 +140,12 @@ class CostModel:
         return float(self.constants["dla"][self.target.dla.generation]["launch_us"])
 
     def watts(self, device: str) -> float:
-        """Returns the module's power while one device works in the model's precision."""
+        """Returns the module's power while one device works."""
         data = cost_data("power")
         idle = data["idle_watts"].get(self.target.name, data["idle_watts"]["default"])
         exponent = data["clock_exponent"]
         if device == "GPU":
-            per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch][self.precision]
+            per_sm = data["gpu_watts_per_sm"][self.target.gpu.arch][self.power or self.precision]
             own = per_sm * self.mode.gpu_sms * (self.mode.gpu_mhz / 1e3) ** exponent["gpu"]
         else:
             mhz = self.mode.dla_mhz[int(device.removeprefix("DLA"))]
