@@ -7,15 +7,19 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the slow tests first in each half of the list.
+    """Puts the slow tests first in each worker's share of the list.
 
-    Two workers begin with one half each and take from each other what is left: at the end these
-    are quick tests, and neither waits for the other's slow ones.
+    Workers begin with an equal part each and take from the ends of each other's what is left: in
+    the end these are quick tests, and nobody waits for another's slow ones.
     """
+    parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if item.get_closest_marker("slow")]
     quick = [item for item in items if not item.get_closest_marker("slow")]
-    half, middle = len(slow) // 2, len(quick) // 2
-    items[:] = [*slow[:half], *quick[:middle], *slow[half:], *quick[middle:]]
+
+    def part(some: list[pytest.Item], index: int) -> list[pytest.Item]:
+        return some[len(some) * index // parts : len(some) * (index + 1) // parts]
+
+    items[:] = [item for i in range(parts) for item in part(slow, i) + part(quick, i)]
 
 
 @pytest.fixture(scope="session")
