@@ -20,7 +20,7 @@ def limit(rule: str) -> tuple[int, int]:
     Raises:
         KeyError: No rule of that name has a range.
     """
-    family = rule.split(".")[0]
+    family = rule.split(".", maxsplit=1)[0]
     document = read_knowledge(data_folder("dla") / f"{family}.yaml")
     for item in document["rules"]:
         if item["id"] == rule and "range" in item.get("check", {}):

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from edgekit.rewrite._all import rewrites
     from edgekit.rewrite._apply import rewrite
     from edgekit.rewrite._offer import offers
-    from edgekit.rewrite._types import Applied, Match, Rewrite
+    from edgekit.rewrite._types import Applied, Match, Node, Rewrite
 
-__all__ = ["Applied", "Match", "Rewrite", "offers", "rewrite", "rewrites"]
+__all__ = ["Applied", "Match", "Node", "Rewrite", "offers", "rewrite", "rewrites"]
 
 __getattr__ = lazy(
     __name__,
@@ -21,7 +21,7 @@ __getattr__ = lazy(
         "_all": "rewrites",
         "_apply": "rewrite",
         "_offer": "offers",
-        "_types": "Applied Match Rewrite",
+        "_types": "Applied Match Node Rewrite",
     },
 )
 make_callable(__name__)

@@ -1,20 +1,29 @@
-"""Applies rewrites to a fixed point: only where the verdict improves, only when proved."""
+"""Rewrites a model: what helps, proved, and taken back where it led nowhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.rewrite._all import rewrites
-from edgekit.rewrite._prove import RUNS, SEED, TOLERANCE, prove
-from edgekit.rewrite._types import Applied, Match, Rewrite
+from edgekit.rewrite._all import APPROXIMATE, rewrites
+from edgekit.rewrite._decide import Judge
+from edgekit.rewrite._emit import emit
+from edgekit.rewrite._graph import Graph
+from edgekit.rewrite._prove import RUNS, SEED
+from edgekit.rewrite._record import with_record
+from edgekit.rewrite._search import Search
+from edgekit.rewrite._settle import settle
+from edgekit.rewrite._types import Applied, names
 
 if TYPE_CHECKING:
     from edgekit.network import Model
+    from edgekit.rewrite._decide import Cost
+    from edgekit.rewrite._search import Taken
+    from edgekit.rewrite._types import Rewrite
     from edgekit.targets import Target
 
-__all__ = ["rewrite"]
+__all__ = ["chosen", "rewrite"]
 
 
 def rewrite(
@@ -26,8 +35,14 @@ def rewrite(
     enable: str | Sequence[str] = "all",
     disable: Sequence[str] = (),
     allow_approx: Sequence[str] = (),
+    cost: Cost | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[Model, tuple[Applied, ...], tuple[str, ...]]:
-    """Applies every enabled rewrite that puts more layers on the DLA.
+    """Applies every enabled rewrite that brings more of a network to the DLA.
+
+    Steps are tried to a fixed point, each one judged on the board's rules and proved on random
+    inputs. Steps that hang together are kept if together they leave fewer layers off the DLA (or
+    as many, fewer of them disputed; or as many of both, in less predicted time).
 
     Args:
         model: The network.
@@ -36,84 +51,85 @@ def rewrite(
         tensorrt: TensorRT release on the board; the target's usual one when None.
         enable: "all", "none" or names.
         disable: Names to leave out.
-        allow_approx: Names of approximate rewrites to apply as well; there are none yet, so any
-            name is unknown.
+        allow_approx: Names of approximate rewrites to apply as well.
+        cost: Predicts microseconds of a judged network; what raises them is taken back.
+        progress: Called with the number of steps so far.
 
     Returns:
-        The rewritten model (the same object when nothing applied), what was applied, and notes on
+        The rewritten model (the same object when nothing helped), what was applied, and notes on
         rewrites whose proof failed.
 
     Raises:
-        UsageError: An unknown name in ``enable`` or ``disable``.
+        UsageError: An unknown name.
     """
-    chosen = _chosen(enable, disable)
-    for name in allow_approx:
-        raise UsageError(
-            f"unknown approximate rewrite '{name}'",
-            code="rewrite.unknown",
-            hint="there are none in this release; exact ones are chosen with rewrite.enable",
-        )
-    applied: list[Applied] = []
-    notes: list[str] = []
-    if target.dla.cores == 0:
+    items = chosen(enable, disable, allow_approx)
+    if target.dla.cores == 0 or not items:
         return model, (), ()
-    for item in chosen:
-        refused: set[Match] = set()
-        # each replacement may open the way for the next, so matches are looked up again
-        while matches := [m for m in item.match(model) if m not in refused]:
-            before = _on_dla(model, target, precision, tensorrt)
-            candidate = _replace(model, item, matches[0])
-            if _on_dla(candidate, target, precision, tensorrt) <= before:
-                refused.add(matches[0])
-                continue
-            error = prove(model, candidate, matches[0])
-            if error > TOLERANCE:
-                refused.add(matches[0])
-                notes.append(
-                    f"rewrite {item.name} at {matches[0].nodes[0]} differs by {error:.1e} of the "
-                    f"maximum (seed {SEED}) and was left out: please report it"
-                )
-                continue
-            applied.append(Applied(item.name, item.reason, matches[0].nodes, error, RUNS, SEED))
-            model = candidate
-    return model, tuple(applied), tuple(notes)
+    from edgekit.rewrite._raise_opset import raise_opset
+
+    raised = raise_opset(model)
+    if raised is None:
+        return model, (), ("an operator keeps this model below opset 13: nothing was rewritten",)
+    judge = Judge(target, precision, tensorrt, cost)
+    search = Search(Graph(raised), items, judge, progress=progress)
+    search.run()
+    graph, taken = settle(model, raised, judge, search)
+    if graph is None:
+        return model, (), tuple(search.notes)
+    applied = tuple(_applied(item) for item in taken)
+    return with_record(emit(graph), graph, applied), applied, tuple(search.notes)
 
 
-def _chosen(enable: str | Sequence[str], disable: Sequence[str]) -> list[Rewrite]:
-    names = [item.name for item in rewrites()]
+def chosen(
+    enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
+) -> list[Rewrite]:
+    """Returns the rewrites to try.
+
+    Raises:
+        UsageError: "rewrite.unknown".
+    """
+    exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
+    approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
     listed = [] if isinstance(enable, str) else list(enable)
     for name in [*listed, *disable]:
-        if name not in names:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, names, n=1)
+        if name in approximate and name not in disable:
             raise UsageError(
-                f"unknown rewrite '{name}'",
+                f"rewrite '{name}' changes results",
                 code="rewrite.unknown",
-                hint=f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}",
+                hint=f"allow it with --allow-approx {name} (rewrite.allow_approx)",
             )
-    wanted = names if enable == "all" else listed
-    return [item for item in rewrites() if item.name in wanted and item.name not in disable]
+        if name not in (*exact, *approximate):
+            raise _unknown("rewrite", name, exact)
+    for name in allow_approx:
+        if name not in approximate:
+            raise _unknown("approximate rewrite", name, approximate)
+    wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
+    return [item for item in rewrites() if item.name in wanted]
 
 
-def _replace(model: Model, item: Rewrite, match: Match) -> Model:
-    import onnx
+def _unknown(what: str, name: str, known: Sequence[str]) -> UsageError:
+    from difflib import get_close_matches
 
-    from edgekit.network import canonical
-
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    place = next(i for i, node in enumerate(proto.graph.node) if node.name == match.nodes[0])
-    kept = [node for node in proto.graph.node if node.name not in match.nodes]
-    kept[place:place] = item.replace(model, match)
-    del proto.graph.node[:]
-    proto.graph.node.extend(kept)
-    return canonical(proto, None, source=model.source, weights=model.weights)
+    near = get_close_matches(name, known, n=1)
+    return UsageError(
+        f"unknown {what} '{name}'",
+        code="rewrite.unknown",
+        hint=f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}",
+    )
 
 
-def _on_dla(model: Model, target: Target, precision: str, tensorrt: str | None) -> int:
-    from edgekit.dla import judge
-    from edgekit.network import layers
-
-    judged = judge(layers(model), target, precision=precision, tensorrt=tensorrt)
-    return sum(place == "DLA" for place in judged.placed.values())
+def _applied(taken: Taken) -> Applied:
+    step, proof = taken.step, taken.proof
+    exact = not step.rewrite.name.startswith(APPROXIMATE)
+    assert proof is not None
+    return Applied(
+        step.rewrite.name,
+        step.rewrite.reason,
+        step.anchor,
+        names(step.old),
+        names(step.new),
+        proof.float32,
+        proof.float64 if exact else None,
+        RUNS,
+        SEED,
+    )

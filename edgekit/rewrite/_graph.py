@@ -127,7 +127,8 @@ class Graph:
             from edgekit.rewrite._float64 import evaluate
 
             recipe = self._recipes[tensor]
-            feeds = {n: self.value(n) for n in recipe.inputs if n}
+            values = {n: self.value(n) for n in recipe.inputs if n}
+            feeds = {n: value for n, value in values.items() if value is not None}
             return evaluate([recipe], feeds, self.opset)[tensor].astype(self._dtypes[tensor])
         return None
 
@@ -228,4 +229,3 @@ class Graph:
                 del self._producer[name]
         for name in node.inputs:
             self._readers.get(name, {}).pop(node.name, None)
-

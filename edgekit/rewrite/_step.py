@@ -98,8 +98,10 @@ def _infer(
         for side in shape:
             size *= side
         known = item is not None or graph.constant(name)
+        value = None
         if known and size <= _SHOWN:
             value = item.stored() if item else graph.value(name)
+        if value is not None:
             constants.append(numpy_helper.from_array(value, name))
         else:
             inputs.append(helper.make_tensor_value_info(name, elem, shape))
@@ -122,4 +124,3 @@ def _infer(
     if missing:
         raise MalformedError(f"{rewrite.name} leaves the shape of {min(missing)!r} open")
     return shapes, dtypes
-

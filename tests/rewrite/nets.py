@@ -28,10 +28,9 @@ def net(nodes, inputs, outputs, weights=None, opset=13):
     Floating-point weights become FP32; whole numbers int64.
     """
     infos = []
-    for name, shape in inputs.items():
-        elem = TensorProto.FLOAT
-        if len(shape) == 2 and isinstance(shape[0], (tuple, list)):
-            shape, elem = shape
+    for name, given in inputs.items():
+        typed = len(given) == 2 and isinstance(given[0], (tuple, list))
+        shape, elem = given if typed else (given, TensorProto.FLOAT)
         infos.append(helper.make_tensor_value_info(name, elem, list(shape)))
     constants = []
     for name, value in (weights or {}).items():
@@ -40,7 +39,9 @@ def net(nodes, inputs, outputs, weights=None, opset=13):
             array = array.astype(np.float32)
         elif array.dtype.kind == "i":
             array = array.astype(np.int64)
-        constants.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        constants.append(
+            numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        )
     elems = outputs if isinstance(outputs, dict) else dict.fromkeys(outputs, TensorProto.FLOAT)
     ends = [helper.make_tensor_value_info(name, elem, None) for name, elem in elems.items()]
     graph = helper.make_graph(list(nodes), "net", infos, ends, constants)

@@ -1,0 +1,120 @@
+"""Whether a step helps: what the DLA says of the old nodes and of the new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from edgekit.rewrite._part import Part, new_part, old_part
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement
+    from edgekit.network import Network
+    from edgekit.rewrite._graph import Graph
+    from edgekit.rewrite._types import Step
+    from edgekit.targets import Target
+
+__all__ = ["Cost", "Judge", "Predicted", "Score", "score"]
+
+
+class Predicted(Protocol):
+    """Predicted times of one inference in microseconds, as ``edgekit.placement.Forecast``.
+
+    Attributes:
+        auto_us: Latency with TensorRT's automatic DLA placement.
+        layer_us: Time by layer.
+    """
+
+    @property
+    def auto_us(self) -> float:
+        """Latency with automatic placement."""
+
+    @property
+    def layer_us(self) -> Mapping[str, float]:
+        """Time by layer."""
+
+
+#: Predicts a judged network; None where nothing is known of the board's costs.
+Cost: TypeAlias = Callable[["Network", "Judgement"], Predicted | None]
+
+# of predicted times: smaller differences are noise of rounding
+_NOTICED = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well nodes suit the DLA; fewer is better, the first number decides.
+
+    Attributes:
+        off: Layers that it does not run, kept constants among them.
+        disputed: Layers that it runs by the rules, with something that speaks against it.
+        us: Predicted microseconds; 0 where nothing predicts.
+    """
+
+    off: int
+    disputed: int
+    us: float
+
+    def better(self, other: Score) -> bool:
+        """Whether this is an improvement on ``other``."""
+        mine, theirs = (self.off, self.disputed), (other.off, other.disputed)
+        return mine < theirs or (mine == theirs and self.us < other.us * (1 - _NOTICED))
+
+    def worse(self, other: Score) -> bool:
+        """Whether this runs less on the DLA than ``other``."""
+        return (self.off, self.disputed) > (other.off, other.disputed)
+
+
+class Judge:
+    """Scores networks and parts for one board, precision and release; remembers parts."""
+
+    def __init__(
+        self, target: Target, precision: str, tensorrt: str | None, cost: Cost | None
+    ) -> None:
+        self.target = target
+        self.precision = precision
+        self.tensorrt = tensorrt
+        self.cost = cost
+        self._known: dict[Hashable, Score] = {}
+
+    def judge(self, network: Network) -> Judgement:
+        """Returns the verdicts on a network."""
+        from edgekit.dla import judge
+
+        return judge(network, self.target, precision=self.precision, tensorrt=self.tensorrt)
+
+    def old(self, graph: Graph, step: Step) -> Score:
+        """Scores what a step would take away, among its neighbours."""
+        return self._part(old_part(graph, step))
+
+    def new(self, graph: Graph, step: Step) -> Score:
+        """Scores what a step would bring, among its neighbours."""
+        return self._part(new_part(graph, step))
+
+    def _part(self, part: Part) -> Score:
+        key = part.key()
+        if key not in self._known:
+            network = part.network()
+            self._known[key] = score(network, self.judge(network), self.cost)
+        return self._known[key]
+
+
+def score(
+    network: Network,
+    judgement: Judgement,
+    cost: Cost | None = None,
+    nodes: Collection[str] | None = None,
+) -> Score:
+    """Scores a network, or those of its layers that stand for some of ``nodes``."""
+    off = disputed = 0
+    for layer in network.layers:
+        if nodes is not None and not any(name in nodes for name in layer.origin):
+            continue
+        verdict = judgement.verdicts[layer.name]
+        off += not verdict.ok
+        disputed += verdict.ok and bool(verdict.reasons)
+    for layer in network.constants:
+        off += nodes is None or any(name in nodes for name in layer.origin)
+    predicted = cost(network, judgement) if cost and nodes is None else None
+    return Score(off, disputed, predicted.auto_us if predicted else 0.0)

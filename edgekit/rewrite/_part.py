@@ -1,0 +1,209 @@
+"""A few nodes of a graph as a network of their own, to be judged alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.rewrite._step import proto_of
+
+if TYPE_CHECKING:
+    from edgekit.network import Network
+    from edgekit.rewrite._graph import Graph
+    from edgekit.rewrite._types import Node, Step
+
+__all__ = ["Part", "new_part", "old_part"]
+
+# constants of up to this many elements say how an operator works; larger ones are weights
+_SMALL = 64
+
+
+class Part:
+    """Nodes with what they read and write.
+
+    Attributes:
+        nodes: In topological order, recipes left out.
+        returned: Tensors that are read outside or returned.
+    """
+
+    def __init__(
+        self, graph: Graph, nodes: Sequence[Node], returned: Collection[str], step: Step | None
+    ) -> None:
+        self.nodes = nodes
+        self.returned = returned
+        self._graph = graph
+        self._step = step
+        self._brought = {item.name: item for item in step.fixed} if step else {}
+        self._derived = (
+            {n for node in step.new if _is_recipe(graph, step, node) for n in node.outputs}
+            if step
+            else set()
+        )
+
+    def key(self) -> Hashable:
+        """Returns what a verdict depends on: structure, attributes, shapes, small constants."""
+        number: dict[str, int] = {}
+        rows: list[Hashable] = []
+        for node in self.nodes:
+            tensors: list[Hashable] = []
+            for name in (*node.inputs, "|", *node.outputs):
+                if name in number or name in {"", "|"}:
+                    tensors.append(number.get(name, name))
+                    continue
+                number[name] = len(number)
+                tensors.append((number[name], self.shape(name), self.dtype(name), self._small(name),
+                                name in self.returned))  # fmt: skip
+            attrs = tuple((key, _plain(value)) for key, value in sorted(node.attrs.items()))
+            rows.append((node.op, node.domain, attrs, tuple(tensors)))
+        return tuple(rows)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Returns a tensor's shape."""
+        if self._step is not None and tensor in self._step.shapes:
+            return self._step.shapes[tensor]
+        if tensor in self._brought:
+            return tuple(self._brought[tensor].value.shape)
+        return self._graph.shape(tensor)
+
+    def dtype(self, tensor: str) -> str:
+        """Returns a tensor's NumPy type name."""
+        if self._step is not None and tensor in self._step.dtypes:
+            return self._step.dtypes[tensor]
+        if tensor in self._brought:
+            return self._brought[tensor].dtype
+        return self._graph.dtype(tensor)
+
+    def constant(self, tensor: str) -> bool:
+        """Whether a tensor is known before running."""
+        return tensor in self._brought or tensor in self._derived or self._graph.constant(tensor)
+
+    def network(self) -> Network:
+        """Returns the layers of the part."""
+        import numpy as np
+        import onnx
+        from onnx import helper, numpy_helper
+
+        from edgekit.network import Model, layers
+
+        written = {n for node in self.nodes for n in node.outputs if n}
+        read = dict.fromkeys(n for node in self.nodes for n in node.inputs if n)
+        inputs = [n for n in read if n not in written and not self.constant(n)]
+        infos = {n: self._info(n) for n in (*inputs, *written)}
+        constants, weights = [], {}
+        for name in read:
+            if name in written or name in infos:
+                continue
+            value = self._value(name)
+            if value is not None:
+                constants.append(numpy_helper.from_array(value, name))
+                continue
+            elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(name)))
+            stub = onnx.TensorProto(name=name, data_type=elem, dims=self.shape(name))
+            stub.data_location = onnx.TensorProto.EXTERNAL
+            constants.append(stub)
+            weights[name] = np.broadcast_to(np.zeros((), self.dtype(name)), self.shape(name))
+        ends = [n for node in self.nodes for n in node.outputs if n in self.returned]
+        graph = helper.make_graph(
+            [proto_of(node) for node in self.nodes],
+            "part",
+            [infos[n] for n in inputs],
+            [infos[n] for n in ends],
+            constants,
+            value_info=[infos[n] for n in infos if n not in self.returned and n in written],
+        )
+        opsets = [helper.make_opsetid("", self._graph.opset)]
+        opsets += [o for o in self._graph.model.proto.opset_import if o.domain]
+        proto = helper.make_model(graph, opset_imports=opsets)
+        return layers(Model(proto, weights, "", "part"))
+
+    def _info(self, name: str) -> Any:
+        import numpy as np
+        from onnx import helper
+
+        elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(name)))
+        return helper.make_tensor_value_info(name, elem, self.shape(name))
+
+    def _value(self, name: str) -> Any:
+        size = 1
+        for side in self.shape(name):
+            size *= side
+        if size > _SMALL or name in self._derived or self._graph.recipe(name) is not None:
+            return None
+        item = self._brought.get(name) or self._graph.fixed(name)
+        return item.stored() if item else self._graph.value(name)
+
+    def _small(self, name: str) -> Hashable:
+        if not self.constant(name):
+            return None
+        value = self._value(name)
+        return "weight" if value is None else value.tobytes()
+
+
+def old_part(graph: Graph, step: Step) -> Part:
+    """Returns what a step takes away, with the nodes beside it."""
+    around = _around(graph, step)
+    return _part(graph, around, step.old, None)
+
+
+def new_part(graph: Graph, step: Step) -> Part:
+    """Returns what a step brings, with the nodes beside it."""
+    around = _around(graph, step)
+    return _part(graph, around, [n for n in step.new if not _is_recipe(graph, step, n)], step)
+
+
+def _part(
+    graph: Graph, around: tuple[list[Node], list[Node]], nodes: Iterable[Node], step: Step | None
+) -> Part:
+    chosen = [*around[0], *nodes, *around[1]]
+    own = {node.name for node in nodes} | {node.name for side in around for node in side}
+    returned = set()
+    for node in chosen:
+        for name in node.outputs:
+            readers = graph.readers(name)
+            outside = any(r.name not in own for r in readers) and name not in (
+                step.outputs if step else ()
+            )
+            inside = any(name in other.inputs for other in chosen)
+            if name and (graph.returned(name) or outside or not inside):
+                returned.add(name)
+    return Part(graph, chosen, returned, step)
+
+
+def _around(graph: Graph, step: Step) -> tuple[list[Node], list[Node]]:
+    """The writers of what the step reads and the readers of what it writes."""
+    gone = {node.name for node in step.old}
+    before: dict[str, Node] = {}
+    for name in step.inputs:
+        producer = graph.producer(name)
+        if producer is not None and producer.name not in gone:
+            before[producer.name] = producer
+    after: dict[str, Node] = {}
+    for name in step.outputs:
+        for reader in graph.readers(name):
+            if reader.name not in gone and reader.name not in before:
+                after[reader.name] = reader
+    return list(before.values()), list(after.values())
+
+
+def _is_recipe(graph: Graph, step: Step, node: Node) -> bool:
+    # the writer lists recipes among the new nodes: they read constants alone
+    known = {item.name for item in step.fixed}
+    made = {n: other for other in step.new for n in other.outputs}
+
+    def constant(name: str) -> bool:
+        if name in known or graph.constant(name):
+            return True
+        maker = made.get(name)
+        return (
+            maker is not None and bool(maker.inputs) and all(constant(i) for i in maker.inputs if i)
+        )
+
+    return any(node.inputs) and all(constant(name) for name in node.inputs if name)
+
+
+def _plain(value: Any) -> Hashable:
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    if isinstance(value, (int, float, str)):
+        return value
+    return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
