@@ -193,7 +193,7 @@ class Graph:
 
     def apply(self, step: Step) -> None:
         """Replaces ``step.old`` by ``step.new``."""
-        place = self._place[step.old[0].name]
+        place = self._place[step.anchor]
         for node in step.old:
             self._remove(node)
         self._shapes |= step.shapes

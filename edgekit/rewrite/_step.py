@@ -56,7 +56,7 @@ def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:
     return Step(
         rewrite,
         match.nodes[0].name,
-        match.nodes,
+        _in_order(match.nodes),
         tuple(new.nodes),
         tuple(new.fixed),
         shapes,
@@ -64,6 +64,22 @@ def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:
         inputs,
         outputs,
     )
+
+
+def _in_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Puts producers before readers; a match names its anchor first, wherever that stands."""
+    writer = {name: node for node in nodes for name in node.outputs if name}
+    found: dict[str, Node] = {}
+
+    def visit(node: Node) -> None:
+        for name in node.inputs:
+            if name in writer and writer[name].name not in found:
+                visit(writer[name])
+        found.setdefault(node.name, node)
+
+    for node in nodes:
+        visit(node)
+    return tuple(found.values())
 
 
 def proto_of(node: Node) -> onnx.NodeProto:
