@@ -2,44 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._step import proto_of
+from edgekit.rewrite._step import MalformedError, proto_of
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit.rewrite._float64_call import Kernel
     from edgekit.rewrite._types import Node
 
 __all__ = ["evaluate"]
 
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
 
 def evaluate(
-    nodes: Sequence[Node], feeds: Mapping[str, np.ndarray], opset: int
+    nodes: Sequence[Node],
+    feeds: Mapping[str, np.ndarray],
+    opset: int,
+    outputs: Collection[str] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns every tensor that ``nodes`` write, with floating-point numbers in float64.
+    """Returns the tensors that ``nodes`` write, computed in float64.
+
+    Numbers that are only moved about (Reshape, Transpose, Slice, Concat, ...) keep the width in
+    which they are stored, which is exact and saves a copy of large weights; all arithmetic is in
+    float64. A Cast from one floating-point type to another changes nothing. Attributes are the
+    FP32 numbers that models store.
 
     Args:
         nodes: In topological order.
         feeds: What they read from outside, by name; floating-point values of any width.
         opset: Version of ai.onnx.
+        outputs: Tensors to return; all that the nodes write when None. Others are let go as soon
+            as no node needs them.
+
+    Raises:
+        MalformedError: A node that cannot be computed: control flow, an unknown operator.
     """
+    import numpy as np
+
+    values = dict(feeds)
+    last: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        last.update(dict.fromkeys(node.inputs, index))
+    with np.errstate(all="ignore"):
+        for index, node in enumerate(nodes):
+            made = _computed(node, [values[n] if n else None for n in node.inputs], opset)
+            values.update((n, v) for n, v in zip(node.outputs, made, strict=False) if n)
+            if outputs is not None:
+                for name in {n for n in node.inputs if last[n] == index and n not in outputs}:
+                    values.pop(name, None)
+    written = [name for node in nodes for name in node.outputs if name]
+    return {name: values[name] for name in written if outputs is None or name in outputs}
+
+
+def _computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
+    from edgekit.rewrite._float64_call import Call
+
+    kernel = None if node.domain else _kernels().get(node.op)
+    if kernel is not None:
+        made = kernel(Call(node.op, tuple(inputs), node.attrs, opset, len(node.outputs)))
+        if made is not None:
+            return made
+    return _reference(node, inputs, opset)
+
+
+@cache
+def _kernels() -> Mapping[str, Kernel]:
+    from edgekit.rewrite import (
+        _float64_matrix,
+        _float64_moves,
+        _float64_pointwise,
+        _float64_recurrent,
+        _float64_resize,
+        _float64_window,
+    )
+
+    return {
+        **_float64_matrix.KERNELS,
+        **_float64_moves.KERNELS,
+        **_float64_pointwise.KERNELS,
+        **_float64_recurrent.KERNELS,
+        **_float64_resize.KERNELS,
+        **_float64_window.KERNELS,
+    }
+
+
+def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
+    """A node that no kernel is written for, by onnx's reference on float64."""
     import numpy as np
     from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
 
-    written = [name for node in nodes for name in node.outputs if name]
-    values = {
-        name: value.astype(np.float64) if value.dtype.kind in "fV" else value
-        for name, value in feeds.items()
-    }
+    from edgekit.rewrite._float64_call import wide
+
+    if node.op in _WITH_BODIES or node.domain:
+        raise MalformedError(f"{node.name!r} ({node.op}) cannot be computed in float64")
+    named = dict(zip(node.inputs, inputs, strict=True))
+    feeds = {name: wide(value) for name, value in named.items() if value is not None}
+    wanted = [name for name in node.outputs if name]
     graph = helper.make_graph(
-        [proto_of(node) for node in nodes],
+        [proto_of(node)],
         "float64",
-        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, v.shape) for name, v in values.items()],
-        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in written],
+        [helper.make_tensor_value_info(n, TensorProto.DOUBLE, v.shape) for n, v in feeds.items()],
+        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in wanted],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made = ReferenceEvaluator(model).run(written, values)
-    return dict(zip(written, made, strict=True))
+    try:
+        made = ReferenceEvaluator(model).run(wanted, feeds)
+    except Exception as error:
+        # the reference raises plain exceptions of many kinds
+        raise MalformedError(
+            f"{node.name!r} ({node.op}) cannot be computed in float64: {error}"
+        ) from error
+    results = iter(made)
+    return [next(results) if name else np.empty(0) for name in node.outputs]

@@ -1,0 +1,241 @@
+"""Convolutions and pools in float64: sums over the window's places, weights widened in blocks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgekit.network._window import split_padding
+from edgekit.rewrite._float64_call import Call, Kernel, wide
+
+__all__ = ["KERNELS"]
+
+# elements of float64 that one block may have: weights are read and widened piece by piece
+_BLOCK = 1 << 22
+# an input is laid out by windows when that takes no more elements than this
+_LAID_OUT = 1 << 23
+
+
+def _index(*parts: Any) -> Any:
+    # NumPy's stubs take no starred tuples
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    out: tuple[int, ...]
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        return itertools.product(*(range(size) for size in self.kernel))
+
+    def at(self, place: Sequence[int]) -> Any:
+        """Where all windows have one of their places, in the padded input."""
+        parts = zip(place, self.dilation, self.stride, self.out, strict=True)
+        return _index(..., *(slice(p * d, p * d + (o - 1) * s + 1, s) for p, d, s, o in parts))
+
+
+def _window(call: Call, kernel: Sequence[int], source: Sequence[int]) -> _Window:
+    rank = len(kernel)
+    stride = call.wholes("strides") or (1,) * rank
+    dilation = call.wholes("dilations") or (1,) * rank
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    auto = call.text("auto_pad", "NOTSET")
+    if auto in {"SAME_UPPER", "SAME_LOWER"}:
+        out = tuple(-(-i // s) for i, s in zip(source, stride, strict=True))
+        sides = zip(out, stride, extent, source, strict=True)
+        totals = [max((o - 1) * s + e - i, 0) for o, s, e, i in sides]
+        pads = split_padding(totals, lower=auto == "SAME_LOWER")
+    else:
+        pads = (call.wholes("pads") if auto != "VALID" else ()) or (0,) * (2 * rank)
+        out = tuple(
+            _steps(i, b, e, x, s, ceil=bool(call.whole("ceil_mode", 0)))
+            for i, b, e, x, s in zip(source, pads, pads[rank:], extent, stride, strict=False)
+        )
+    return _Window(tuple(kernel), stride, dilation, pads[:rank], pads[rank:], out)
+
+
+def _steps(size: int, begin: int, end: int, extent: int, stride: int, *, ceil: bool) -> int:
+    free = size + begin + end - extent
+    if not ceil:
+        return free // stride + 1
+    count = -(-free // stride) + 1
+    # no window starts in the padding after the end
+    return count - 1 if (count - 1) * stride >= size + begin else count
+
+
+def _padded(x: np.ndarray, window: _Window, fill: float) -> np.ndarray:
+    """The input with its padding, as long as the windows reach (ceil_mode) and no shorter."""
+    widths = [(0, 0), (0, 0)]
+    sides = zip(x.shape[2:], window.begin, window.end, window.kernel, window.dilation,
+                window.stride, window.out, strict=True)  # fmt: skip
+    for size, begin, end, kernel, dilation, stride, out in sides:
+        reach = (out - 1) * stride + (kernel - 1) * dilation + 1
+        widths.append((begin, max(end, reach - size - begin)))
+    if all(width == (0, 0) for width in widths):
+        return x
+    return np.pad(x, widths, constant_values=fill)
+
+
+def _conv(call: Call) -> Sequence[np.ndarray]:
+    x, w, bias = call.wide(0), call.array(1), call.optional(2)
+    groups = call.whole("group", 1)
+    window = _window(call, w.shape[2:], x.shape[2:])
+    x = _padded(x, window, 0.0)
+    positions, places = math.prod(window.out), math.prod(window.kernel)
+    if w.shape[1] > 1 and x.shape[0] * x.shape[1] * places * positions <= _LAID_OUT:
+        y = _by_windows(x, w, groups, window)
+    else:
+        y = _by_places(x, w, groups, window)
+    if bias is not None:
+        y += wide(bias).reshape(-1, *(1,) * len(window.out))
+    return [y]
+
+
+def _by_windows(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> np.ndarray:
+    """One matrix product per group and block of output maps, over the input laid out by windows."""
+    n, c = x.shape[:2]
+    laid = np.stack([x[window.at(place)] for place in window.places()], axis=2)
+    depth = (c // groups) * math.prod(window.kernel)
+    laid = laid.reshape(n, groups, depth, -1)
+    maps = w.shape[0] // groups
+    y = np.empty((n, w.shape[0], laid.shape[-1]))
+    step = max(_BLOCK // max(depth, 1), 1)
+    for group in range(groups):
+        for first in range(group * maps, (group + 1) * maps, step):
+            last = min(first + step, (group + 1) * maps)
+            block = wide(w[first:last].reshape(last - first, depth))
+            y[:, first:last] = block @ laid[:, group]
+    return y.reshape(n, w.shape[0], *window.out)
+
+
+def _by_places(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> np.ndarray:
+    """The sum over the window's places: nothing is laid out."""
+    n, c = x.shape[:2]
+    maps, deep = w.shape[0] // groups, c // groups
+    y = np.zeros((n, groups, maps, math.prod(window.out)))
+    for place in window.places():
+        part = x[window.at(place)].reshape(n, groups, deep, -1)
+        block = wide(w[_index(slice(None), slice(None), *place)]).reshape(groups, maps, deep)
+        y += block * part if deep == 1 else block @ part
+    return y.reshape(n, w.shape[0], *window.out)
+
+
+def _conv_transpose(call: Call) -> Sequence[np.ndarray]:
+    x, w, bias = call.wide(0), call.array(1), call.optional(2)
+    groups = call.whole("group", 1)
+    n, c, *source = x.shape
+    kernel, rank = w.shape[2:], x.ndim - 2
+    stride = call.wholes("strides") or (1,) * rank
+    dilation = call.wholes("dilations") or (1,) * rank
+    extra = call.wholes("output_padding") or (0,) * rank
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    full = [(i - 1) * s + e for i, s, e in zip(source, stride, extent, strict=True)]
+    begin, out = _cropping(call, full, extra, source, stride)
+    maps, deep = w.shape[1], c // groups
+    room = [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
+    y = np.zeros((n, groups, maps, *room))
+    parts = x.reshape(n, groups, deep, -1)
+    for place in itertools.product(*(range(size) for size in kernel)):
+        block = wide(w[_index(slice(None), slice(None), *place)]).reshape(groups, deep, maps)
+        block = block.transpose(0, 2, 1)
+        made = block * parts if deep == 1 else block @ parts
+        sides = zip(place, dilation, stride, source, strict=True)
+        at = tuple(slice(p * d, p * d + (i - 1) * s + 1, s) for p, d, s, i in sides)
+        y[_index(..., *at)] += made.reshape(n, groups, maps, *source)
+    kept = tuple(slice(b, b + o) for b, o in zip(begin, out, strict=True))
+    y = y[_index(..., *kept)].reshape(n, groups * maps, *out)
+    return [y if bias is None else y + wide(bias).reshape(-1, *(1,) * rank)]
+
+
+def _cropping(
+    call: Call,
+    full: Sequence[int],
+    extra: Sequence[int],
+    source: Sequence[int],
+    stride: Sequence[int],
+) -> tuple[list[int], list[int]]:
+    """How much of a deconvolution's result goes at the begin, and how much is left."""
+    rank = len(full)
+    shape, auto = list(call.wholes("output_shape"))[-rank:], call.text("auto_pad", "NOTSET")
+    if not shape and auto in {"SAME_UPPER", "SAME_LOWER"}:
+        shape = [i * s for i, s in zip(source, stride, strict=True)]
+    if not shape:
+        pads = (call.wholes("pads") if auto != "VALID" else ()) or (0,) * (2 * rank)
+        sides = zip(full, extra, pads, pads[rank:], strict=False)
+        return list(pads[:rank]), [f + x - b - e for f, x, b, e in sides]
+    totals = [max(f + x - o, 0) for f, x, o in zip(full, extra, shape, strict=True)]
+    begin = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in totals]
+    return begin, shape
+
+
+def _max_pool(call: Call) -> Sequence[np.ndarray] | None:
+    if call.outputs > 1:
+        return None
+    x = call.wide(0)
+    window = _window(call, call.wholes("kernel_shape"), x.shape[2:])
+    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    return [_along(_padded(x, window, least), window, np.maximum)]
+
+
+def _average_pool(call: Call) -> Sequence[np.ndarray]:
+    x = call.wide(0)
+    window = _window(call, call.wholes("kernel_shape"), x.shape[2:])
+    y = _along(_padded(x, window, 0.0), window, np.add)
+    whole = bool(call.whole("count_include_pad", 0))
+    for axis, size in enumerate(x.shape[2:]):
+        counts = _counted(window, axis, size, whole)
+        y = y / counts.reshape(-1, *(1,) * (len(window.out) - axis - 1))
+    return [y]
+
+
+def _along(
+    x: np.ndarray, window: _Window, join: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Joins what is in each window, one axis after the other."""
+    for axis, kernel in enumerate(window.kernel):
+        stride, dilation, out = window.stride[axis], window.dilation[axis], window.out[axis]
+        before = (slice(None),) * (axis + 2)
+        made = None
+        for place in range(kernel):
+            first = place * dilation
+            part = x[(*before, slice(first, first + (out - 1) * stride + 1, stride))]
+            made = part if made is None else join(made, part)
+        x = x if made is None else made
+    return x
+
+
+def _counted(window: _Window, axis: int, size: int, whole: bool) -> np.ndarray:
+    """How many elements of each window count along one axis."""
+    starts = np.arange(window.out[axis]) * window.stride[axis] - window.begin[axis]
+    at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilation[axis]
+    if whole:
+        return np.asarray((at < size + window.end[axis]).sum(1))
+    return np.asarray(((at >= 0) & (at < size)).sum(1))
+
+
+def _global(function: Callable[..., np.ndarray]) -> Kernel:
+    def kernel(call: Call) -> Sequence[np.ndarray]:
+        x = call.wide(0)
+        return [function(x, axis=tuple(range(2, x.ndim)), keepdims=True)]
+
+    return kernel
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "AveragePool": _average_pool,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "GlobalAveragePool": _global(np.mean),
+    "GlobalMaxPool": _global(np.max),
+    "MaxPool": _max_pool,
+}
