@@ -1,0 +1,193 @@
+"""Reshape, Transpose, Reshape read as one move of blocks between the dimensions of N, C, H, W."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from edgekit.rewrite._types import Node
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.rewrite._graph import Graph
+
+__all__ = ["Blocks", "blocks_at", "blocks_of"]
+
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_C, _H, _W = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A move of elements from one 4-D tensor to another, block by block.
+
+    Both tensors are read as one tensor of many small dimensions (atoms), which are the same for
+    both but stand in another order.
+
+    Attributes:
+        sizes: Of the atoms, in the order of the source.
+        origin: Dimension of the source that each atom is part of.
+        order: Atoms in the order of the result.
+        target: Dimension of the result that each atom is part of, by atom.
+    """
+
+    sizes: tuple[int, ...]
+    origin: tuple[int, ...]
+    order: tuple[int, ...]
+    target: tuple[int, ...]
+
+    def atoms(self, origin: int, target: int) -> list[int]:
+        """Returns the atoms that go from one dimension to another, as the source orders them."""
+        pairs = zip(self.origin, self.target, strict=True)
+        return [atom for atom, pair in enumerate(pairs) if pair == (origin, target)]
+
+    def _dimension(self, target: int) -> list[int]:
+        return [atom for atom in self.order if self.target[atom] == target]
+
+    def _source(self, origin: int) -> list[int]:
+        return [atom for atom, dim in enumerate(self.origin) if dim == origin]
+
+    def _keeps_batch(self) -> bool:
+        return self._dimension(0) == self._source(0)
+
+    def shuffle(self) -> list[int] | None:
+        """Returns the source's channel by channel of the result; None when more than C moves."""
+        others = all(self._dimension(dim) == self._source(dim) for dim in (0, _H, _W))
+        if not others:
+            return None
+        return [int(item) for item in self._table(self._source(_C), self._dimension(_C)).ravel()]
+
+    def to_space(self) -> tuple[np.ndarray, int, int] | None:
+        """Returns the source's channel by [channel, row, column] of the block, and its sides.
+
+        None unless H and W of the result are those of the source, each element a block of
+        channels.
+        """
+        rows, columns = self.atoms(_C, _H), self.atoms(_C, _W)
+        grown = all(
+            self._dimension(dim) == [*self._source(dim), *self._tail(dim)] for dim in (_H, _W)
+        )
+        channels = self._dimension(_C)
+        inside = all(self.origin[atom] == _C for atom in channels)
+        if not (self._keeps_batch() and grown and inside and (rows or columns)):
+            return None
+        tails = [self._tail(_H), self._tail(_W)]
+        sides = [math.prod(self.sizes[atom] for atom in tail) for tail in tails]
+        table = self._table(self._source(_C), [*channels, *tails[0], *tails[1]])
+        return table.reshape(-1, *sides), sides[0], sides[1]
+
+    def to_depth(self) -> tuple[list[tuple[int, int, int]], int, int] | None:
+        """Returns (channel, row, column) of the source by channel of the result, and the sides.
+
+        None unless blocks of H and W become channels.
+        """
+        import numpy as np
+
+        rows, columns = self.atoms(_H, _C), self.atoms(_W, _C)
+        shrunk = all(
+            self._source(dim) == [*self._dimension(dim), *extra]
+            for dim, extra in ((_H, rows), (_W, columns))
+        )
+        channels = self._source(_C)
+        inside = all(self.target[atom] == _C for atom in channels)
+        if not (self._keeps_batch() and shrunk and inside and (rows or columns)):
+            return None
+        sides = [math.prod(self.sizes[atom] for atom in part) for part in (rows, columns)]
+        flat = self._table([*channels, *rows, *columns], self._dimension(_C)).ravel()
+        count = math.prod(self.sizes[atom] for atom in channels)
+        places = np.unravel_index(flat, (count, *sides))
+        taps = [(int(c), int(i), int(j)) for c, i, j in zip(*places, strict=True)]
+        return taps, sides[0], sides[1]
+
+    def _tail(self, dim: int) -> list[int]:
+        return [atom for atom in self._dimension(dim) if self.origin[atom] == _C]
+
+    def _table(self, source: list[int], result: list[int]) -> np.ndarray:
+        """Flat index into ``source``'s atoms by place in ``result``'s, the same atoms reordered."""
+        import numpy as np
+
+        sizes = [self.sizes[atom] for atom in source]
+        grid = np.arange(math.prod(sizes)).reshape(sizes)
+        return grid.transpose([source.index(atom) for atom in result])
+
+
+def blocks_at(graph: Graph, node: Node) -> tuple[tuple[Node, ...], Blocks] | None:
+    """Returns the nodes (the last one first) and the move of a Transpose between two reshapes."""
+    first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
+    if first is None or first.op not in _RESHAPES or last is None or last.op not in _RESHAPES:
+        return None
+    if graph.only_reader(first.outputs[0]) is not node or not graph.floats(first.inputs[0]):
+        return None
+    if node.outputs[0] != last.inputs[0] or graph.constant(first.inputs[0]):
+        return None
+    source, result = graph.shape(first.inputs[0]), graph.shape(last.outputs[0])
+    middle = graph.shape(node.inputs[0])
+    if len(source) != 4 or len(result) != 4:
+        return None
+    perm = node.attrs.get("perm") or list(reversed(range(len(middle))))
+    move = blocks_of(source, middle, perm, result)
+    return None if move is None else ((last, node, first), move)
+
+
+def blocks_of(
+    source: Sequence[int], middle: Sequence[int], perm: Sequence[int], result: Sequence[int]
+) -> Blocks | None:
+    """Returns the move that a reshape, a transposition and a reshape make; None if it is none.
+
+    Args:
+        source: Shape before.
+        middle: Shape of the first reshape.
+        perm: Of the transposition.
+        result: Shape behind.
+    """
+    parts = _cut(middle, source)
+    if parts is None:
+        return None
+    # atoms as (dimension of middle, place in it), in the order of the source
+    atoms = [(dim, place) for dim, sizes in enumerate(parts) for place in range(len(sizes))]
+    turned = [atom for dim in perm for atom in atoms if atom[0] == dim]
+    finer = _cut([parts[dim][place] for dim, place in turned], result)
+    if finer is None:
+        return None
+    by_atom = dict(zip(turned, finer, strict=True))
+    small = [(atom, place) for atom in atoms for place in range(len(by_atom[atom]))]
+    sizes = tuple(by_atom[atom][place] for atom, place in small)
+    number = {item: index for index, item in enumerate(small)}
+    order = tuple(number[atom, place] for atom in turned for place in range(len(by_atom[atom])))
+    behind = _dimensions([sizes[atom] for atom in order], result)
+    target = tuple(dim for _, dim in sorted(zip(order, behind, strict=True)))
+    return Blocks(sizes, _dimensions(sizes, source), order, target)
+
+
+def _cut(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
+    """Cuts dimensions where another shape of the same elements has its borders.
+
+    Dimensions of size 1 have no parts; None where a border does not divide.
+    """
+    borders = {math.prod(shape[index:]) for index in range(len(shape) + 1)}
+    high, found = math.prod(sizes), []
+    for size in sizes:
+        low = high // size
+        points = [high, *sorted((b for b in borders if low < b < high), reverse=True), low]
+        pairs = list(pairwise(points))
+        if any(above % below for above, below in pairs):
+            return None
+        found.append([above // below for above, below in pairs if above != below])
+        high = low
+    return found
+
+
+def _dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns the dimension of ``shape`` that each atom lies in."""
+    found, dim, left = [], 0, shape[0] if shape else 1
+    for size in sizes:
+        while left == 1:
+            dim += 1
+            left = shape[dim]
+        found.append(dim)
+        left //= size
+    return tuple(found)

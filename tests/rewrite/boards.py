@@ -1,0 +1,12 @@
+"""What the DLA of a board says about a small network."""
+
+from edgekit import targets
+from edgekit.dla import judge
+from edgekit.network import layers
+
+
+def refused(model, board="jetson-agx-orin-64gb", precision="fp16"):
+    """Kinds of the layers that the board's DLA does not run, in order."""
+    graph = layers(model)
+    verdicts = judge(graph, targets.get(board), precision=precision).verdicts
+    return [layer.kind for layer in graph.layers if not verdicts[layer.name].ok]
