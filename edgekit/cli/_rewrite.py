@@ -43,8 +43,12 @@ def command(
         return
     before, after = document["before"], document["after"]
     for applied in document["rewrites"]:
+        error = applied["max_error"]
+        if error is None:
+            # ONNX Runtime has no kernel for what was there
+            error = applied["max_error_float64"]
         print(f"{applied['rewrite']}: {', '.join(applied['nodes'])} "
-              f"(largest error {applied['max_error']:.1e} of the maximum)")  # fmt: skip
+              f"(largest error {error:.1e} of the maximum)")  # fmt: skip
     print(f"layers on DLA {before['dla_layers']} -> {after['dla_layers']}, "
           f"loadables {before['loadables']} -> {after['loadables']}")  # fmt: skip
     if save is not None:

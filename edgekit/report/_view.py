@@ -173,9 +173,10 @@ def _rewrites(rewrites: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "name": text.clean(rewrite["name"]),
             "reason": text.clean(rewrite.get("reason", "")),
             "nodes": text.clean(", ".join(map(str, rewrite.get("nodes") or ()))),
-            "proof": f"{rewrite['max_error']:.1e}" if "max_error" in rewrite else text.ABSENT,
+            "proof": text.ABSENT if error is None else f"{error:.1e}",
         }
         for rewrite in rewrites
+        for error in [rewrite.get("max_error")]
     ]
 
 

@@ -139,7 +139,8 @@ class Applied:
         anchor: Node at which it matched.
         nodes: Nodes that it took away: the model's, or those of a rewrite before it.
         new_nodes: Nodes that it wrote.
-        max_error: Largest ``max|a-b| / max|b|`` of its outputs in FP32 (ONNX Runtime).
+        max_error: Largest ``max|a-b| / max|b|`` of its outputs in FP32 (ONNX Runtime); None where
+            ONNX Runtime has no kernel for the old nodes.
         max_error_float64: The same in float64; None for an approximate rewrite.
         runs: Number of random inputs the proof ran on.
         seed: Their seed.
@@ -150,7 +151,7 @@ class Applied:
     anchor: str
     nodes: tuple[str, ...]
     new_nodes: tuple[str, ...]
-    max_error: float
+    max_error: float | None
     max_error_float64: float | None
     runs: int
     seed: int
