@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
     from edgekit.dla._json import check_document, macs_fraction
     from edgekit.dla._judge import drives_dla, judge
-    from edgekit.dla._limits import limit
+    from edgekit.dla._limits import exceptions, limit
     from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
     from edgekit.dla._memory_report import (
         BrokenLimit,
@@ -57,6 +57,7 @@ __all__ = [
     "docs_page",
     "drives_dla",
     "element_strides",
+    "exceptions",
     "explain",
     "internal_bytes",
     "judge",
@@ -94,7 +95,7 @@ __getattr__ = lazy(
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
         "_json": "check_document macs_fraction",
         "_judge": "drives_dla judge",
-        "_limits": "limit",
+        "_limits": "exceptions limit",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
         "_memory_report": (
             "BrokenLimit LoadableMemory core_memory loadable_memory memory_report pool_disputes "
