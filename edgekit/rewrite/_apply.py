@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from edgekit.errors import UsageError
 from edgekit.rewrite._all import APPROXIMATE, rewrites
 from edgekit.rewrite._decide import Judge
-from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import RUNS, SEED
 from edgekit.rewrite._record import with_record
@@ -73,11 +72,12 @@ def rewrite(
     judge = Judge(target, precision, tensorrt, cost)
     search = Search(Graph(raised), items, judge, progress=progress)
     search.run()
-    graph, taken = settle(model, raised, judge, search)
-    if graph is None:
+    settled = settle(model, raised, judge, search)
+    if settled is None:
         return model, (), tuple(search.notes)
-    applied = tuple(_applied(item) for item in taken)
-    return with_record(emit(graph), graph, applied), applied, tuple(search.notes)
+    applied = tuple(_applied(item) for item in settled.taken)
+    kept = with_record(settled.model, settled.graph, applied, original=model)
+    return kept, applied, tuple(search.notes)
 
 
 def chosen(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -100,21 +100,10 @@ class Judge:
         return self._known[key]
 
 
-def score(
-    network: Network,
-    judgement: Judgement,
-    cost: Cost | None = None,
-    nodes: Collection[str] | None = None,
-) -> Score:
-    """Scores a network, or those of its layers that stand for some of ``nodes``."""
-    off = disputed = 0
-    for layer in network.layers:
-        if nodes is not None and not any(name in nodes for name in layer.origin):
-            continue
-        verdict = judgement.verdicts[layer.name]
-        off += not verdict.ok
-        disputed += verdict.ok and bool(verdict.reasons)
-    for layer in network.constants:
-        off += nodes is None or any(name in nodes for name in layer.origin)
-    predicted = cost(network, judgement) if cost and nodes is None else None
+def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> Score:
+    """Scores a network."""
+    verdicts = [judgement.verdicts[layer.name] for layer in network.layers]
+    off = sum(not verdict.ok for verdict in verdicts) + len(network.constants)
+    disputed = sum(verdict.ok and bool(verdict.reasons) for verdict in verdicts)
+    predicted = cost(network, judgement) if cost is not None else None
     return Score(off, disputed, predicted.auto_us if predicted else 0.0)

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
-from edgekit.rewrite._decide import Judge, Predicted, Score, score
+from edgekit.rewrite._decide import Judge, Score, score
 from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._regions import Region, regions
 from edgekit.rewrite._replay import replay
 
 if TYPE_CHECKING:
-    from edgekit.dla import Judgement
-    from edgekit.network import Model, Network
+    from edgekit.network import Model
     from edgekit.rewrite._search import Search, Taken
 
-__all__ = ["settle"]
+__all__ = ["Settled", "settle"]
 
 # predicted times: a smaller rise is rounding
 _RISE = 1e-4
 
 
-def settle(
-    source: Model, raised: Model, judge: Judge, search: Search
-) -> tuple[Graph | None, tuple[Taken, ...]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """The model with the steps that stay, its graph, and these steps."""
+
+    model: Model
+    graph: Graph
+    taken: tuple[Taken, ...]
+
+
+def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settled | None:
     """Takes back what did not lead to an improvement, and what makes the whole slower.
 
     Args:
@@ -37,61 +43,58 @@ def settle(
         search: The search, run to its end.
 
     Returns:
-        The graph with the steps that stay, and these; None where the model as it came is best.
+        What stays; None where the model as it came is best.
     """
     found = regions(search.graph, [item.step for item in search.taken])
-    before = _judged(source, judge)
+    before = _Judged(source, judge)
     left = list(found)
     while True:
         again = _replayed(raised, search.taken, left)
         if again is None:
             break
         graph, taken = again
-        after = _judged(emit(graph), judge)
-        useless = [r for r in left if not _of(after, r.new).better(_of(before, r.old))]
-        if useless:
-            left = [region for region in left if region not in useless]
+        after = _Judged(emit(graph), judge)
+        helpful = [r for r in left if after.of(r.new).better(before.of(r.old))]
+        if len(helpful) < len(left):
+            left = helpful
         elif after.us > before.us * (1 + _RISE):
             left = _without_dearest(left, search.taken, before, after)
         else:
-            return graph, taken
-    if raised is not source and _judged(raised, judge).whole().better(before.whole()):
-        return Graph(raised), ()
-    return None, ()
+            return Settled(after.model, graph, taken)
+    if raised is not source and _Judged(raised, judge).whole.better(before.whole):
+        return Settled(raised, Graph(raised), ())
+    return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Judged:
-    network: Network
-    judgement: Judgement
-    predicted: Predicted | None
+    """A model judged as a whole: its score, and that of the layers behind any of its nodes."""
 
-    @property
-    def us(self) -> float:
-        return self.predicted.auto_us if self.predicted else 0.0
+    def __init__(self, model: Model, judge: Judge) -> None:
+        from edgekit.network import layers
 
-    def whole(self) -> Score:
-        found = score(self.network, self.judgement)
-        return Score(found.off, found.disputed, self.us)
+        network = layers(model)
+        judgement = judge.judge(network)
+        predicted = judge.cost(network, judgement) if judge.cost is not None else None
+        times = predicted.layer_us if predicted else {}
+        whole = score(network, judgement)
+        self.model = model
+        self.us = predicted.auto_us if predicted else 0.0
+        self.whole = Score(whole.off, whole.disputed, self.us)
+        self._layers: list[tuple[bool, bool, float]] = []
+        self._behind: dict[str, list[int]] = {}
+        for layer in (*network.layers, *network.constants):
+            for name in layer.origin:
+                self._behind.setdefault(name, []).append(len(self._layers))
+            verdict = judgement.verdicts.get(layer.name)
+            ok = verdict is not None and verdict.ok and layer.kind != "CONSTANT"
+            unsure = ok and verdict is not None and bool(verdict.reasons)
+            self._layers.append((not ok, unsure, times.get(layer.name, 0.0)))
 
-
-def _judged(model: Model, judge: Judge) -> _Judged:
-    from edgekit.network import layers
-
-    network = layers(model)
-    judgement = judge.judge(network)
-    predicted = judge.cost(network, judgement) if judge.cost is not None else None
-    return _Judged(network, judgement, predicted)
-
-
-def _of(judged: _Judged, nodes: frozenset[str]) -> Score:
-    """The score of the layers that stand for some nodes, their own times summed."""
-    found = score(judged.network, judged.judgement, nodes=nodes)
-    if judged.predicted is None:
-        return found
-    times = judged.predicted.layer_us
-    own = [la.name for la in judged.network.layers if not nodes.isdisjoint(la.origin)]
-    return Score(found.off, found.disputed, sum(times.get(name, 0.0) for name in own))
+    def of(self, nodes: Collection[str]) -> Score:
+        """The score of the layers that stand for some of ``nodes``, their own times summed."""
+        own = {index for name in nodes for index in self._behind.get(name, ())}
+        rows = [self._layers[index] for index in sorted(own)]
+        return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
 
 
 def _replayed(
@@ -116,6 +119,6 @@ def _without_dearest(
     kinds = {r: frozenset(taken[i].step.rewrite.name for i in r.steps) for r in left}
     dearer: Counter[frozenset[str]] = Counter()
     for region, kind in kinds.items():
-        dearer[kind] += round(1000 * (_of(after, region.new).us - _of(before, region.old).us))
+        dearer[kind] += round(1000 * (after.of(region.new).us - before.of(region.old).us))
     worst = max(dearer, key=lambda kind: (dearer[kind], sorted(kind)))
     return [region for region in left if kinds[region] != worst]
