@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from edgekit.network._extract import extract
     from edgekit.network._layers import layers
     from edgekit.network._load import canonical, load, open_inputs
+    from edgekit.network._metadata import metadata, with_metadata
     from edgekit.network._names import loadable_name
     from edgekit.network._places import Place, places
-    from edgekit.network._same_weights import check_weights
+    from edgekit.network._same_weights import check_weights, weight_types
     from edgekit.network._save import save
     from edgekit.network._session import session
     from edgekit.network._synthetic import synthetic_description, synthetic_inputs
@@ -38,6 +39,7 @@ __all__ = [
     "layers",
     "load",
     "loadable_name",
+    "metadata",
     "open_inputs",
     "places",
     "save",
@@ -45,6 +47,8 @@ __all__ = [
     "synthetic_description",
     "synthetic_inputs",
     "weight_digests",
+    "weight_types",
+    "with_metadata",
 ]
 
 __getattr__ = lazy(
@@ -56,9 +60,10 @@ __getattr__ = lazy(
         "_extract": "extract",
         "_layers": "layers",
         "_load": "canonical load open_inputs",
+        "_metadata": "metadata with_metadata",
         "_names": "loadable_name",
         "_places": "Place places",
-        "_same_weights": "check_weights",
+        "_same_weights": "check_weights weight_types",
         "_save": "save",
         "_session": "session",
         "_synthetic": "synthetic_description synthetic_inputs",

@@ -13,6 +13,7 @@ from edgekit.network._deferred import Constant, Deferred, entries
 from edgekit.network._digest import frozen
 from edgekit.network._emit import STRIPPED, emit
 from edgekit.network._evaluate import Evaluation
+from edgekit.network._metadata import copy_metadata
 from edgekit.network._types import Folded, Model
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def canonical(
 ) -> Model:
     """Makes a Model of a ModelProto, which is left as it is.
 
+    Of its metadata only edgekit's own is kept ("edgekit.rewrite", ...).
+
     Args:
         proto: The graph; an initializer may be a stub whose values stand in ``weights``, so a
             Model's own proto and weights may be passed again after editing.
@@ -136,6 +139,7 @@ def canonical(
     stripped, values = emit(
         state, [value.name for value in inputs if value.name in used], wanted, graph.name
     )
+    copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, given, state, {n.name for n in stripped.graph.node})}
     return Model(stripped, values, None, source, folded)
 

@@ -141,24 +141,34 @@ class Sources(Stored):
         return self._judge(self.network)
 
     def other_weights(self, path: Path) -> Model:
-        """Loads another model of the same graph and takes it through the same rewrites.
+        """Returns the rewritten model with the weights of another file of the original's names.
+
+        The file may be the original with other values also where the configuration's model is
+        what ``edgekit rewrite`` wrote; and it may be one that was rewritten likewise.
 
         Raises:
             DataError: "refit.mismatch": its weights differ in name, shape or type.
         """
         from edgekit import network
-        from edgekit.rewrite import rewrite
+        from edgekit.rewrite import check_file, record_of, reweigh
 
-        network.check_weights(path, self.model)
+        check_file(path, self.model)
         section = self.file.model
-        other = network.load(path, shapes=section.shapes or None, outputs=section.outputs or None)
-        if not self.rewrites:
-            return other
-        names = [item["rewrite"] for item in self.rewrites]
-        return rewrite(
-            other, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
-            enable=list(dict.fromkeys(names)),
-        )[0]  # fmt: skip
+        # cut points of a rewritten file may be no tensors of the original's
+        outputs = section.outputs or None if record_of(self.source) is None else None
+        other = network.load(path, shapes=self._shapes_of(path) or None, outputs=outputs)
+        return other if record_of(self.model) is None else reweigh(self.model, other)
+
+    def _shapes_of(self, path: Path) -> dict[str, list[int]]:
+        """The sizes for another file's inputs: those of the configuration, or else of the model."""
+        from edgekit import network
+
+        own = {
+            value.name: value.type.tensor_type.shape.dim for value in self.model.proto.graph.input
+        }
+        left_open = [name for name in network.open_inputs(path) if name in own]
+        sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
+        return {**sizes, **self.file.model.shapes}
 
     @cached_property
     def _rules(self) -> tuple[str, ...]:

@@ -10,18 +10,52 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.rewrite._all import rewrites
     from edgekit.rewrite._apply import rewrite
+    from edgekit.rewrite._claim import Claim, claim_of_document, claim_of_model
+    from edgekit.rewrite._list import rewrite_list
     from edgekit.rewrite._offer import offers
+    from edgekit.rewrite._record import record_document
+    from edgekit.rewrite._record_read import record_of
+    from edgekit.rewrite._reweigh import check_file, reweigh
     from edgekit.rewrite._types import Applied, Match, Node, Rewrite
+    from edgekit.rewrite._verify import refusal, verify
+    from edgekit.rewrite._whole import network_error, whole_network
 
-__all__ = ["Applied", "Match", "Node", "Rewrite", "offers", "rewrite", "rewrites"]
+__all__ = [
+    "Applied",
+    "Claim",
+    "Match",
+    "Node",
+    "Rewrite",
+    "check_file",
+    "claim_of_document",
+    "claim_of_model",
+    "network_error",
+    "offers",
+    "record_document",
+    "record_of",
+    "refusal",
+    "reweigh",
+    "rewrite",
+    "rewrite_list",
+    "rewrites",
+    "verify",
+    "whole_network",
+]
 
 __getattr__ = lazy(
     __name__,
     {
         "_all": "rewrites",
         "_apply": "rewrite",
+        "_claim": "Claim claim_of_document claim_of_model",
+        "_list": "rewrite_list",
         "_offer": "offers",
+        "_record": "record_document",
+        "_record_read": "record_of",
+        "_reweigh": "check_file reweigh",
         "_types": "Applied Match Node Rewrite",
+        "_verify": "refusal verify",
+        "_whole": "network_error whole_network",
     },
 )
 make_callable(__name__)

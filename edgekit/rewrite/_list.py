@@ -1,0 +1,29 @@
+"""The rewrites as a list for people and programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgekit.rewrite._all import APPROXIMATE, rewrites
+
+__all__ = ["rewrite_list"]
+
+
+def rewrite_list() -> list[dict[str, Any]]:
+    """Returns name, reason, operators and kind of every rewrite, sorted by name, exact ones first.
+
+    Each has ``name`` (for ``rewrite.enable`` and ``disable``), ``reason``, ``operators`` (ONNX
+    operators that it begins at), ``approximate`` (it changes results and is off unless allowed by
+    name) and ``enabling`` (it is also tried where it only opens the way for others).
+    """
+    rows = [
+        {
+            "name": item.name,
+            "reason": item.reason,
+            "operators": list(item.operators),
+            "approximate": item.name.startswith(APPROXIMATE),
+            "enabling": item.enabling,
+        }
+        for item in rewrites()
+    ]
+    return sorted(rows, key=lambda row: (row["approximate"], row["name"]))

@@ -1,0 +1,141 @@
+"""How a model was rewritten: what it carries in its metadata, as values."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["KEY", "OPERATORS", "SCHEMA", "Derived", "Recipe", "Record", "closure"]
+
+KEY = "edgekit.rewrite"
+SCHEMA = "edgekit.rewritten/1"
+#: What may derive weights: pure functions of their inputs, without bodies or randomness.
+OPERATORS = frozenset({
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Erf",
+    "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Identity",
+    "Log", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Pow", "Reciprocal", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceSum", "Reshape", "Resize", "Round", "ScatterElements",
+    "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
+    "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A node that derives constants from constants; attributes are numbers, texts and lists."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Where a weight of the rewritten model comes from.
+
+    Attributes:
+        sources: The original's weights.
+        recipe: Tensors that recipes write on the way to it, itself the last; empty for a constant
+            that a rewrite brought along.
+    """
+
+    sources: tuple[str, ...]
+    recipe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How a model was made of its original.
+
+    Attributes:
+        original: Digest of the model that the first rewriting started from.
+        opset: ai.onnx before and after.
+        rounds: The (rewrite, anchor node) of each rewriting, in order: one for a model that was
+            rewritten once.
+        weights: The rewritten model's weights that the original has not, by name.
+        originals: Type and shape of the original's weights that recipes read.
+        stations: Type and shape of what recipes derive and a model between two rewritings has as
+            weights: with those of such a model nothing before them is needed.
+        recipes: In topological order.
+        constants: What recipes read beside weights.
+    """
+
+    original: str
+    opset: tuple[int, int]
+    rounds: tuple[tuple[tuple[str, str], ...], ...]
+    weights: Mapping[str, Derived]
+    originals: Mapping[str, tuple[str, tuple[int, ...]]]
+    stations: Mapping[str, tuple[str, tuple[int, ...]]]
+    recipes: tuple[Recipe, ...]
+    constants: Mapping[str, np.ndarray]
+
+    def makers(self) -> dict[str, Recipe]:
+        """Returns the recipes by the tensors that they write."""
+        return {name: recipe for recipe in self.recipes for name in recipe.outputs if name}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the document that stands in the model's metadata."""
+        return {
+            "schema": SCHEMA,
+            "original": self.original,
+            "opset": list(self.opset),
+            "rounds": [len(steps) for steps in self.rounds],
+            "steps": [list(step) for steps in self.rounds for step in steps],
+            "weights": {
+                name: {"from": list(item.sources), "recipe": list(item.recipe)}
+                for name, item in self.weights.items()
+            },
+            "originals": _types(self.originals),
+            "stations": _types(self.stations),
+            "recipes": [
+                {"op": r.op, "inputs": list(r.inputs), "outputs": list(r.outputs),
+                 "attributes": dict(r.attributes)}
+                for r in self.recipes
+            ],
+            "constants": {name: _encoded(value) for name, value in self.constants.items()},
+        }  # fmt: skip
+
+
+def closure(name: str, makers: Mapping[str, Recipe], stop: Iterable[str] = ()) -> list[str]:
+    """Returns what is needed to derive a tensor, in topological order, itself the last.
+
+    Args:
+        name: The tensor.
+        makers: Recipes by the tensors that they write.
+        stop: Tensors that are known and not derived.
+    """
+    known = set(stop)
+    done: dict[str, None] = {}
+    stack = [name]
+    while stack:
+        top = stack[-1]
+        recipe = makers.get(top) if top not in known else None
+        missing = [n for n in recipe.inputs if n and n not in done] if recipe else []
+        if missing:
+            stack += missing
+        else:
+            done[top] = None
+            stack.pop()
+    return list(done)
+
+
+def _types(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Any]:
+    return {name: {"dtype": d, "shape": list(shape)} for name, (d, shape) in types.items()}
+
+
+def _encoded(value: np.ndarray) -> dict[str, Any]:
+    import numpy as np
+
+    data = np.ascontiguousarray(value)
+    data = data.astype(data.dtype.newbyteorder("<"), copy=False)
+    return {
+        "dtype": value.dtype.name,
+        "shape": list(value.shape),
+        "data": base64.b64encode(data.tobytes()).decode("ascii"),
+    }
