@@ -89,7 +89,9 @@ class Writer:
             self._known.update(written)
         return written
 
-    def constant(self, value: Any, *, like: str = "", role: str = "constant") -> str:
+    def constant(
+        self, value: Any, *, like: str = "", role: str = "constant", dtype: str = ""
+    ) -> str:
         """Brings a constant along and returns its name.
 
         Args:
@@ -98,12 +100,14 @@ class Writer:
             like: Activation or constant whose floating-point type it gets; that of the anchor's
                 first floating-point input when empty.
             role: What it is for, in a word.
+            dtype: NumPy type name where the operator asks for one whatever the activations have
+                ("float32" for the scales of a Resize).
         """
         import numpy as np
 
         array = np.asarray(value)
         if array.dtype.kind == "f":
-            array, dtype = array.astype(np.float64), self._float_type(like)
+            array, dtype = array.astype(np.float64), dtype or self._float_type(like)
         elif array.dtype.kind == "b":
             dtype = "bool"
         else:
