@@ -1,7 +1,7 @@
 """Parts of a kernel along one axis, each a convolution of its own on some of the rows.
 
-A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d, padding
-p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads rows from
+A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
+padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads rows from
 ``first d - p`` on: what is negative is padding, what is positive need not be read. Their sum over
 all parts is the whole convolution.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from edgekit.dla import limit
 from edgekit.rewrite.convolution._common import within
@@ -118,7 +119,7 @@ def _part(axis: Axis, first: int, stop: int) -> Part | None:
     stride = axis.stride if axis.out > 1 or within("convolution.stride", axis.stride) else 1
     # fewer unused rows than a stride make no further output
     spare = -(-(axis.size - high - stride + 1) // step)
-    if 0 < spare and spare * _TAPS_PER_ZERO <= taps:
+    if spare > 0 and spare * _TAPS_PER_ZERO <= taps:
         tail, high = spare, high + spare * step
     while True:
         reach = (taps + lead + tail - 1) * step
@@ -146,7 +147,7 @@ def _part(axis: Axis, first: int, stop: int) -> Part | None:
 def parts_of(axis: Axis, count: int) -> list[Part]:
     """Returns the kernel in ``count`` parts as equal as can be, without those that read nothing."""
     bounds = [axis.kernel * index // count for index in range(count + 1)]
-    made = [_part(axis, a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    made = [_part(axis, a, b) for a, b in pairwise(bounds)]
     return [part for part in made if part is not None]
 
 

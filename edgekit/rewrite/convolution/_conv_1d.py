@@ -27,7 +27,7 @@ class Conv1d:
         "DLA layers read four dimensions: a sequence [N, C, L] is taken as an image [N, C, L, 1], "
         "so that the reshapes around each convolution can go"
     )
-    operators = ("Conv",)
+    operators: tuple[str, ...] = ("Conv",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

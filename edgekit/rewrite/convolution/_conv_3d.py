@@ -41,7 +41,7 @@ class Conv3d:
         "the DLA has only two-dimensional convolutions; one whose kernel spans the whole depth, "
         "or has size 1 along two axes, is two-dimensional in effect"
     )
-    operators = ("Conv",)
+    operators: tuple[str, ...] = ("Conv",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

@@ -28,7 +28,7 @@ class GemmToConv:
         "a matrix product runs on the DLA only as a convolution, and flattening its input to two "
         "dimensions does not; a convolution over the whole image needs no flattening"
     )
-    operators = ("Gemm",)
+    operators: tuple[str, ...] = ("Gemm",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

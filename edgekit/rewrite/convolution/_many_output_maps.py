@@ -33,7 +33,7 @@ class ManyOutputMaps:
         "the DLA's convolutions have a limited number of output maps; the parts of a larger one "
         "run there, only putting them together does not"
     )
-    operators = ("Conv",)
+    operators: tuple[str, ...] = ("Conv",)
     enabling = False
 
     def match(self, graph: Graph, node: Node) -> Match | None:

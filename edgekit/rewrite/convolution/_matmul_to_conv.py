@@ -49,7 +49,7 @@ class MatMulToConv:
         "the DLA has no matrix product; one with a constant matrix is a 1x1 convolution over "
         "the channels"
     )
-    operators = ("MatMul",)
+    operators: tuple[str, ...] = ("MatMul",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

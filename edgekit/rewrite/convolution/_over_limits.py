@@ -25,7 +25,7 @@ class OverLimit:
 
     name = ""
     reason = ""
-    operators = ("Conv",)
+    operators: tuple[str, ...] = ("Conv",)
     enabling = False
 
     def beyond(self, conv: Conv) -> bool:
@@ -38,12 +38,12 @@ class OverLimit:
         if conv is None or not self.beyond(conv):
             return None
         plan = plan_of(conv)
-        return None if plan is None or plan.trivial else Match((node,), (conv, plan))
+        return None if plan is None else Match((node,), (conv, plan))
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """The parts and their sum."""
         conv, plan = match.facts
-        write_plan(graph, new, conv, plan)
+        write_plan(new, conv, plan, conv.node.inputs[0])
 
 
 def too_large(conv: Conv) -> bool:
@@ -52,9 +52,8 @@ def too_large(conv: Conv) -> bool:
 
 
 def too_far(conv: Conv) -> bool:
-    """Whether the dilation of a side with several taps is over its limit."""
-    pairs = zip(conv.size.kernel, conv.size.dilation, strict=True)
-    return not all(kernel == 1 or within("convolution.dilation", d) for kernel, d in pairs)
+    """Whether the dilation is over its limit."""
+    return not within("convolution.dilation", *conv.size.dilation)
 
 
 def too_padded(conv: Conv) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from edgekit.rewrite.convolution._common import Conv, banks_available, write_con
 from edgekit.rewrite.convolution._zeros import write_zeros
 
 if TYPE_CHECKING:
-    from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._writer import Writer
 
 __all__ = ["Plan", "banks", "plan_of", "write_plan"]
@@ -39,13 +39,6 @@ class Plan:
     rows: list[Part]
     columns: list[Part]
     channels: list[int]
-
-    @property
-    def trivial(self) -> bool:
-        """Whether it is the convolution as it was."""
-        one = len(self.rows) == len(self.columns) == len(self.channels) - 1 == 1
-        extra = any(any(pair) for pair in self.zeros)
-        return one and not extra and not any(p.lead or p.tail for p in (*self.rows, *self.columns))
 
     def layers(self, shape: tuple[int, ...]) -> int:
         """Layers that it takes: convolutions, sums, slices and layers of zeros."""
@@ -72,18 +65,22 @@ def plan_of(conv: Conv) -> Plan | None:
         widest = max(part.end - part.start for part in columns)
         kernel_w = max(part.kernel for part in columns)
         for bounds in _channel_bounds(conv):
+            parts = len(columns) * (len(bounds) - 1)
+            if best is not None and 2 * parts - 1 >= best.layers(conv.shape):
+                break
             most = max(b - a for a, b in pairwise(bounds))
-
-            def fits(part: Part, most: int = most, across: int = kernel_w, wide: int = widest) -> bool:
-                kernel = (part.kernel, across)
-                used = cbuf_banks(most, kernel, part.dilation, wide, "fp16", conv.groups)
-                return part.fits() and used < banks_available()
-
+            fits = partial(_fits, channels=most, kernel=kernel_w, width=widest, groups=conv.groups)
             for zeros_h, rows in ways(height, fits):
                 plan = Plan((zeros_h, zeros_w), rows, columns, bounds)
                 if best is None or plan.layers(conv.shape) < best.layers(conv.shape):
                     best = plan
     return best
+
+
+def _fits(part: Part, *, channels: int, kernel: int, width: int, groups: int) -> bool:
+    sides = (part.kernel, kernel)
+    used = cbuf_banks(channels, sides, part.dilation, width, "fp16", groups)
+    return part.fits() and used < banks_available()
 
 
 def _channel_bounds(conv: Conv) -> Iterator[list[int]]:
@@ -115,10 +112,10 @@ def _pieces(
         yield row, column, channels, cut
 
 
-def write_plan(graph: Graph, new: Writer, conv: Conv, plan: Plan) -> None:
-    """Writes the parts and their sum in place of a convolution."""
+def write_plan(new: Writer, conv: Conv, plan: Plan, data: str) -> None:
+    """Writes the parts and their sum in place of a convolution of ``data``."""
     node = conv.node
-    data = write_zeros(new, node.inputs[0], conv.shape[1], *plan.zeros, name=node.name)
+    data = write_zeros(new, data, conv.shape[1], *plan.zeros, name=node.name)
     pieces = list(_pieces(plan, conv.shape))
     slices: dict[_Key, str] = {(): data}
     total = ""
