@@ -1,9 +1,9 @@
 """Parts of a kernel along one axis, each a convolution of its own on some of the rows.
 
 A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
-padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads rows from
-``first d - p`` on: what is negative is padding, what is positive need not be read. Their sum over
-all parts is the whole convolution.
+padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads rows
+from ``first d - p`` on: what is negative is padding, what is positive need not be read. Their sum
+over all parts is the whole convolution.
 """
 
 from __future__ import annotations
