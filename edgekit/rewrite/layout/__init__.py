@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from edgekit.rewrite.layout._channel_shuffle import ChannelShuffle, ChannelShuffleFold
 from edgekit.rewrite.layout._depth_to_space import DepthToSpace
+from edgekit.rewrite.layout._hoist_reshape import HoistReshape
+from edgekit.rewrite.layout._identity_removal import IdentityRemoval
+from edgekit.rewrite.layout._merge_reshapes import MergeReshapes
+from edgekit.rewrite.layout._merge_transposes import MergeTransposes
+from edgekit.rewrite.layout._share_layout import ShareLayout
+from edgekit.rewrite.layout._sink_reshape import SinkReshape
+from edgekit.rewrite.layout._sink_transpose import SinkTranspose
+from edgekit.rewrite.layout._softmax_4d import Softmax4d
 from edgekit.rewrite.layout._space_to_depth import SpaceToDepth
+from edgekit.rewrite.layout._transpose_into_weights import TransposeIntoWeights
 
 if TYPE_CHECKING:
     from edgekit.rewrite._types import Rewrite
@@ -15,8 +24,17 @@ __all__ = ["REWRITES"]
 
 # in the order in which they are tried at a node
 REWRITES: tuple[Rewrite, ...] = (
+    IdentityRemoval(),
+    MergeTransposes(),
+    MergeReshapes(),
+    ShareLayout(),
     ChannelShuffleFold(),
     ChannelShuffle(),
     SpaceToDepth(),
     DepthToSpace(),
+    TransposeIntoWeights(),
+    SinkReshape(),
+    SinkTranspose(),
+    HoistReshape(),
+    Softmax4d(),
 )
