@@ -105,6 +105,9 @@ def pool_of(graph: Graph, node: Node) -> Pool | None:
             return None
         if counts[at] == 1 and after >= 0:
             stride = 0
+        elif counts[at] == 1 and stride % size and 1 - after <= limit("convolution.stride")[1]:
+            # the least stride at which no second window fits
+            stride = 1 - after
         axes.append(
             Axis(
                 sizes[at], counts[at], size, stride, before, max(after, 0), dilation,
@@ -155,8 +158,10 @@ class Reduction:
 
     def reshape(self) -> list[Part]:
         """Returns the reshape that drops reduced dimensions, where the node drops them."""
+        import numpy as np
+
         kept = tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
-        return [] if kept == self.target else [Part("Reshape", (list(self.target),))]
+        return [] if kept == self.target else [Part("Reshape", (np.array(self.target, np.int64),))]
 
 
 def reduction_of(graph: Graph, node: Node, rank: int = 4) -> Reduction | None:

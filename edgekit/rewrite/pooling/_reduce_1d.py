@@ -40,6 +40,8 @@ class Reduce1d:
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes a reshape, the reduction that keeps its dimensions, and a reshape."""
+        import numpy as np
+
         (node,), found = match.nodes, match.facts
         shape = new.constant([*found.shape, 1], role="shape")
         read = [new.node("Reshape", [node.inputs[0], shape], role="in4d")]
@@ -48,5 +50,5 @@ class Reduce1d:
             read.append(new.constant(axes, role="axes"))
             axes = None
         result = new.node(node.op, read, name=node.name, axes=axes, keepdims=1)
-        target = new.constant(list(found.target), role="shape")
+        target = new.constant(np.array(found.target, np.int64), role="shape")
         new.node("Reshape", [result, target], output=node.outputs[0], name=f"{node.name}:out3d")

@@ -32,10 +32,9 @@ class ReduceMin:
         parts = found and greatest_parts(found)
         if not (found and parts):
             return None
-        negate = Part("Mul", (-1.0,))
-        ends = len(found.reshape())
-        pools = parts[: len(parts) - ends]
-        return Match((node,), [negate, *pools, negate, *parts[len(pools) :]]) if pools else None
+        pools = [part for part in parts if part.op != "Reshape"]
+        negate = [Part("Mul", (-1.0,))] if pools else []
+        return Match((node,), [*negate, *pools, *negate, *found.reshape()])
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes a scale by -1, the maximum pools, and a scale by -1."""
