@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         rollback,
         run,
         solve,
+        verify_rewrites,
         what_if,
         why,
     )
@@ -46,6 +47,7 @@ __all__ = [
     "rollback",
     "run",
     "solve",
+    "verify_rewrites",
     "what_if",
     "why",
 ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "pareto", "plan",
     "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback", "run", "solve",
-    "what_if", "why",
+    "verify_rewrites", "what_if", "why",
 ]  # fmt: skip
 
 
@@ -46,11 +46,33 @@ def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
 
 
 def rewrite(
-    config: str | Path | Config, save: str | Path | None = None, **options: Any
+    config: str | Path | Config,
+    save: str | Path | None = None,
+    record: str | Path | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Rewrites a model, writes it to ``save``, and returns an ``edgekit.rewrite/1``."""
+    """Rewrites a model and returns an ``edgekit.rewrite/1``.
+
+    ``save`` is where the rewritten model is written, ``record`` where the proofs are
+    (``edgekit.rewrites/1``).
+    """
     with _open(config, options) as pipeline:
-        return pipeline.rewrite(_path(save))
+        return pipeline.rewrite(_path(save), _path(record))
+
+
+def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> dict[str, Any]:
+    """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
+
+    ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle; ``shapes`` and
+    ``outputs`` are those of the rewriting.
+
+    Raises:
+        DataError: ``record`` is none, or of another model.
+        GateError: A recorded step does not apply any more.
+    """
+    from edgekit.pipeline import verify_rewrites
+
+    return verify_rewrites(model, record, **options)
 
 
 def calibrate(

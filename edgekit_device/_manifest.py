@@ -27,13 +27,14 @@ MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
 _DEVICES = ("GPU", "DLA0", "DLA1")
 _MODES = ("hybrid", "standalone", "split")
-_KINDS = ("engine", "golden")
+_KINDS = ("engine", "golden", "record")
 
 _FIELDS = (
     "schema", "name", "created_by", "backend", "model", "target", "power_mode", "precision", "mode",
     "tensorrt", "fingerprint", "inputs", "outputs", "lanes", "weights", "stripped", "blobs",
     "golden", "placement", "plugins",
 )  # fmt: skip
+_OPTIONAL = ("rewrites",)
 
 
 def parse(data: bytes) -> Manifest:
@@ -53,11 +54,16 @@ def parse(data: bytes) -> Manifest:
             where="manifest.json",
             hint="use the loader of the edgekit that made the bundle",
         )
-    top = check.record(raw, "manifest.json", _FIELDS)
+    given = tuple(name for name in _OPTIONAL if name in raw)
+    top = check.record(raw, "manifest.json", _FIELDS + given)
     _facts(top)
     inputs = _tensors(top["inputs"], "inputs")
     outputs = _tensors(top["outputs"], "outputs")
     blobs = _blobs(top["blobs"])
+    if "rewrites" in top:
+        record = blobs.get(check.digest(top["rewrites"], "rewrites"))
+        if record is None or record.kind != "record":
+            check.fail("rewrites", "no record blob has this digest")
     lanes = _lanes(top["lanes"], blobs, inputs, outputs)
     return Manifest(
         digest=hashlib.sha256(data).hexdigest(),

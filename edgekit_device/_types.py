@@ -73,7 +73,7 @@ class WeightEntry:
 
 @dataclass(frozen=True)
 class BlobEntry:
-    """A blob that is not a weight: "engine" or "golden"."""
+    """A blob that is not a weight: "engine", "golden" or "record"."""
 
     bytes: int
     kind: str

@@ -3,6 +3,7 @@
 from edgekit._callable import make_callable
 from edgekit.bundle._files import read, write
 from edgekit.bundle._pack import golden_inputs, pack, tensor_io, with_weights
+from edgekit.bundle._record import rewrite_record
 from edgekit.bundle._sign import NAMESPACE, allowed_signers_line, ensure_key, sign
 from edgekit.bundle._types import Bundle, Golden
 from edgekit.bundle._zipapp import build_zipapp
@@ -17,6 +18,7 @@ __all__ = [
     "golden_inputs",
     "pack",
     "read",
+    "rewrite_record",
     "sign",
     "tensor_io",
     "with_weights",

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle._record import canonical
 from edgekit.bundle._types import Bundle, Golden, blob_view
 from edgekit.errors import BundleError, DataError
 
@@ -31,6 +32,7 @@ def pack(
     artefacts: Artefacts,
     golden: Sequence[Golden] = (),
     mode: str = "hybrid",
+    rewrites: Mapping[str, Any] | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -42,6 +44,7 @@ def pack(
         artefacts: Engines, weights and fingerprint.
         golden: Golden vectors of the unstripped build.
         mode: "hybrid", "standalone" or "split".
+        rewrites: The ``edgekit.rewrites/1`` document of how the model came about; none when None.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -52,6 +55,12 @@ def pack(
     cases, results = _golden(golden, outputs)
     blobs.update(results)
     kinds.update(dict.fromkeys((d for d in results if d not in kinds), "golden"))
+    proofs: dict[str, Any] = {}
+    if rewrites is not None:
+        record = canonical(rewrites)
+        digest = hashlib.sha256(record).hexdigest()
+        blobs[digest], kinds[digest] = record, "record"
+        proofs["rewrites"] = digest
     from edgekit import __version__
 
     manifest = {
@@ -87,6 +96,7 @@ def pack(
             ],
         },
         "plugins": [],
+        **proofs,
     }
     return _finish(manifest, blobs, dict(artefacts.values))
 
@@ -130,9 +140,9 @@ def with_weights(
             + ", ".join(faults[:_SHOWN])
             + more,
         )
-    engines = {d for d, entry in bundle.manifest["blobs"].items() if entry["kind"] == "engine"}
+    kept = {d: e["kind"] for d, e in bundle.manifest["blobs"].items() if e["kind"] != "golden"}
     cases, results = _golden(golden, bundle.manifest["outputs"])
-    blobs = {digest: bundle.blobs[digest] for digest in engines} | results
+    blobs = results | {digest: bundle.blobs[digest] for digest in kept}
     manifest = dict(bundle.manifest)
     if model is not None:
         manifest["model"] = {"digest": model.digest, "source": model.source}
@@ -141,7 +151,7 @@ def with_weights(
     manifest["blobs"] = {
         digest: {
             "bytes": len(blob_view(blob)),
-            "kind": "engine" if digest in engines else "golden",
+            "kind": kept.get(digest, "golden"),
         }
         for digest, blob in blobs.items()
     }
@@ -258,10 +268,7 @@ def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, 
     from edgekit_device._errors import DeviceError
     from edgekit_device._manifest import parse
 
-    text = json.dumps(
-        manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    data = text.encode("utf-8") + b"\n"
+    data = canonical(manifest)
     try:
         checked = parse(data)
     except DeviceError as error:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
     from edgekit.pipeline._several import plan_networks, write_networks_report
     from edgekit.pipeline._steps import STEPS
+    from edgekit.pipeline._verifying import verify_rewrites
 
 __all__ = [
     "STEPS",
@@ -35,6 +36,7 @@ __all__ = [
     "read_size",
     "solve_problem",
     "sparsity_document",
+    "verify_rewrites",
     "write_networks_report",
 ]
 
@@ -51,5 +53,6 @@ __getattr__ = lazy(
         "_progress": "Progress Quiet Terminal",
         "_several": "plan_networks write_networks_report",
         "_steps": "STEPS",
+        "_verifying": "verify_rewrites",
     },
 )

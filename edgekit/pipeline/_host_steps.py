@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +13,7 @@ from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._progress import Progress, Quiet
+from edgekit.pipeline._rewriting import approximations
 from edgekit.pipeline._steps import STEPS, Step, Steps
 from edgekit.pipeline._work import Work
 
@@ -128,8 +130,9 @@ class HostSteps:
     def _rewrite(self) -> None:
         with self._step("rewrite") as step:
             applied = self.work.rewrites
-            names = list(dict.fromkeys(item["rewrite"] for item in applied))
-            step.detail = ", ".join(names) if names else "nothing to rewrite"
+            names = Counter(item["rewrite"] for item in applied)
+            told = (f"{name} ({n})" if n > 1 else name for name, n in names.items())
+            step.detail = ", ".join(told) if names else "nothing to rewrite"
 
     def _calibrate(self) -> None:
         with self._step("calibrate") as step:
@@ -187,6 +190,11 @@ class HostSteps:
         """Returns what a person should know about the result."""
         work = self.work
         told = [*work.notes, *work.plan.notes, *work.artefacts.notes]
+        told += [
+            f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
+            f"largest value ({item['data']})"
+            for item in approximations(work)
+        ]
         if work.file.model.builtin is not None:
             told.append(
                 "the network's weights are random: its accuracy says how closely the target's "

@@ -58,7 +58,7 @@ class Packing:
         # everything that the manifest says, beside what the engines themselves depend on
         key = work.cache.key(
             "bundle", work.build_key, work.file.name, work.file.build.mode, work.plan.to_json(),
-            work.source.source, work.inputs_identity, _digest(self.public_key),
+            work.source.source, work.inputs_identity, _digest(self.public_key), work.record,
         )  # fmt: skip
         record = None if work.force else work.cache.get("bundle", key)
         bundle = self._read(record) if record else None
@@ -122,6 +122,7 @@ class Packing:
             artefacts=work.artefacts,
             golden=[self._golden(work.artefacts)],
             mode=work.file.build.mode,
+            rewrites=work.record if work.rewrites else None,
         )
         return bundle.signed(sign(bundle.manifest_bytes, self.key))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
 from edgekit.pipeline._questions import Questions
+from edgekit.pipeline._rewriting import after_document, approximations, verdict
 from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
@@ -40,28 +41,37 @@ class Pipeline(Questions):
         self._only("check")
         return self.work.checked()
 
-    def rewrite(self, save: Path | None = None) -> dict[str, Any]:
-        """Rewrites the model, writes it to ``save``, and returns an ``edgekit.rewrite/1``."""
-        from edgekit.dla import check_document
+    def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
+        """Rewrites the model and returns an ``edgekit.rewrite/1``.
+
+        Args:
+            save: Where to write the rewritten model; nowhere when None.
+            record: Where to write the ``edgekit.rewrites/1`` document; nowhere when None.
+        """
         from edgekit.network import save as save_model
 
         self._only("check", "rewrite")
         before = self._check()
         self._rewrite()
         work = self.work
-        after = check_document(work.model.source, work.network, work.judgement, work.target)
-        if save is not None:
-            save_model(work.model, save)
-        return {
+        document = {
             "schema": "edgekit.rewrite/1",
             "model": work.source.source,
             "target": self.file.target,
+            "precision": self.file.precision,
             "rewrites": work.rewrites,
-            "before": _verdict(before),
-            "after": _verdict(after),
+            "before": verdict(before),
+            "after": verdict(after_document(work)),
+            "approximations": approximations(work),
             "notes": work.notes,
+            "record": work.record,
             "file": str(save) if save else None,
         }
+        if save is not None:
+            save_model(work.model, save)
+        if record is not None:
+            self._write_to(record, work.record)
+        return document
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
@@ -288,13 +298,12 @@ class Pipeline(Questions):
         return report
 
     def _write_json(self, name: str, document: Any) -> None:
+        self._write_to(self.out / name, document)
+
+    def _write_to(self, path: Path, document: Any) -> None:
         from edgekit.bench import write_json
 
-        write_json(self.out / name, document)
-
-
-def _verdict(check: Mapping[str, Any]) -> dict[str, Any]:
-    return {**check["summary"], "candidates": check["candidates"], "loadables": check["loadables"]}
+        write_json(path, document)
 
 
 def _release(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,8 @@ class Sources(Stored):
         section = self.file.rewrite
 
         def compute() -> dict[str, Any]:
-            from edgekit.rewrite import rewrite
+            from edgekit.placement import forecast
+            from edgekit.rewrite import record_document, rewrite
 
             model, applied, notes = rewrite(
                 self.source,
@@ -87,11 +88,16 @@ class Sources(Stored):
                 enable=section.enable,
                 disable=section.disable,
                 allow_approx=section.allow_approx,
+                # the board's usual power mode: a network is rewritten alike for all of them
+                cost=lambda network, judgement: forecast(network, judgement, self.target),
+                progress=lambda done: self.update(0, 1, f"{done} rewrites tried"),
             )
             self._rewritten = model
+            rows = [item.to_json() for item in applied]
             return {
                 "model": store_model(self.cache, model, self.source) if applied else None,
-                "applied": [item.to_json() for item in applied],
+                "applied": rows,
+                "record": record_document(self.source, model, rows),
                 "notes": list(notes),
             }
 
@@ -107,6 +113,12 @@ class Sources(Stored):
         """The rewrites that were applied, as records."""
         applied: list[dict[str, Any]] = self._rewriting["applied"]
         return applied
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The ``edgekit.rewrites/1`` document: what was applied and how it was proved."""
+        record: dict[str, Any] = self._rewriting["record"]
+        return record
 
     @cached_property
     def model(self) -> Model:

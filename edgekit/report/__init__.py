@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgekit.report._plan_why import why_text
     from edgekit.report._plans import plans_text
     from edgekit.report._plans_page import render_plans, write_plans_report
+    from edgekit.report._rewrite import rewrite_list_text, rewrite_text, verified_text
     from edgekit.report._terminal import terminal_summary
     from edgekit.report._terminal_parts import summary_plan
     from edgekit.report._types import RunFacts
@@ -40,12 +41,15 @@ __all__ = [
     "render_html",
     "render_plans",
     "report_document",
+    "rewrite_list_text",
+    "rewrite_text",
     "rule_text",
     "solution_text",
     "sparsity_text",
     "summary_check",
     "summary_plan",
     "terminal_summary",
+    "verified_text",
     "what_if_text",
     "why_text",
     "write_plans_report",
@@ -66,6 +70,7 @@ __getattr__ = lazy(
         "_plans": "plans_text",
         "_plans_page": "render_plans write_plans_report",
         "_plan_why": "why_text",
+        "_rewrite": "rewrite_list_text rewrite_text verified_text",
         "_terminal": "terminal_summary",
         "_terminal_parts": "summary_plan",
         "_types": "RunFacts",

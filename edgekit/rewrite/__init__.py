@@ -8,7 +8,7 @@ from edgekit._callable import make_callable
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
-    from edgekit.rewrite._all import rewrites
+    from edgekit.rewrite._all import APPROXIMATE, rewrites
     from edgekit.rewrite._apply import rewrite
     from edgekit.rewrite._claim import Claim, claim_of_document, claim_of_model
     from edgekit.rewrite._list import rewrite_list
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._whole import network_error, whole_network
 
 __all__ = [
+    "APPROXIMATE",
     "Applied",
     "Claim",
     "Match",
@@ -45,7 +46,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "_all": "rewrites",
+        "_all": "APPROXIMATE rewrites",
         "_apply": "rewrite",
         "_claim": "Claim claim_of_document claim_of_model",
         "_list": "rewrite_list",

@@ -1,0 +1,103 @@
+"""What the rewrites of a configuration did: before and after, and what approximations cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network import Model
+    from edgekit.pipeline._work import Work
+
+__all__ = ["after_document", "approximations", "verdict"]
+
+
+def verdict(check: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what an ``edgekit.rewrite/1`` takes over of an ``edgekit.check/1`` document."""
+    predicted = check["predicted"]
+    times = {key: value for key, value in (predicted or {}).items() if key != "layers"}
+    return {
+        **check["summary"],
+        "candidates": check["candidates"],
+        "loadables": check["loadables"],
+        "transitions": check["transitions"],
+        "predicted": times or None,
+    }
+
+
+def after_document(work: Work) -> dict[str, Any]:
+    """Returns what ``verdict`` reads of a check, for the rewritten network."""
+    from edgekit.dla import check_document
+    from edgekit.placement import forecast, transitions
+
+    network, judgement = work.network, work.judgement
+    document = check_document(work.model.source, network, judgement, work.target)
+    predicted = forecast(network, judgement, work.target, power_mode=work.file.power_mode)
+    document["transitions"] = transitions(network, judgement)
+    document["predicted"] = predicted.to_json() if predicted else None
+    return document
+
+
+def approximations(work: Work) -> list[dict[str, Any]]:
+    """Returns what each approximate rewrite that was applied changes on the calibration data.
+
+    Each is applied to the original network alone: ``max_error`` is the largest difference of any
+    output, ``rms_error`` the root of the mean square, both over the output's largest value.
+    """
+    from edgekit.rewrite import rewrite
+
+    names = dict.fromkeys(item["rewrite"] for item in work.rewrites if _changes(item))
+    if not names:
+        return []
+
+    def compute() -> list[dict[str, Any]]:
+        found = []
+        for number, name in enumerate(names):
+            work.update(number, len(names), f"error of {name}")
+            alone = rewrite(
+                work.source, work.target, precision=work.file.precision, tensorrt=work.tensorrt,
+                enable="none", allow_approx=[name],
+            )[0]  # fmt: skip
+            # where it applies only after others, what all of them change is the nearest answer
+            model = work.model if alone is work.source else alone
+            found.append({"rewrite": name, **_error(work.source, model, work.inputs())})
+        return found
+
+    result: list[dict[str, Any]] = work.stored(
+        "approximate", compute, work.source.digest, work.model_digest, list(names),
+        work.inputs_identity,
+    )  # fmt: skip
+    return [{**item, "data": work.inputs_text} for item in result]
+
+
+def _changes(applied: Mapping[str, Any]) -> bool:
+    from edgekit.rewrite import APPROXIMATE
+
+    return str(applied["rewrite"]).startswith(APPROXIMATE)
+
+
+def _error(
+    before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, Any]:
+    import numpy as np
+
+    from edgekit.network import session
+
+    outputs = [value.name for value in before.proto.graph.output]
+    old, new = session(before), session(after)
+    worst, squares, count = 0.0, 0.0, 0
+    for sample in inputs:
+        feeds = dict(sample)
+        for a, b in zip(old.run(outputs, feeds), new.run(outputs, feeds), strict=True):
+            largest = float(np.abs(a.astype(np.float64)).max(initial=0.0)) or 1.0
+            difference = np.abs(b.astype(np.float64) - a.astype(np.float64)) / largest
+            worst = max(worst, float(difference.max(initial=0.0)))
+            squares += float((difference**2).mean())
+        count += 1
+    return {
+        "max_error": worst,
+        "rms_error": (squares / max(1, count * len(outputs))) ** 0.5,
+        "inputs": count,
+    }
