@@ -23,12 +23,17 @@ class Predicted(Protocol):
 
     Attributes:
         auto_us: Latency with TensorRT's automatic DLA placement.
+        gpu_only_us: Latency on the GPU alone.
         layer_us: Time by layer.
     """
 
     @property
     def auto_us(self) -> float:
         """Latency with automatic placement."""
+
+    @property
+    def gpu_only_us(self) -> float:
+        """Latency on the GPU alone."""
 
     @property
     def layer_us(self) -> Mapping[str, float]:

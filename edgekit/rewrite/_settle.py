@@ -57,12 +57,14 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
         helpful = [r for r in left if after.of(r.new).better(before.of(r.old))]
         if len(helpful) < len(left):
             left = helpful
-        elif after.us > before.us * (1 + _RISE):
+        elif after.slower(before):
             left = _without_dearest(left, search.taken, before, after)
         else:
             return Settled(after.model, graph, taken)
-    if raised is not source and _Judged(raised, judge).whole.better(before.whole):
-        return Settled(raised, Graph(raised), ())
+    if raised is not source:
+        after = _Judged(raised, judge)
+        if after.whole.better(before.whole) and not after.slower(before):
+            return Settled(raised, Graph(raised), ())
     return None
 
 
@@ -78,8 +80,9 @@ class _Judged:
         times = predicted.layer_us if predicted else {}
         whole = score(network, judgement)
         self.model = model
-        self.us = predicted.auto_us if predicted else 0.0
-        self.whole = Score(whole.off, whole.disputed, self.us)
+        self.auto_us = predicted.auto_us if predicted else 0.0
+        self.best_us = min(self.auto_us, predicted.gpu_only_us) if predicted else 0.0
+        self.whole = Score(whole.off, whole.disputed, self.auto_us)
         self._layers: list[tuple[bool, bool, float]] = []
         self._behind: dict[str, list[int]] = {}
         for layer in (*network.layers, *network.constants):
@@ -89,6 +92,15 @@ class _Judged:
             ok = verdict is not None and verdict.ok and layer.kind != "CONSTANT"
             unsure = ok and verdict is not None and bool(verdict.reasons)
             self._layers.append((not ok, unsure, times.get(layer.name, 0.0)))
+
+    def slower(self, other: _Judged) -> bool:
+        """Whether it is predicted to be slower than ``other``.
+
+        A layer that a DLA can run need not run there, so what makes the automatic placement slower
+        is no loss as long as the better of it and the GPU alone is as fast as before.
+        """
+        rise = 1 + _RISE
+        return self.auto_us > other.auto_us * rise and self.best_us > other.best_us * rise
 
     def of(self, nodes: Collection[str]) -> Score:
         """The score of the layers that stand for some of ``nodes``, their own times summed."""
