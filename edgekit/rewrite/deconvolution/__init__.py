@@ -10,6 +10,16 @@ from edgekit.rewrite.deconvolution._large_kernel import DeconvLargeKernel
 from edgekit.rewrite.deconvolution._large_stride import DeconvLargeStride
 from edgekit.rewrite.deconvolution._one_dimension import DeconvOneDimension
 from edgekit.rewrite.deconvolution._padding import DeconvPadding
+from edgekit.rewrite.deconvolution._resize_axes import ResizeChannelsLast, ResizeOneDimension
+from edgekit.rewrite.deconvolution._resize_coordinates import ResizeCoordinates
+from edgekit.rewrite.deconvolution._resize_downscale import ResizeDownscale
+from edgekit.rewrite.deconvolution._resize_growth import (
+    ResizeLinearInSteps,
+    ResizeLinearToPool,
+    ResizeNearestLarge,
+)
+from edgekit.rewrite.deconvolution._resize_sizes import ResizeSizes
+from edgekit.rewrite.deconvolution._resize_to_convolution import ResizeToConvolution
 
 if TYPE_CHECKING:
     from edgekit.rewrite._types import Rewrite
@@ -24,4 +34,13 @@ REWRITES: tuple[Rewrite, ...] = (
     DeconvGroups(),
     DeconvLargeStride(),
     DeconvLargeKernel(),
+    ResizeOneDimension(),
+    ResizeChannelsLast(),
+    ResizeSizes(),
+    ResizeCoordinates(),
+    ResizeNearestLarge(),
+    ResizeLinearInSteps(),
+    ResizeLinearToPool(),
+    ResizeDownscale(),
+    ResizeToConvolution(),
 )

@@ -24,7 +24,7 @@ class DeconvDilation:
 
     name = "deconv-dilation"
     reason = "The DLA runs deconvolutions without dilation only; zeros between the weights are one"
-    operators = ("ConvTranspose",)
+    operators: tuple[str, ...] = ("ConvTranspose",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

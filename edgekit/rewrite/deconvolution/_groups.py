@@ -33,7 +33,7 @@ class DeconvGroups:
         "The DLA runs deconvolutions of one group only; zeros between the groups' weights make "
         "one group of many"
     )
-    operators = ("ConvTranspose",)
+    operators: tuple[str, ...] = ("ConvTranspose",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

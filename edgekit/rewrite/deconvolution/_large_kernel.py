@@ -54,7 +54,7 @@ class DeconvLargeKernel:
         "The DLA lacks deconvolutions with square kernels of 23 to 32 and kernels over 32; parts "
         "of the kernel see the input moved by whole rows, as channels of one deconvolution"
     )
-    operators = ("ConvTranspose",)
+    operators: tuple[str, ...] = ("ConvTranspose",)
     enabling = False
 
     def match(self, graph: Graph, node: Node) -> Match | None:
@@ -131,8 +131,8 @@ def _moved(new: Writer, node: Node, found: Geometry, parts: tuple[_Parts, ...]) 
         for k in range(across.count):
             # the padded input begins with reach - 1 zeros: this tap is j * step rows before it
             one[j, k, 0, down.reach - 1 - j * down.step, across.reach - 1 - k * across.step] = 1
-    one = one.reshape(-1, 1, down.reach, across.reach)
-    moves = np.tile(one, (found.channels, 1, 1, 1))
+    each = one.reshape(-1, 1, down.reach, across.reach)
+    moves = np.tile(each, (found.channels, 1, 1, 1))
     pads = [down.reach - 1, across.reach - 1] * 2
     return new.node(
         "Conv",

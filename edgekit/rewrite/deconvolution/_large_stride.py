@@ -29,7 +29,7 @@ class DeconvLargeStride:
         "The DLA lacks deconvolutions with square strides of 23 to 32 and strides over 32; zeros "
         "between the input's rows and columns take a factor of the stride"
     )
-    operators = ("ConvTranspose",)
+    operators: tuple[str, ...] = ("ConvTranspose",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

@@ -23,7 +23,7 @@ class DeconvOneDimension:
         "The DLA runs deconvolutions over height and width only; a one-dimensional one has a "
         "width of 1"
     )
-    operators = ("ConvTranspose",)
+    operators: tuple[str, ...] = ("ConvTranspose",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:

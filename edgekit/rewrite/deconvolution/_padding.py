@@ -27,7 +27,7 @@ class DeconvPadding:
         "The DLA runs deconvolutions without padding only; padding crops the result, and so does "
         "a slice"
     )
-    operators = ("ConvTranspose",)
+    operators: tuple[str, ...] = ("ConvTranspose",)
     enabling = True
 
     def match(self, graph: Graph, node: Node) -> Match | None:
