@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgekit.rewrite._select import factors
-from edgekit.rewrite.deconvolution._resizing import Axis, Resizing, resize, rows
+from edgekit.rewrite.deconvolution._resizing import Axis, Resizing, rows
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.rewrite._writer import Writer
-
-__all__ = ["Growth", "Stage", "growth", "repeated", "stages", "write"]
+__all__ = ["Growth", "Stage", "growth", "repeated", "stages"]
 
 Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
 
@@ -54,6 +52,14 @@ class Stage:
     size: int
     begin: int = 0
     end: int = 0
+
+    def after(self, size: int) -> int:
+        """Returns the axis' size behind this step."""
+        if self.kind == "crop":
+            return self.size
+        if self.kind == "pool":
+            return size + self.begin + self.end - self.size + 1
+        return size * self.size
 
 
 def growth(made: Resizing, axis: Axis) -> Growth | None:
@@ -190,52 +196,3 @@ def _limit(rule: str) -> tuple[int, int]:
     from edgekit.dla import limit
 
     return limit(rule)
-
-
-def write(
-    new: Writer, source: str, plan: tuple[list[Stage], list[Stage]], *, output: str, name: str
-) -> None:
-    """Writes the steps of H and W: together where they are of the same kinds, else H first.
-
-    Args:
-        new: Where to.
-        source: Tensor [N, C, H, W].
-        plan: Steps of each; not both empty.
-        output: Tensor to write.
-        name: Of the first node.
-    """
-    down, across = plan
-    pairs: list[tuple[Stage | None, Stage | None]]
-    if [stage.kind for stage in down] == [stage.kind for stage in across]:
-        pairs = list(zip(down, across, strict=True))
-    else:
-        pairs = [*((stage, None) for stage in down), *((None, stage) for stage in across)]
-    for index, pair in enumerate(pairs):
-        last = output if index == len(pairs) - 1 else ""
-        source = _write(new, source, pair, output=last, name=name if index == 0 else "")
-
-
-def _write(
-    new: Writer, source: str, pair: tuple[Stage | None, Stage | None], *, output: str, name: str
-) -> str:
-    kind = next(stage.kind for stage in pair if stage)
-    if kind == "crop":
-        axes = [axis for axis, stage in enumerate(pair, start=2) if stage]
-        ends = [stage.size for stage in pair if stage]
-        read = [new.constant(part, role="slice") for part in ([0] * len(axes), ends, axes)]
-        return new.node("Slice", [source, *read], output=output, name=name)
-    whole = [stage or Stage(kind, 1) for stage in pair]
-    sizes = [stage.size for stage in whole]
-    if kind != "pool":
-        return resize(new, source, (sizes[0], sizes[1]), kind, output=output, name=name)
-    pads = [*(stage.begin for stage in whole), *(stage.end for stage in whole)]
-    return new.node(
-        "AveragePool",
-        [source],
-        output=output,
-        name=name,
-        role="interpolate",
-        kernel_shape=sizes,
-        strides=[1, 1],
-        pads=pads if any(pads) else None,
-    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match
-from edgekit.rewrite.deconvolution._growth import repeated, stages, write
+from edgekit.rewrite.deconvolution._growth import repeated, stages
 from edgekit.rewrite.deconvolution._resize_coordinates import grown
+from edgekit.rewrite.deconvolution._stages import write
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -41,7 +42,7 @@ class ResizeNearestLarge:
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the Resizes."""
-        _replace(match, new)
+        _replace(graph, match, new)
 
 
 class ResizeLinearInSteps:
@@ -77,11 +78,15 @@ class ResizeLinearInSteps:
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the Resizes and AveragePools."""
-        _replace(match, new)
+        _replace(graph, match, new)
 
 
 class ResizeLinearToPool:
-    """Linear growth without any linear layer, for releases whose DLA has none."""
+    """Linear growth without any linear layer, for releases whose DLA has none.
+
+    These are mostly Xavier's, whose averages count their padding: a scale by position makes up
+    for it.
+    """
 
     name = "resize-linear-to-pool"
     reason = (
@@ -101,7 +106,7 @@ class ResizeLinearToPool:
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the Resizes and AveragePools."""
-        _replace(match, new)
+        _replace(graph, match, new, inclusive=True)
 
 
 def _plan(sides: tuple[Growth, Growth], *, linear: bool) -> tuple[list[Stage], list[Stage]] | None:
@@ -109,6 +114,15 @@ def _plan(sides: tuple[Growth, Growth], *, linear: bool) -> tuple[list[Stage], l
     return None if down is None or across is None else (down, across)
 
 
-def _replace(match: Match, new: Writer) -> None:
+def _replace(graph: Graph, match: Match, new: Writer, *, inclusive: bool = False) -> None:
     node = match.nodes[0]
-    write(new, node.inputs[0], match.facts, output=node.outputs[0], name=node.name)
+    shape = graph.shape(node.inputs[0])
+    write(
+        new,
+        node.inputs[0],
+        shape,
+        match.facts,
+        output=node.outputs[0],
+        name=node.name,
+        inclusive=inclusive,
+    )
