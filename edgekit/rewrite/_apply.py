@@ -10,6 +10,7 @@ from edgekit.rewrite._all import APPROXIMATE, rewrites
 from edgekit.rewrite._decide import Judge
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import RUNS, SEED
+from edgekit.rewrite._raised import raised_entry
 from edgekit.rewrite._record import with_record
 from edgekit.rewrite._search import Search
 from edgekit.rewrite._settle import settle
@@ -76,6 +77,10 @@ def rewrite(
     if settled is None:
         return model, (), tuple(search.notes)
     applied = tuple(_applied(item) for item in settled.taken)
+    if raised is not model:
+        entry = raised_entry(model, raised)
+        if entry.nodes or not applied:
+            applied = (entry, *applied)
     kept = with_record(settled.model, settled.graph, applied, original=model)
     return kept, applied, tuple(search.notes)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit.errors import DataError
 from edgekit.rewrite._prove import RUNS, SEED
+from edgekit.rewrite._raised import RAISED
 from edgekit.rewrite._record import RECORD_SCHEMA
 from edgekit.rewrite._record_read import record_of
 
@@ -30,8 +31,8 @@ class Claim:
         rewritten: Digest of what came of it.
         opset: ai.onnx after it.
         rounds: The (rewrite, anchor node) of each rewriting, in order.
-        proofs: ``max_error`` and ``max_error_float64`` of each step in order; empty where the
-            record has none.
+        proofs: ``max_error`` and ``max_error_float64`` of raising the opset, if it was, and of
+            each step in order; empty where the record has none.
         seed: Of the random inputs.
         runs: Number of random inputs for each proof.
     """
@@ -88,10 +89,12 @@ def claim_of_document(raw: Any, where: str) -> Claim:
         _refuse(f"'runs' is not between 1 and {_MOST_RUNS}", where)
     if not isinstance(rows, list):
         _refuse("'rewrites' is no list", where)
-    steps = tuple((_text(row, "rewrite", where), _text(row, "anchor", where)) for row in rows)
+    named = [(_text(row, "rewrite", where), _text(row, "anchor", where)) for row in rows]
     proofs = tuple(
         (_number(row, "max_error", where), _number(row, "max_error_float64", where)) for row in rows
     )
+    # raising the opset is repeated without being asked for
+    steps = tuple(item for item in named if item[0] != RAISED)
     original, rewritten = map(str, digests)
     return Claim(original, rewritten, after, (steps,), proofs, seed, runs)
 

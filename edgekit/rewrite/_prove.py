@@ -15,8 +15,18 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgekit.rewrite._graph import Graph
+    from edgekit.rewrite._prove_run import Part
 
-__all__ = ["RUNS", "SEED", "TOLERANCE", "TOLERANCE_FLOAT64", "Proof", "prove"]
+__all__ = [
+    "RUNS",
+    "SEED",
+    "TOLERANCE",
+    "TOLERANCE_FLOAT64",
+    "Proof",
+    "compare",
+    "prove",
+    "random_feeds",
+]
 
 RUNS = 2
 SEED = 0
@@ -83,25 +93,33 @@ def _known() -> dict[tuple[str, int, int], Proof]:
 
 
 def _proved(graph: Graph, step: Step, runs: int, seed: int) -> Proof:
-    import numpy as np
-
     from edgekit.rewrite._prove_run import Part
 
-    feeds = [_feeds(graph, step, np.random.default_rng([seed, run]), run) for run in range(runs)]
+    feeds = random_feeds(graph, step.inputs, runs, seed)
     old, new = Part(graph, step.old, ()), Part(graph, step.new, step.fixed)
-    exact = not step.rewrite.name.startswith(APPROXIMATE)
+    return compare(old, new, feeds, step.outputs, not step.rewrite.name.startswith(APPROXIMATE))
+
+
+def compare(
+    old: Part,
+    new: Part,
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    outputs: Sequence[str],
+    exact: bool = True,
+) -> Proof:
+    """Runs both sides on the same feeds."""
     worst64 = 0.0
     for feed in feeds:
-        a, b = new.float64(feed, step.outputs), old.float64(feed, step.outputs)
-        worst64 = max(worst64, *(_distance(a[n], b[n]) for n in step.outputs))
-    before = old.float32(feeds, step.outputs)
+        a, b = new.float64(feed, outputs), old.float64(feed, outputs)
+        worst64 = max(worst64, *(_distance(a[n], b[n]) for n in outputs))
+    before = old.float32(feeds, outputs)
     if before is None:
         return Proof(None, worst64, exact)
-    after = new.float32(feeds, step.outputs)
+    after = new.float32(feeds, outputs)
     if after is None:
         return Proof(float("inf"), worst64, exact)
     worst32 = max(
-        _distance(a[n], b[n]) for a, b in zip(after, before, strict=True) for n in step.outputs
+        _distance(a[n], b[n]) for a, b in zip(after, before, strict=True) for n in outputs
     )
     return Proof(worst32, worst64, exact)
 
@@ -127,10 +145,17 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(worst) if np.isfinite(worst) else float("inf")
 
 
-def _feeds(
-    graph: Graph, step: Step, random: np.random.Generator, run: int
-) -> Mapping[str, np.ndarray]:
-    return {n: _random(random, graph.shape(n), graph.dtype(n), run) for n in step.inputs}
+def random_feeds(
+    graph: Graph, tensors: Sequence[str], runs: int, seed: int
+) -> list[dict[str, np.ndarray]]:
+    """Returns random values of ``tensors`` for each run, as ``prove`` says of its seed."""
+    import numpy as np
+
+    found = []
+    for run in range(runs):
+        random = np.random.default_rng([seed, run])
+        found.append({n: _random(random, graph.shape(n), graph.dtype(n), run) for n in tensors})
+    return found
 
 
 def _random(random: np.random.Generator, shape: Sequence[int], dtype: str, run: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.rewrite._prove import RUNS, SEED
+from edgekit.rewrite._raised import RAISED
 from edgekit.rewrite._record_read import record_of
 from edgekit.rewrite._recorded import KEY, OPERATORS, Derived, Recipe, Record, closure
 from edgekit.rewrite._step import MalformedError
@@ -43,7 +44,8 @@ def with_record(
     original = original or graph.model
     before = record_of(original)
     known = {t.name for t in original.proto.graph.initializer}
-    steps = tuple((item.rewrite, item.anchor) for item in applied)
+    # raising the opset is no step: it is done again wherever the opset is too old
+    steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
     made = Record(
         original.digest,
         (_opset(original), graph.opset),

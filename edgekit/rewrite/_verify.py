@@ -10,7 +10,8 @@ from edgekit.errors import DataError, EdgekitError, GateError, ModelError
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
-from edgekit.rewrite._prove import prove
+from edgekit.rewrite._prove import Proof, prove
+from edgekit.rewrite._raised import raised_entry
 from edgekit.rewrite._record import with_record
 from edgekit.rewrite._replay import steps_again
 from edgekit.rewrite._step import MalformedError
@@ -20,7 +21,6 @@ from edgekit.rewrite._whole import whole_network
 if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.rewrite._claim import Claim
-    from edgekit.rewrite._prove import Proof
     from edgekit.rewrite._types import Step
 
 __all__ = ["refusal", "verify"]
@@ -128,13 +128,18 @@ def _round(
 ) -> Model:
     from edgekit.rewrite._raise_opset import raise_opset
 
-    if not steps:
-        return model
     raised = raise_opset(model, claim.opset)
     if raised is None:
         raise _not_repeated(f"the model cannot be raised to opset {claim.opset}", model.source)
+    if raised is model and not steps:
+        return model
     graph = Graph(raised)
     applied: list[Applied] = []
+    if raised is not model:
+        entry = raised_entry(model, raised, runs=claim.runs, seed=claim.seed)
+        if entry.nodes or not steps:
+            proof = Proof(entry.max_error, entry.max_error_float64 or 0.0)
+            rows.append(_row(entry, proof, claim, len(rows)))
     try:
         for step in steps_again(graph, steps):
             proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
