@@ -123,7 +123,8 @@ def pick_channels(
     if len(parts) == 1:
         return _cut(new, source, {1: parts[0]}, output)
     if len(parts) <= _MOST_RUNS and max(channels, len(picks)) > _FEW_CHANNELS:
-        cuts = [_cut(new, source, {1: part}, "") for part in parts]
+        whole = (0, channels)
+        cuts = [source if part == whole else _cut(new, source, {1: part}, "") for part in parts]
         return new.node("Concat", cuts, output=output, axis=1)
     return selection(new, source, channels, [(c, 0, 0) for c in picks], output=output)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite.layout._channel_shuffle import ChannelShuffle, ChannelShuffleFold
+from edgekit.rewrite.layout._concat_axis import ConcatAxis, ConcatSum
 from edgekit.rewrite.layout._depth_to_space import DepthToSpace
+from edgekit.rewrite.layout._expand import Broadcast, Repeat, RepeatElements
+from edgekit.rewrite.layout._focus import Focus
 from edgekit.rewrite.layout._hoist_reshape import HoistReshape
 from edgekit.rewrite.layout._identity_removal import IdentityRemoval
 from edgekit.rewrite.layout._merge_reshapes import MergeReshapes
@@ -13,8 +16,10 @@ from edgekit.rewrite.layout._merge_transposes import MergeTransposes
 from edgekit.rewrite.layout._share_layout import ShareLayout
 from edgekit.rewrite.layout._sink_reshape import SinkReshape
 from edgekit.rewrite.layout._sink_transpose import SinkTranspose
+from edgekit.rewrite.layout._slice_4d import Slice4d, Split4d
 from edgekit.rewrite.layout._softmax_4d import Softmax4d
 from edgekit.rewrite.layout._space_to_depth import SpaceToDepth
+from edgekit.rewrite.layout._strided_slice import SliceBackward, SliceChannels, StridedSlice
 from edgekit.rewrite.layout._transpose_into_weights import TransposeIntoWeights
 
 if TYPE_CHECKING:
@@ -37,4 +42,15 @@ REWRITES: tuple[Rewrite, ...] = (
     SinkTranspose(),
     HoistReshape(),
     Softmax4d(),
+    Focus(),
+    StridedSlice(),
+    SliceChannels(),
+    SliceBackward(),
+    ConcatSum(),
+    ConcatAxis(),
+    Slice4d(),
+    Split4d(),
+    Broadcast(),
+    RepeatElements(),
+    Repeat(),
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["Blocks", "blocks_at", "blocks_of"]
+__all__ = ["Blocks", "blocks_at", "blocks_of", "cut_dimensions", "dimensions_of"]
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _C, _H, _W = 1, 2, 3
@@ -144,13 +144,13 @@ def blocks_of(
         perm: Of the transposition.
         result: Shape behind.
     """
-    parts = _cut(middle, source)
+    parts = cut_dimensions(middle, source)
     if parts is None:
         return None
     # atoms as (dimension of middle, place in it), in the order of the source
     atoms = [(dim, place) for dim, sizes in enumerate(parts) for place in range(len(sizes))]
     turned = [atom for dim in perm for atom in atoms if atom[0] == dim]
-    finer = _cut([parts[dim][place] for dim, place in turned], result)
+    finer = cut_dimensions([parts[dim][place] for dim, place in turned], result)
     if finer is None:
         return None
     by_atom = dict(zip(turned, finer, strict=True))
@@ -158,12 +158,12 @@ def blocks_of(
     sizes = tuple(by_atom[atom][place] for atom, place in small)
     number = {item: index for index, item in enumerate(small)}
     order = tuple(number[atom, place] for atom in turned for place in range(len(by_atom[atom])))
-    behind = _dimensions([sizes[atom] for atom in order], result)
+    behind = dimensions_of([sizes[atom] for atom in order], result)
     target = tuple(dim for _, dim in sorted(zip(order, behind, strict=True)))
-    return Blocks(sizes, _dimensions(sizes, source), order, target)
+    return Blocks(sizes, dimensions_of(sizes, source), order, target)
 
 
-def _cut(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
+def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
     """Cuts dimensions where another shape of the same elements has its borders.
 
     Dimensions of size 1 have no parts; None where a border does not divide.
@@ -181,7 +181,7 @@ def _cut(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
     return found
 
 
-def _dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the dimension of ``shape`` that each atom lies in."""
     found, dim, left = [], 0, shape[0] if shape else 1
     for size in sizes:

@@ -94,6 +94,9 @@ def _joining(graph: Graph, node: Node, perm: tuple[int, ...]) -> Carried | None:
     attrs = dict(node.attrs)
     if node.op == "Concat":
         attrs["axis"] = perm[attrs["axis"]]
+        if len(perm) == 4 and attrs["axis"] != 1 and node.attrs["axis"] % 4 == 1:
+            # the DLA joins channels only, which is what the transpositions may be there for
+            return None
     return Carried(tuple(operands), attrs, tuple(passed.values()), perm)
 
 

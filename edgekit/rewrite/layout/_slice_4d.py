@@ -1,0 +1,80 @@
+"""Slices and splits of tensors of other ranks, on four dimensions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.rewrite._select import four, reshape
+from edgekit.rewrite._types import Match, Node
+from edgekit.rewrite.layout._sliced import Span, slice_of, write_slice
+
+if TYPE_CHECKING:
+    from edgekit.rewrite._graph import Graph
+    from edgekit.rewrite._writer import Writer
+
+__all__ = ["Slice4d", "Split4d"]
+
+
+class Slice4d:
+    """A Slice of 2, 3, 5 or more dimensions: the same Slice of 4, between reshapes.
+
+    [N, C] is [N, C, 1, 1]; what lies beside the sliced axis of more dimensions is merged, so only
+    one of them may be sliced then. The batch is left alone: no DLA slices it.
+    """
+
+    name = "slice-4d"
+    reason = "The DLA slices tensors of four dimensions only"
+    operators: tuple[str, ...] = ("Slice",)
+    enabling = True
+
+    def match(self, graph: Graph, node: Node) -> Match | None:
+        """Returns a Slice of a tensor of another rank than 4 that keeps the batch."""
+        shape = graph.shape(node.inputs[0])
+        if len(shape) in {0, 1, 4} or not graph.floats(node.inputs[0]):
+            return None
+        spans = slice_of(graph, node)
+        if spans is None or spans[0] != (0, shape[0], 1):
+            return None
+        used = {a: span for a, span in enumerate(spans) if span != (0, shape[a], 1)}
+        if not used or (len(used) > 1 and len(shape) > 4):
+            return None
+        return Match((node,), used)
+
+    def replace(self, graph: Graph, match: Match, new: Writer) -> None:
+        """Writes the reshapes and the Slice."""
+        (node,) = match.nodes
+        used: dict[int, Span] = match.facts
+        shape, result = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
+        wide = four(shape, min(used))[0]
+        places = {four(shape, axis)[1]: span for axis, span in used.items()}
+        part = write_slice(new, reshape(new, node.inputs[0], wide), places)
+        reshape(new, part, result, output=node.outputs[0])
+
+
+class Split4d:
+    """A Split of 2, 3, 5 or more dimensions: the same Split of 4, between reshapes."""
+
+    name = "split-4d"
+    reason = "The DLA slices tensors of four dimensions only"
+    operators: tuple[str, ...] = ("Split",)
+    enabling = True
+
+    def match(self, graph: Graph, node: Node) -> Match | None:
+        """Returns a Split of a tensor of another rank than 4, not along its batch."""
+        rank = graph.rank(node.inputs[0])
+        if rank in {0, 1, 4} or not graph.floats(node.inputs[0]) or "" in node.outputs:
+            return None
+        axis = int(node.attrs.get("axis", 0)) % rank
+        return Match((node,), axis) if axis and not graph.constant(node.inputs[0]) else None
+
+    def replace(self, graph: Graph, match: Match, new: Writer) -> None:
+        """Writes the reshapes and the Split."""
+        (node,), axis = match.nodes, match.facts
+        wide, place = four(graph.shape(node.inputs[0]), axis)
+        sizes = new.constant([graph.shape(name)[axis] for name in node.outputs], role="sizes")
+        source = reshape(new, node.inputs[0], wide)
+        blank = [""] * len(node.outputs)
+        parts = new.many("Split", [source, sizes], blank, name=node.name, axis=place)
+        for part, output in zip(parts, node.outputs, strict=True):
+            shape = new.constant(list(graph.shape(output)), role="shape")
+            new.node("Reshape", [part, shape], output=output, name=f"{output}:reshape")
