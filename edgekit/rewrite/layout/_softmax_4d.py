@@ -25,7 +25,8 @@ class Softmax4d:
     """Softmax on [N, C] or [N, C, L] -> Reshape to 4-D, Softmax, Reshape.
 
     The new dimensions have size 1 and stand behind, so the axis is the same one. Where the tensor
-    comes from a 4-D one, ``sink-reshape`` does it with one reshape. It ends as that does.
+    comes from a 4-D one that has the axis, ``sink-reshape`` does it with one reshape. It ends as
+    that does.
     """
 
     name = "softmax-4d"
@@ -39,7 +40,7 @@ class Softmax4d:
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Takes those of two or three dimensions."""
         shape = graph.shape(node.inputs[0])
-        if len(shape) not in _RANKS or lowered(graph, node.inputs[0]) is not None:
+        if len(shape) not in _RANKS or _sinks(graph, node):
             return None
         by = view((*shape, *(1,) * (_DLA_RANK - len(shape))), shape)
         there = carried(graph, node, by) if by is not None else None
@@ -52,3 +53,11 @@ class Softmax4d:
         made = write(new, node, match.facts, [""])[0]
         old = node.outputs[0]
         reshaped(new, made, graph.shape(old), output=old, name=f"{node.name}:reshape")
+
+
+def _sinks(graph: Graph, node: Node) -> bool:
+    reshape = lowered(graph, node.inputs[0])
+    if reshape is None:
+        return False
+    by = view(graph.shape(reshape.inputs[0]), graph.shape(node.inputs[0]))
+    return by is not None and carried(graph, node, by) is not None
