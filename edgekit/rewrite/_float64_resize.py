@@ -82,22 +82,22 @@ def _axes(call: Call, x: np.ndarray) -> list[_Axis]:
 def _coordinates(item: _Axis, how: str) -> np.ndarray:
     """Where the outputs lie in the input."""
     y = np.arange(item.out, dtype=np.float64)
-    long = item.scale * item.size
+    # where size times scale is no whole number, runtimes mean the size that is made of it here;
+    # onnx's reference means the product
     if how == "align_corners":
-        return np.zeros(item.out) if long == 1 else y * (item.size - 1) / (long - 1)
+        return np.zeros(1) if item.out == 1 else y * (item.size - 1) / (item.out - 1)
     if how == "asymmetric":
         return y / item.scale
     if how == "tf_crop_and_resize":
         first, last = item.roi
-        if long == 1:
-            return np.full(item.out, 0.5 * (first + last) * (item.size - 1))
-        return first * (item.size - 1) + y * (last - first) * (item.size - 1) / (long - 1)
-    if how == "pytorch_half_pixel" and long == 1:
-        # the description says 0; what lies between -0.5 and 0 reads the first element too
-        return np.full(item.out, -0.5)
+        if item.out == 1:
+            return np.full(1, 0.5 * (first + last) * (item.size - 1))
+        return first * (item.size - 1) + y * (last - first) * (item.size - 1) / (item.out - 1)
+    if how == "pytorch_half_pixel" and item.out == 1:
+        return np.zeros(1)
     at = (y + 0.5) / item.scale - 0.5
     if how == "half_pixel_symmetric":
-        at = at + item.size / 2 * (1 - item.out / long)
+        at = at + item.size / 2 * (1 - item.out / (item.scale * item.size))
     return np.asarray(at)
 
 
