@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.rewrite._step import proto_of
+from edgekit.rewrite._step import in_order, proto_of
 
 if TYPE_CHECKING:
     from edgekit.network import Network
@@ -154,7 +154,8 @@ def new_part(graph: Graph, step: Step) -> Part:
 def _part(
     graph: Graph, around: tuple[list[Node], list[Node]], nodes: Iterable[Node], step: Step | None
 ) -> Part:
-    chosen = [*around[0], *nodes, *around[1]]
+    # one neighbour may read another's result, beside the step
+    chosen = in_order([*around[0], *nodes, *around[1]])
     own = {node.name for node in nodes} | {node.name for side in around for node in side}
     returned = set()
     for node in chosen:

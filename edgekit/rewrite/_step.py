@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Fixed, Match, Node, Rewrite, Step
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["MalformedError", "proto_of", "step_at"]
+__all__ = ["MalformedError", "in_order", "proto_of", "step_at"]
 
 # constants of up to this many elements are shown to shape inference
 _SHOWN = 64
@@ -56,7 +56,7 @@ def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:
     return Step(
         rewrite,
         match.nodes[0].name,
-        _in_order(match.nodes),
+        in_order(match.nodes),
         tuple(new.nodes),
         tuple(new.fixed),
         shapes,
@@ -66,7 +66,7 @@ def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:
     )
 
 
-def _in_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Puts producers before readers; a match names its anchor first, wherever that stands."""
     writer = {name: node for node in nodes for name in node.outputs if name}
     found: dict[str, Node] = {}
