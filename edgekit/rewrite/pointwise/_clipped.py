@@ -1,0 +1,131 @@
+"""Clipping between any bounds by what the DLA has: ReLU, and a clip from 0 to k."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from edgekit.rewrite.pointwise._common import LARGEST_FP16, scaled
+
+if TYPE_CHECKING:
+    from edgekit.rewrite._graph import Graph
+    from edgekit.rewrite._writer import Writer
+
+__all__ = ["bound", "clippable", "clipped", "native"]
+
+_LARGEST_FP32 = 3.4e38
+# farther from 0 than this, FP16 (11 bits) loses what is near 0 when it is shifted there and back
+_FAR = 8.0
+# bounds that are nearer to each other than this part of themselves cancel out
+_NARROW = 1 / 32
+
+
+def bound(graph: Graph, tensor: str, dtype: str) -> tuple[bool, float | None]:
+    """Returns whether a bound is known, and the bound; None where it is none.
+
+    Args:
+        graph: The graph.
+        tensor: A scalar constant; "" for no bound.
+        dtype: NumPy type of what is clipped, whose largest number is no bound either.
+    """
+    if not tensor:
+        return True, None
+    value = graph.scalar(tensor)
+    if value is None or math.isnan(value):
+        return False, None
+    largest = LARGEST_FP16 if dtype == "float16" else _LARGEST_FP32
+    return True, None if abs(value) >= largest else value
+
+
+def native(low: float | None, high: float | None) -> bool:
+    """Whether the DLA has this clip as it is."""
+    from edgekit.dla import limit
+
+    least, most = limit("activation.clip_upper")
+    return low == 0 and high is not None and least <= high <= most
+
+
+def clippable(low: float | None, high: float | None) -> bool:
+    """Whether ``clipped`` has a numerically sound form for these bounds."""
+    if low is None and high is None:
+        return False
+    if low is None or high is None:
+        return True
+    if low >= high:
+        return False
+    around_zero = low <= 0 <= high
+    return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
+
+
+def clipped(
+    new: Writer, source: str, low: float | None, high: float | None, count: int, *, output: str
+) -> str:
+    """Writes ``min(max(source, low), high)`` with bounds that are ``clippable``.
+
+    Three ways: a clip from zero, scaled where its upper bound is out of range; a shift to zero and
+    back; and for far bounds on both sides of zero, the positive part less the negative part, which
+    keeps the precision of what is near zero.
+
+    Args:
+        new: The replacement.
+        source: Tensor N x C x H x W.
+        low: Lower bound; None for none.
+        high: Upper bound; None for none.
+        count: C.
+        output: Tensor to write.
+    """
+    if low == 0:
+        return _from_zero(new, source, 1.0, high, count, output)
+    if _apart(low, high):
+        above = _from_zero(new, source, 1.0, high, count, "")
+        below = _from_zero(new, source, -1.0, None if low is None else -low, count, "")
+        return new.node("Sub", [above, below], output=output, role="parts")
+    if low is None or high is None:
+        # min(x, c) = c - max(c - x, 0)
+        sign, at = (1.0, low) if low is not None else (-1.0, high)
+        assert at is not None
+        moved = scaled(new, source, sign, -sign * at, count, role="to_zero")
+        kept = new.node("Relu", [moved], role="relu")
+        return scaled(new, kept, sign, at, count, output=output, role="back")
+    factor, upper = _fit(high - low)
+    moved = scaled(new, source, factor, -factor * low, count, role="to_zero")
+    kept = _clip(new, moved, upper)
+    return scaled(new, kept, 1 / factor, low, count, output=output, role="back")
+
+
+def _apart(low: float | None, high: float | None) -> bool:
+    if (low is not None and low > 0) or (high is not None and high <= 0):
+        return False
+    return max(abs(low or 0.0), abs(high or 0.0)) > _FAR
+
+
+def _fit(width: float) -> tuple[float, float]:
+    """Returns the factor, and the upper bound of the clip that it leads to."""
+    from edgekit.dla import limit
+
+    least, most = limit("activation.clip_upper")
+    if width < least:
+        return least / width, float(least)
+    if width > most:
+        return most / width, float(most)
+    return 1.0, width
+
+
+def _from_zero(
+    new: Writer, source: str, sign: float, high: float | None, count: int, output: str
+) -> str:
+    """Writes ``min(max(sign * source, 0), high)``."""
+    factor, upper = (1.0, None) if high is None else _fit(high)
+    if sign * factor != 1.0:
+        source = scaled(new, source, sign * factor, 0.0, count, role="to_range")
+    last = output if factor == 1.0 else ""
+    if upper is None:
+        kept = new.node("Relu", [source], output=last, role="relu")
+    else:
+        kept = _clip(new, source, upper, last)
+    return kept if factor == 1.0 else scaled(new, kept, 1 / factor, 0.0, count, output=output)
+
+
+def _clip(new: Writer, source: str, high: float, output: str = "") -> str:
+    bounds = [new.constant(0.0, role="min"), new.constant(high, role="max")]
+    return new.node("Clip", [source, *bounds], output=output, role="clip")

@@ -1,0 +1,135 @@
+"""Finds x * (1 + f(a x + b x³)) / 2 in the forms in which exporters write GELU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.rewrite._types import Match
+from edgekit.rewrite.pointwise._common import by_constant, image, number, other_input
+
+if TYPE_CHECKING:
+    from edgekit.rewrite._graph import Graph
+    from edgekit.rewrite._types import Node
+
+__all__ = ["gated"]
+
+_DEEPEST = 8
+_LARGEST_POWER = 3
+_Poly = dict[int, float]
+
+
+def gated(graph: Graph, node: Node) -> Match | None:
+    """Returns the match at f, with (x, output, a, b, half): output = half x (1 + f(a x + b x³)).
+
+    Args:
+        graph: The graph.
+        node: The node f (Tanh or Erf).
+    """
+    one = graph.only_reader(node.outputs[0])
+    added = by_constant(graph, one, "Add")
+    if one is None or added is None or added[1] != 1:
+        return None
+    after, output, half = [one], one.outputs[0], 1.0
+    factors: list[str] = []
+    # the products with x and with 0.5, in any order and grouping
+    for _ in range(3):
+        reader = graph.only_reader(output)
+        number_times = _factor(graph, reader, output)
+        if reader is None or reader.domain:
+            break
+        if number_times is not None:
+            half *= number_times
+        elif reader.op == "Mul" and not factors and other_input(reader, output) != output:
+            factors.append(other_input(reader, output))
+        else:
+            break
+        after.append(reader)
+        output = reader.outputs[0]
+    if not factors:
+        return None
+    for base in _bases(graph, factors[0]):
+        found = _with_base(graph, node, after, factors[0], base)
+        if found is not None:
+            nodes, first, third, times = found
+            return Match(nodes, (base, output, first, third, half * times))
+    return None
+
+
+def _bases(graph: Graph, factor: str) -> list[str]:
+    """What x may be when x, or x times a number, is multiplied with the gate."""
+    before = graph.producer(factor)
+    bases = [factor]
+    if before is not None:
+        bases += [name for name in before.inputs if image(graph, name)]
+    return [name for name in bases if image(graph, name)]
+
+
+def _with_base(
+    graph: Graph, node: Node, after: list[Node], factor: str, base: str
+) -> tuple[tuple[Node, ...], float, float, float] | None:
+    taken: dict[str, Node] = {}
+    inner = _poly(graph, node.inputs[0], base, taken, _DEEPEST)
+    outer = _poly(graph, factor, base, taken, _DEEPEST)
+    if inner is None or outer is None or set(outer) != {1} or not set(inner) <= {1, 3}:
+        return None
+    if 1 not in inner:
+        return None
+    nodes = (node, *after, *(n for n in taken.values()))
+    output = after[-1].outputs[0]
+    if any(t != output and not graph.inner(t, nodes) for n in nodes for t in n.outputs):
+        return None
+    return nodes, inner[1], inner.get(3, 0.0), outer[1]
+
+
+def _factor(graph: Graph, node: Node | None, tensor: str) -> float | None:
+    for op in ("Mul", "Div"):
+        found = by_constant(graph, node, op)
+        if found is not None and found[0] == tensor and found[1] != 0:
+            return found[1] if op == "Mul" else 1 / found[1]
+    return None
+
+
+def _poly(graph: Graph, tensor: str, base: str, taken: dict[str, Node], depth: int) -> _Poly | None:
+    """Returns a tensor as coefficients by power of ``base``; None when it is no such polynomial."""
+    if tensor == base:
+        return {1: 1.0}
+    value = number(graph, tensor)
+    if value is not None:
+        return {0: value} if value else {}
+    node = graph.producer(tensor)
+    if node is None or node.domain or depth == 0 or len(node.inputs) != 2:
+        return None
+    if node.op not in {"Add", "Mul", "Div", "Pow"} or len(taken) >= _DEEPEST:
+        return None
+    left = _poly(graph, node.inputs[0], base, taken, depth - 1)
+    right = _poly(graph, node.inputs[1], base, taken, depth - 1)
+    if left is None or right is None:
+        return None
+    made = _combined(node.op, left, right)
+    if made is not None:
+        taken[node.name] = node
+    return made
+
+
+def _combined(op: str, left: _Poly, right: _Poly) -> _Poly | None:
+    if op == "Add":
+        return {p: left.get(p, 0.0) + right.get(p, 0.0) for p in {*left, *right}}
+    if op == "Mul":
+        made: _Poly = {}
+        for p, a in left.items():
+            for q, b in right.items():
+                made[p + q] = made.get(p + q, 0.0) + a * b
+        return made if all(p <= _LARGEST_POWER for p in made) else None
+    if set(right) != {0}:
+        return None
+    if op == "Div":
+        return {p: a / right[0] for p, a in left.items()}
+    if right[0] not in {1, 2, 3}:
+        return None
+    made = {0: 1.0}
+    for _ in range(int(right[0])):
+        product = _combined("Mul", made, left)
+        if product is None:
+            return None
+        made = product
+    return made

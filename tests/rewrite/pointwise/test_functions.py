@@ -1,0 +1,179 @@
+"""Functions in terms of others: Mish, Elu, Softsign, Shrink, PRelu, powers, reciprocals."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.network import session
+from edgekit.rewrite.pointwise import REWRITES, WITHOUT
+from edgekit.rewrite.pointwise._elu import Elu
+from edgekit.rewrite.pointwise._mish import Mish
+from edgekit.rewrite.pointwise._pow import Pow
+from edgekit.rewrite.pointwise._prelu import Prelu
+from edgekit.rewrite.pointwise._reciprocal import Reciprocal
+from edgekit.rewrite.pointwise._soft_shrink import SoftShrink
+from edgekit.rewrite.pointwise._softsign import Softsign
+from tests.rewrite.boards import refused
+from tests.rewrite.nets import (
+    assert_rewrites,
+    assert_same,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    rewritten,
+    weight,
+)
+
+SHAPE = (1, 6, 3, 4)
+WIDE = (1, 1, 1, 20001)
+
+
+def one(op, opset=18, shape=SHAPE, **attrs):
+    return net([node(op, "x", "y", **attrs)], {"x": shape}, ["y"], opset=opset)
+
+
+def largest_difference(model, item):
+    """Between a function and what it becomes, from -60 to 60 in FP32."""
+    x = np.linspace(-60, 60, WIDE[-1], dtype=np.float32).reshape(WIDE)
+    old, new = (session(m).run(None, {"x": x})[0] for m in (model, rewritten(model, item)))
+    return np.abs(old - new).max()
+
+
+def test_mish_in_both_forms():
+    for model in (
+        one("Mish"),
+        net(
+            [node("Softplus", "x", "s"), node("Tanh", "s", "t"), node("Mul", "t x", "y")],
+            {"x": SHAPE},
+            ["y"],
+        ),
+    ):
+        assert refused(model) != []
+        after = assert_rewrites(model, Mish(), gone=["Mish", "Softplus", "Tanh"])
+        assert len(ops(after)) == 6
+        # TensorRT 10.3 divides on the DLA
+        assert refused(after) == []
+    assert largest_difference(one("Mish", shape=WIDE), Mish()) <= 1e-5
+
+
+def test_other_uses_of_softplus_stay():
+    parts = [node("Softplus", "x", "s"), node("Tanh", "s", "t")]
+    for end, outputs in (("t x", ["y", "s"]), ("t z", ["y"])):
+        inputs = {"x": SHAPE, "z": SHAPE} if "z" in end else {"x": SHAPE}
+        assert_untouched(net([*parts, node("Mul", end, "y")], inputs, outputs), Mish())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    op=st.sampled_from(["Elu", "Celu", "Selu"]),
+    alpha=st.floats(0.25, 4, width=32),
+    gamma=st.floats(0.5, 2, width=32),
+    channels=st.integers(1, 5),
+)
+def test_exponential_units(op, alpha, gamma, channels):
+    attrs = {"alpha": alpha, "gamma": gamma} if op == "Selu" else {"alpha": alpha}
+    after = assert_rewrites(one(op, shape=(1, channels, 2, 2), **attrs), Elu(), gone=[op])
+    assert refused(after) == []
+
+
+@pytest.mark.parametrize("op", ["Elu", "Celu", "Selu"])
+def test_exponential_units_far_from_zero(op):
+    assert largest_difference(one(op, shape=WIDE), Elu()) <= 1e-5
+    assert_untouched(one(op, shape=(2, 6)), Elu())
+
+
+def test_softsign():
+    after = assert_rewrites(one("Softsign"), Softsign())
+    assert ops(after) == ["Abs", "BatchNormalization", "Div"]
+    assert refused(after) == []
+    assert_untouched(one("Softsign", shape=(2, 6)), Softsign())
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.floats(0, 2, width=32))
+def test_shrink_without_a_jump(threshold):
+    after = assert_rewrites(one("Shrink", lambd=threshold, bias=threshold), SoftShrink())
+    assert refused(after) == []
+
+
+def test_shrink_with_a_jump_stays():
+    assert_untouched(one("Shrink", lambd=0.5, bias=0.0), SoftShrink())
+    assert_untouched(one("Shrink", lambd=-0.5, bias=-0.5), SoftShrink())
+
+
+@pytest.mark.parametrize("slope", [SHAPE, (1, 6, 1, 1), (1, 1, 1, 1)])
+def test_computed_slopes(slope):
+    model = net([node("PRelu", "x s", "y")], {"x": SHAPE, "s": slope}, ["y"])
+    assert refused(model) != []
+    assert refused(assert_rewrites(model, Prelu(), gone=["PRelu"])) == []
+
+
+def test_constant_slopes_stay():
+    model = net([node("PRelu", "x s", "y")], {"x": SHAPE}, ["y"], {"s": weight(6, 1, 1)})
+    assert refused(model) == []
+    assert_untouched(model, Prelu())
+
+
+@pytest.mark.parametrize(
+    ("exponent", "products"), [(2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 3)]
+)
+def test_powers(exponent, products):
+    model = net(
+        [node("Pow", "x n", "y", name="power")], {"x": SHAPE}, ["y"], {"n": np.float32(exponent)}
+    )
+    after = assert_rewrites(model, Pow())
+    assert ops(after) == ["Mul"] * products
+    assert after.proto.graph.node[-1].name == "power"
+    assert refused(after, "jetson-agx-xavier") == []
+
+
+@pytest.mark.parametrize("exponent", [1, np.ones((1, 1, 1, 1))])
+def test_first_power(exponent):
+    model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": exponent})
+    assert ops(assert_rewrites(model, Pow())) == ["BatchNormalization"]
+
+
+@pytest.mark.parametrize("exponent", [0, 0.5, -1, 2.5, 9, np.full((1, 6, 1, 1), 2.0)])
+def test_other_powers_stay(exponent):
+    model = net([node("Pow", "x n", "y")], {"x": SHAPE}, ["y"], {"n": np.asarray(exponent, "f")})
+    assert_untouched(model, Pow())
+
+
+@pytest.mark.parametrize("part", [(), (1,), (6, 1, 1), (1, 6, 1, 1)])
+def test_reciprocals(part):
+    numerator = np.abs(weight(*part)) + 1
+    ends = [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Div", "c d", "y")]
+    model = net(ends, {"x": SHAPE}, ["y"], {"c": numerator, "half": np.float32(0.5)})
+    assert "CONSTANT" not in refused(model)
+    after = assert_rewrites(model, Reciprocal())
+    assert refused(after) == []
+    other = net(ends, {"x": SHAPE}, ["y"], {"c": numerator + 1, "half": np.float32(0.5)})
+    # a refit derives the numerator again: the same nodes, other values
+    assert ops(rewritten(other, Reciprocal())) == ops(after)
+    assert_same(other, rewritten(other, Reciprocal()))
+
+
+def test_the_operator_reciprocal():
+    model = net(
+        [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Reciprocal", "d", "y")],
+        {"x": SHAPE},
+        ["y"],
+        {"half": np.float32(0.5)},
+    )
+    assert refused(assert_rewrites(model, Reciprocal())) == []
+
+
+def test_divisions_of_two_activations_stay():
+    assert_untouched(net([node("Div", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), Reciprocal())
+    row = net([node("Div", "c x", "y")], {"x": SHAPE}, ["y"], {"c": weight(4)})
+    assert_untouched(row, Reciprocal())
+
+
+def test_what_has_no_form_says_why():
+    assert all(WITHOUT.values())
+    names = [item.name for item in REWRITES]
+    assert len(set(names)) == len(names)
+    told = {word.strip("():,;") for text in WITHOUT.values() for word in text.split()}
+    assert {word for word in told if word.startswith("approx-")} <= set(names)
