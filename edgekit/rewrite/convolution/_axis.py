@@ -113,13 +113,13 @@ def _part(axis: Axis, first: int, stop: int) -> Part | None:
     high = (axis.out - 1) * axis.stride + (stop - 1) * step + 1 - axis.before
     if high <= 0 or low >= axis.size:
         return None
-    if low > 0 and low % step == 0 and low // step * _TAPS_PER_ZERO <= taps:
+    if low > 0 and low % step == 0 and _free(taps, low // step):
         lead, low = low // step, 0
     # the stride of a single output does not matter
     stride = axis.stride if axis.out > 1 or within("convolution.stride", axis.stride) else 1
     # fewer unused rows than a stride make no further output
     spare = -(-(axis.size - high - stride + 1) // step)
-    if spare > 0 and spare * _TAPS_PER_ZERO <= taps:
+    if spare > 0 and _free(taps + lead, spare):
         tail, high = spare, high + spare * step
     while True:
         reach = (taps + lead + tail - 1) * step
@@ -142,6 +142,11 @@ def _part(axis: Axis, first: int, stop: int) -> Part | None:
         stride,
         step if taps + lead + tail > 1 else 1,
     )
+
+
+def _free(taps: int, zeros: int) -> bool:
+    """Whether taps of zero are better than a slice."""
+    return zeros * _TAPS_PER_ZERO <= taps and within("convolution.kernel", taps + zeros)
 
 
 def parts_of(axis: Axis, count: int) -> list[Part]:

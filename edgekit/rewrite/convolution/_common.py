@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from edgekit.rewrite._types import Node
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["Conv", "banks_available", "conv_of", "product", "vector", "within", "write_conv"]
+__all__ = [
+    "Conv",
+    "banks_available",
+    "conv_of",
+    "keep",
+    "product",
+    "vector",
+    "within",
+    "write_conv",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,11 @@ def write_conv(
         dilations=list(size.dilation),
         group=groups,
     )
+
+
+def keep(new: Writer, node: Node) -> None:
+    """Writes a replaced node once more, for those who still read its output."""
+    new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)
 
 
 def within(rule: str, *values: int) -> bool:

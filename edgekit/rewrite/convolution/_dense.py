@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.dla import limit
 from edgekit.network._window import Window
-from edgekit.rewrite.convolution._common import product, vector, within, write_conv
+from edgekit.rewrite.convolution._common import keep, product, vector, within, write_conv
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -29,12 +29,14 @@ class Source:
     Attributes:
         tensor: The tensor; of another shape than ``shape`` when it must be reshaped first.
         shape: [rows, C, H, W], with C H W the length of a row.
-        views: Reshapes between it and the product that nobody else needs.
+        views: Reshapes between it and the product, the nearest to the product first.
+        kept: How many of the last of them others need, too.
     """
 
     tensor: str
     shape: tuple[int, ...]
     views: tuple[Node, ...] = ()
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,19 @@ def image_of(graph: Graph, tensor: str, reader: Node) -> Source:
     rows, depth = graph.shape(tensor)
     current, last = tensor, reader
     views: list[Node] = []
-    inner, found = True, None
+    kept, found = 0, None
     largest = None
     for _ in range(_MOST_VIEWS):
         view = graph.producer(current)
         if view is None or view.op not in _VIEWS or view.domain or graph.constant(view.inputs[0]):
             break
-        inner = inner and graph.inner(current, [last])
-        if inner:
-            views.append(view)
+        kept += bool(kept) or not graph.inner(current, [last])
+        views.append(view)
         current, last = view.inputs[0], view
         shape = graph.shape(current)
         if len(shape) != 4 or shape[0] != rows:
             continue
-        here = Source(current, shape, tuple(views))
+        here = Source(current, shape, tuple(views), kept)
         largest = largest or here
         if within("general.dimension", shape[1]) and within("convolution.kernel", *shape[2:]):
             found = here
@@ -104,6 +105,8 @@ def write_dense(graph: Graph, new: Writer, dense: Dense, output: str, name: str)
     """Writes a product as a convolution over the whole window; ``output`` is [rows, columns]."""
     shape = dense.source.shape
     data = dense.source.tensor
+    for view in reversed(dense.source.views[len(dense.source.views) - dense.source.kept :]):
+        keep(new, view)
     if graph.shape(data) != shape:
         data = new.node("Reshape", [data, new.constant(list(shape))], role="image")
     weight = dense.weight

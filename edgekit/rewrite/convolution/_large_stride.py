@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from edgekit.network._window import Window
 from edgekit.rewrite._types import Match
 from edgekit.rewrite.convolution._common import Conv, conv_of, within, write_conv
-from edgekit.rewrite.convolution._strides import Blocks, Pooled, Unstrided, way_of
+from edgekit.rewrite.convolution._split import Plan, write_plan
+from edgekit.rewrite.convolution._strides import Blocks, Pooled, way_of
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -45,6 +46,9 @@ class LargeStride:
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """The way of the fewest multiplications."""
         conv, way = match.facts
+        if isinstance(way, Plan):
+            write_plan(new, conv, way, conv.node.inputs[0])
+            return
         if isinstance(way, Blocks):
             _write_blocks(new, conv, way)
             return
@@ -52,9 +56,7 @@ class LargeStride:
         node = conv.node
         data, output = node.inputs[0], node.outputs[0]
         inputs = [node.inputs[1], conv.bias]
-        if isinstance(way, Unstrided):
-            _conv(new, conv, [data, *inputs], size, output)
-        elif way.first:
+        if way.first:
             data = _pool(new, data, way, node.name, "")
             _conv(new, conv, [data, *inputs], size, output)
         else:

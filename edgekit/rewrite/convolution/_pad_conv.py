@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match
-from edgekit.rewrite.convolution._common import Conv, conv_of, write_conv
+from edgekit.rewrite.convolution._common import Conv, conv_of, keep, write_conv
 from edgekit.rewrite.convolution._over_limits import too_large, too_padded
 from edgekit.rewrite.convolution._pads import Zeros, zeros_of
 from edgekit.rewrite.convolution._split import Plan, plan_of, write_plan
@@ -64,14 +64,15 @@ class PadConv:
             plan = None if any(zeros.channels) else plan_of(wide)
             if plan is None or any(map(any, plan.zeros)):
                 return None
-        inner = graph.inner(node.inputs[0], [node])
-        return Match((node, zeros.node) if inner else (node,), _Facts(wide, zeros, plan))
+        return Match((node, zeros.node), _Facts(wide, zeros, plan))
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """The Conv with the sum of both paddings."""
         facts: _Facts = match.facts
         zeros, conv, data = facts.zeros, facts.wide, facts.zeros.node.inputs[0]
         node, weight = conv.node, conv.node.inputs[1]
+        if not graph.inner(node.inputs[0], [node]):
+            keep(new, zeros.node)
         if facts.plan is not None:
             write_plan(new, conv, facts.plan, data)
             return

@@ -17,15 +17,9 @@ from edgekit.dla import cbuf_banks, limit
 from edgekit.rewrite.convolution._axis import Axis, axes_of
 from edgekit.rewrite.convolution._common import Conv, banks_available, within
 from edgekit.rewrite.convolution._over_limits import too_far, too_full, too_large, too_padded
+from edgekit.rewrite.convolution._split import Plan, plan_of
 
-__all__ = ["Blocks", "Pooled", "Unstrided", "way_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Unstrided:
-    """The stride matters along no axis where it is too large: there is one output only."""
-
-    stride: tuple[int, int]
+__all__ = ["Blocks", "Pooled", "way_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +85,18 @@ class Blocks:
     full: bool
 
 
-def way_of(conv: Conv) -> Unstrided | Pooled | Blocks | None:
-    """Returns the way of the fewest multiplications that keeps to the limits; None if none does."""
+def way_of(conv: Conv) -> Plan | Pooled | Blocks | None:
+    """Returns the way of the fewest multiplications that keeps to the limits; None if none does.
+
+    Where there is one output only along each axis of a large stride, that stride does not matter:
+    the convolution needs no second step, only an input without the rows that it does not read.
+    """
     size = conv.size
     axes = axes_of(conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation))
-    free = [
-        1 if axis.out == 1 and not within("convolution.stride", axis.stride) else axis.stride
-        for axis in axes
-    ]
-    if within("convolution.stride", *free):
-        return Unstrided((free[0], free[1]))
+    strided = [axis.stride for axis in axes if axis.out > 1]
+    plan = plan_of(conv) if within("convolution.stride", *strided) else None
+    if plan is not None:
+        return plan
     found: list[Pooled | Blocks] = [*_pooled(conv, axes), *_blocks(conv, axes)]
     return min(found, key=lambda way: (way.full, way.cost), default=None)
 
