@@ -49,7 +49,7 @@ class Derived:
     recipe: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """How a model was made of its original.
 

@@ -1,152 +1,81 @@
-"""Rewrites made up for tests of the engine, good ones and bad ones."""
+"""Rewrites made up for tests of records: each does one thing with weights that a record keeps."""
 
-from itertools import pairwise
-
-from edgekit.rewrite import Match, _apply, _replay, rewrite
-from edgekit.targets import get
+from edgekit.rewrite._emit import emit
+from edgekit.rewrite._graph import Graph
+from edgekit.rewrite._record import with_record
+from edgekit.rewrite._step import step_at
+from edgekit.rewrite._types import Applied, Match
 from tests.rewrite.nets import net, node, weight
 
-ORIN = get("jetson-agx-orin-64gb")
+
+class Doubled:
+    """Scale by s: (x * s) becomes (x * (s + s)) * 0.5; the anchor keeps its name."""
+
+    name = "doubled"
+    reason = "for tests"
+    operators = ("Mul",)
+    enabling = False
+
+    def match(self, graph, at):
+        return Match((at,)) if graph.constant(at.inputs[1]) else None
+
+    def replace(self, graph, match, new):
+        (at,) = match.nodes
+        twice = new.node("Add", [at.inputs[1], at.inputs[1]], role="twice")
+        half = new.constant(0.5)
+        whole = new.node("Mul", [twice, new.constant(1.0)], role="whole")
+        once = new.node("Mul", [at.inputs[0], whole], name=at.name, role="scaled")
+        new.node("Mul", [once, half], output=at.outputs[0], name=f"{at.name}:half")
 
 
-class Toy:
-    """One rewrite at every node of some operators."""
+class Halves:
+    """A product of weights of [2, n] as two by a Split with two outputs, and an inline factor."""
 
-    name = "toy"
-    reason = "for a test"
-    operators = ()
+    name = "halves"
+    reason = "for tests"
+    operators = ("MatMul",)
     enabling = False
 
     def match(self, graph, at):
         return Match((at,))
 
     def replace(self, graph, match, new):
-        raise NotImplementedError
-
-
-class WholePool(Toy):
-    """GlobalAveragePool -> AveragePool: what the DLA refuses becomes what it takes."""
-
-    name = "whole-pool"
-    operators = ("GlobalAveragePool",)
-
-    def replace(self, graph, match, new):
         (at,) = match.nodes
-        sides = list(graph.shape(at.inputs[0])[2:])
-        new.node("AveragePool", at.inputs, output=at.outputs[0], kernel_shape=sides)
+        columns = graph.shape(at.inputs[1])[1]
+        sizes = new.constant([columns // 2, columns - columns // 2])
+        left, right = new.many("Split", [at.inputs[1], sizes], ["", ""], axis=1)
+        parts = [new.node("MatMul", [at.inputs[0], part], role="part") for part in (left, right)]
+        new.node("Concat", parts, output=at.outputs[0], axis=-1)
 
 
-class WrongPool(WholePool):
-    """A MaxPool is no mean."""
-
-    name = "wrong-pool"
-
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
-        sides = list(graph.shape(at.inputs[0])[2:])
-        new.node("MaxPool", at.inputs, output=at.outputs[0], kernel_shape=sides)
+def applied(step):
+    return Applied(step.rewrite.name, "", step.anchor, (), (), 0.0, 0.0, 2, 0)
 
 
-class SmallPool(WholePool):
-    """Its output has another shape."""
-
-    name = "small-pool"
-
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
-        new.node("AveragePool", at.inputs, output=at.outputs[0], kernel_shape=[2, 2])
-
-
-class Crashing(WholePool):
-    """A bug."""
-
-    name = "crashing"
-
-    def match(self, graph, at):
-        raise ZeroDivisionError("a bug")
+def taken(model, *pairs):
+    """The model after (rewrite, anchor) pairs, with its record."""
+    graph, done = Graph(model), []
+    for item, anchor in pairs:
+        step = step_at(graph, item, graph.node(anchor))
+        assert step is not None, anchor
+        graph.apply(step)
+        done.append(applied(step))
+    return with_record(emit(graph), graph, done)
 
 
-class Convolution(Toy):
-    """Gemm -> Reshape, Conv 1x1, Reshape: changes no verdict by itself."""
-
-    name = "convolution"
-    operators = ("Gemm",)
-    enabling = True
-
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
-        maps, depth = graph.shape(at.inputs[1])
-        rows = graph.shape(at.inputs[0])[0]
-        kernel = new.node("Reshape", [at.inputs[1], new.constant([maps, depth, 1, 1])])
-        wide = new.node("Reshape", [at.inputs[0], new.constant([rows, depth, 1, 1])])
-        result = new.node("Conv", [wide, kernel, at.inputs[2]], name=at.name)
-        new.node("Reshape", [result, new.constant([rows, maps])], output=at.outputs[0])
-
-
-class Sink(Toy):
-    """Relu behind a Reshape -> the Reshape behind the Relu."""
-
-    name = "sink"
-    operators = ("Relu",)
-
-    def match(self, graph, at):
-        before = graph.producer(at.inputs[0])
-        if before is None or before.op != "Reshape" or graph.rank(before.inputs[0]) != 4:
-            return None
-        return Match((at, before)) if graph.only_reader(at.inputs[0]) else None
-
-    def replace(self, graph, match, new):
-        at, before = match.nodes
-        positive = new.node("Relu", before.inputs[:1], name=at.name)
-        new.node("Reshape", [positive, before.inputs[1]], output=at.outputs[0])
-
-
-class Spin(Toy):
-    """Relu -> Relu, for ever."""
-
-    name = "spin"
-    operators = ("Relu",)
-    enabling = True
-
-    def replace(self, graph, match, new):
-        (at,) = match.nodes
-        new.node("Relu", at.inputs, output=at.outputs[0])
-
-
-def run(monkeypatch, model, *toys, **options):
-    """The engine with ``toys`` as all the rewrites that there are."""
-    for module in (_apply, _replay):
-        monkeypatch.setattr(module, "rewrites", lambda: toys)
-    options = {"precision": "fp16", "target": ORIN, **options}
-    return rewrite(model, options.pop("target"), **options)
-
-
-def pooled(size=7, tail=()):
-    """Conv, GlobalAveragePool, Relu."""
+def scales(seed=0, channels=300):
+    """Two scales, the first of which two nodes read."""
+    nodes = [node("Mul", "x s", "a", "one"), node("Mul", "a s", "b", "two")]
     return net(
-        [
-            node("Conv", "x w", "c", pads=[1, 1, 1, 1]),
-            node("GlobalAveragePool", "c", "p", "pool"),
-            node("Relu", "p", "y"),
-            *tail,
-        ],
-        {"x": (1, 8, size, size)},
-        ["y"],
-        {"w": weight(8, 8, 3, 3)},
-    )
+        [*nodes, node("Mul", "b t", "y", "three")],
+        {"x": (1, channels, 2, 2)}, ["y"],
+        {"s": weight(1, channels, 1, 1, seed=seed), "t": weight(1, channels, 1, 1, seed=seed + 9)},
+    )  # fmt: skip
 
 
-def classified(relus=0):
-    """Conv, Reshape to 2-D, Gemm, and so many Relus."""
-    names = ["g", *(f"r{i}" for i in range(relus))]
+def product(seed=0):
     return net(
-        [
-            node("Conv", "x w", "c"),
-            node("Reshape", "c flat", "f"),
-            node("Gemm", "f m b", "g", "fc", transB=1),
-            *(node("Relu", a, b) for a, b in pairwise(names)),
-        ],
-        {"x": (1, 8, 3, 3)},
-        [names[-1]],
-        {"w": weight(8, 8, 3, 3), "flat": [1, 8], "m": weight(16, 8), "b": weight(16)},
-    )
+        [node("MatMul", "x w", "p", "dense"), node("Add", "p b", "y", "bias")],
+        {"x": (4, 8)}, ["y"],
+        {"w": weight(8, 6, seed=seed), "b": weight(6, seed=seed + 1)},
+    )  # fmt: skip
