@@ -71,7 +71,8 @@ def geometry(graph: Graph, node: Node) -> Geometry | None:
     """Returns the sizes of a ConvTranspose with constant weights.
 
     None where an activation holds its weights or its bias, where it has more than two spatial
-    axes, negative padding, or an ``output_shape`` beyond what the kernel reaches.
+    axes, negative padding, or an output beyond what the kernel and the stride reach (ONNX Runtime
+    refuses the latter, so nothing could be proved).
     """
     source, weight, bias = node.input(0), node.input(1), node.input(2)
     if not graph.floats(source) or graph.rank(source) not in {3, 4}:
@@ -100,6 +101,8 @@ def geometry(graph: Graph, node: Node) -> Geometry | None:
         begin, end = pads[:rank], pads[rank:]
     left = [r - b - e for r, b, e in zip(reach, begin, end, strict=True)]
     if min(*begin, *end, *extra) < 0 or left != list(target):
+        return None
+    if any(e >= s for e, s in zip(extra, stride, strict=True)):
         return None
     channels, maps = graph.shape(source)[1], graph.shape(weight)[1] * groups
     return Geometry(

@@ -88,6 +88,7 @@ def _again(
         sizes = new.constant([a.out for a in axes] + [1] * single, role="sizes")
         read = [source, "", "", sizes]
     else:
-        scales = new.constant([a.scale for a in axes] + [1.0] * single, role="scales")
+        factors = [a.scale for a in axes] + [1.0] * single
+        scales = new.constant(factors, role="scales", dtype="float32")
         read = [source, "", scales]
     return new.node("Resize", read, name=node.name, **attrs)

@@ -38,5 +38,5 @@ class ResizeSizes:
         node = match.nodes[0]
         gone = {"axes", "keep_aspect_ratio_policy"}
         attrs = {key: value for key, value in node.attrs.items() if key not in gone}
-        scales = new.constant(np.array(match.facts, np.float64), role="scales")
+        scales = new.constant(np.array(match.facts, np.float64), role="scales", dtype="float32")
         new.node("Resize", [node.inputs[0], "", scales], output=node.outputs[0], **attrs)

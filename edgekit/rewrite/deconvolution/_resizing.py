@@ -161,7 +161,7 @@ def resize(
     import numpy as np
 
     nearest = mode == "nearest"
-    factors = new.constant(np.array([1.0, 1.0, *scales]), role="scales")
+    factors = new.constant(np.array([1.0, 1.0, *scales]), role="scales", dtype="float32")
     return new.node(
         "Resize",
         [source, "", factors],
