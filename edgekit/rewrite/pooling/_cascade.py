@@ -164,24 +164,24 @@ def conv_stages(axis: Axis) -> tuple[Stage, ...] | None:
 def mixed_stages(axis: Axis) -> tuple[tuple[Stage, ...], float] | None:
     """Returns average pools and a convolution after them for ``axis``, and a factor for the result.
 
-    Where the window has no factor that helps, and it reaches to the end of the axis, zeros are
-    appended: they change the average by the factor, which the convolution's weights take.
+    Pools go first, for they cost less than a large convolution. A window that reaches to both ends
+    may be longer than the axis, with zeros around it, so that it has factors: the average changes
+    by the factor, which the convolution's weights take. Just a convolution where there is no pool.
     """
     if axis.dilation != 1:
         return None
-    found = _pools_and_conv(axis, MOST_STAGES) or conv_stages(axis)
-    if found:
-        return found, 1.0
-    longer = [
-        replace(axis, size=axis.size + more, after=axis.after + more)
-        for more in range(1, limit("pooling.padding")[1] + 1)
-        if not axis.stride
-    ]
-    tried = [(item.size, _pools_and_conv(item, MOST_STAGES)) for item in longer]
-    kept = [(len(found), found[-1].size, size, found) for size, found in tried if found]
+    kept = []
+    for more in range(limit("pooling.padding")[1] + 1) if not axis.stride else (0,):
+        before, after = axis.before + more // 2, axis.after + more - more // 2
+        longer = replace(axis, size=axis.size + more, before=before, after=after)
+        found = _pools_and_conv(longer, MOST_STAGES)
+        if found:
+            large = found[-1].size > limit("pooling.window")[1]
+            kept.append(((len(found), large, more % 2, more), longer.size, found))
     if not kept:
-        return None
-    *_, size, found = min(kept, key=lambda item: item[:3])
+        direct = conv_stages(axis)
+        return (direct, 1.0) if direct else None
+    _, size, found = min(kept, key=lambda item: item[0])
     return found, size / axis.size
 
 

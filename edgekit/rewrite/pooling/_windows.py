@@ -56,26 +56,26 @@ def sum_parts(height: Axis, width: Axis, channels: int) -> list[Part] | None:
     if height.size * width.size == 1:
         return average_parts(height, width, channels)
     gain = float(height.size * width.size)
-    return _with_convolutions(height, width, channels, gain) or average_parts(
+    return _with_convolutions(height, width, channels, gain, whole_sum=True) or average_parts(
         height, width, channels, gain
     )
 
 
-def _with_convolutions(height: Axis, width: Axis, channels: int, gain: float) -> list[Part] | None:
+def _with_convolutions(
+    height: Axis, width: Axis, channels: int, gain: float, *, whole_sum: bool = False
+) -> list[Part] | None:
     if channels > limit("convolution.groups")[1]:
         return None
-    direct = conv_stages(height), conv_stages(width)
     tries: list[tuple[Sequence[_Both], float]] = []
-    if direct[0] and direct[1]:
-        tries.append((_together(direct[0], direct[1]), 1.0))
     mixed = mixed_stages(height), mixed_stages(width)
     if mixed[0] and mixed[1]:
         (down, more_down), (across, more_across) = mixed[0], mixed[1]
         tries.append((_together(down, across), more_down * more_across))
-    if direct[0] and direct[1]:
-        tries.append((_apart(direct[0], direct[1]), 1.0))
-    if mixed[0] and mixed[1]:
         tries.append((_apart(down, across), more_down * more_across))
+    direct = conv_stages(height), conv_stages(width)
+    if direct[0] and direct[1]:
+        alone = [(_together(direct[0], direct[1]), 1.0), (_apart(direct[0], direct[1]), 1.0)]
+        tries = [*alone, *tries] if whole_sum else [*tries, *alone]
     for stages, factor in tries:
         if _in_buffer(stages, height.length, width.length, channels):
             return _parts(stages, channels, gain * factor)

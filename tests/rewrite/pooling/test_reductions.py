@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
+from onnx.helper import get_attribute_value
 
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._step import step_at
@@ -49,9 +50,9 @@ def reduce_net(op, shape, axes, keepdims=1, opset=13):
     ("shape", "left"),
     [
         ((1, 1024, 7, 7), ["AveragePool"]),  # densenet121
-        ((1, 1000, 13, 13), ["Conv"]),  # squeezenet1_0
+        ((1, 1000, 13, 13), ["AveragePool", "Conv"]),  # squeezenet1_0
         ((2, 6, 14, 14), ["AveragePool"] * 2),
-        ((1, 8, 7, 13), ["Conv"]),
+        ((1, 8, 7, 13), ["AveragePool", "Conv"]),
         ((1, 8, 56, 56), ["AveragePool"] * 2),
         ((1, 4, 37, 37), ["AveragePool", "Conv"]),
         ((1, 16, 1, 1), ["AveragePool"]),
@@ -70,10 +71,25 @@ def test_global_average_pool_ends_on_the_dla(shape, left):
 
 def test_a_convolution_that_fills_its_buffer_goes_along_one_axis_at_a_time():
     # 31 rows of 1024 channels are more than the buffer holds; one row is not
-    before = global_net("GlobalAveragePool", (1, 1024, 31, 31))
-    after = assert_rewrites(before, BY_NAME["global-average-pool"])
-    assert ops(after) == ["Relu", "Conv", "Conv"]
+    before = reduce_net("ReduceSum", (1, 1024, 31, 31), [2, 3])
+    after = assert_rewrites(before, BY_NAME["reduce-sum"])
+    assert ops(after) == ["Conv", "Conv"]
     assert not refused(after)
+
+
+def test_zeros_around_a_prime_image_are_pooled_and_weighed_out():
+    after = assert_rewrites(
+        global_net("GlobalAveragePool", (1, 4, 13, 13)), BY_NAME["global-average-pool"]
+    )
+    pool, conv = after.proto.graph.node[1:]
+    given = {item.name: get_attribute_value(item) for item in pool.attribute}
+    # 15 = 5 * 3 with a zero on either side, which counts
+    assert given["kernel_shape"] == given["strides"] == [5, 5]
+    assert given["pads"] == [1, 1, 1, 1]
+    assert given["count_include_pad"] == 1
+    values = np.asarray(after.weights[conv.input[1]])
+    assert values.shape == (4, 1, 3, 3)
+    np.testing.assert_allclose(values, 25 / 169, rtol=1e-6)
 
 
 @given(
@@ -124,7 +140,7 @@ def test_a_mean_without_its_dimensions_keeps_the_name_at_the_pool():
     ]
 
 
-def test_sums_are_exact_powers_of_nothing_else():
+def test_a_sum_is_a_convolution_of_ones():
     """A sum is one convolution of ones: no small averages that INT8 would round first."""
     after = assert_rewrites(reduce_net("ReduceSum", (1, 8, 12, 12), [2, 3]), BY_NAME["reduce-sum"])
     assert ops(after) == ["Conv"]
