@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match
+from edgekit.rewrite.convolution._pad_conv import PadConv
 from edgekit.rewrite.convolution._pads import Zeros, zeros_of
 from edgekit.rewrite.convolution._zeros import write_channels, write_zeros
+from edgekit.rewrite.pooling._pad_pool import PadPool
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -15,12 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PadToConv"]
 
+_TAKE = (PadConv(), PadPool())
+# readers of a Pad that are asked
+_MOST_READERS = 8
+
 
 class PadToConv:
     """Pad of zeros -> a depthwise Conv along H and along W, a 1x1 Conv for channels.
 
-    Each has a single 1 in every kernel. For what is left when no reader of the Pad takes the
-    padding over. Other values, reflection and repetition of the border stay.
+    Each has a single 1 in every kernel. Only where no convolution or pool behind it takes the
+    padding over (``pad-conv``, ``pad-pool``). Other values, reflection and repetition of the
+    border stay.
     """
 
     name = "pad-to-conv"
@@ -36,6 +43,10 @@ class PadToConv:
         zeros = zeros_of(graph, node)
         if zeros is None or not any((*zeros.channels, *zeros.height, *zeros.width)):
             return None
+        # those are asked first that take it over without a layer of their own
+        for reader in graph.readers(node.outputs[0])[:_MOST_READERS]:
+            if any(reader.op in item.operators and item.match(graph, reader) for item in _TAKE):
+                return None
         return Match((node,), zeros)
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:

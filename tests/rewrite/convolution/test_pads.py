@@ -85,7 +85,16 @@ def test_axes_as_an_input():
     values = {"p": np.array([1, 2, 0, 1]), "a": np.array([-1, 2]), "w": weight(4, 3, 3, 3)}
     model = net(nodes, {"x": (1, 3, 8, 9)}, ["y"], values, opset=18)
     assert ops(assert_rewrites(model, FOLD)) == ["Conv"]
-    assert "Pad" not in ops(assert_rewrites(model, MOVE))
+
+
+def test_a_pad_that_a_reader_takes_over_is_not_moved():
+    assert_untouched(padded([0, 0, 1, 1, 0, 0, 1, 1]), MOVE)
+    pool = node("MaxPool", "q", "z", kernel_shape=[3, 3])
+    values = {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+    nodes = [node("Relu", "x", "r"), node("Pad", "r p", "q"), pool]
+    assert_untouched(net(nodes, {"x": (1, 3, 8, 8)}, ["z"], values), MOVE)
+    # 60 rows are over the limit of a convolution's padding
+    assert "Pad" not in ops(assert_rewrites(padded([0, 0, 60, 1, 0, 0, 60, 1]), MOVE))
 
 
 @pytest.mark.parametrize(
