@@ -155,7 +155,7 @@ def pick(
     if at == 1:
         return pick_channels(new, source, shape[1], picks, output=output)
     steps = {b - a for a, b in pairwise(picks)} or {1}
-    if len(steps) == 1 and min(steps) > 0 and factors(min(steps), _pooling_stride()):
+    if len(steps) == 1 and min(steps) > 0 and factors(min(steps), _pooling_stride()) is not None:
         place = {at: (picks[0], len(picks), min(steps))}
         return stepped(new, source, shape, place, output=output)
     turned = to_channels(new, source, at)
@@ -206,6 +206,9 @@ def stepped(
             cuts[axis] = (start, start + (count - 1) * step + 1)
         pools[axis] = factors(step, _pooling_stride()) or []
     rounds = max(len(steps) for steps in pools.values())
+    if not cuts and not rounds:
+        # nothing goes, but something has to write the result
+        cuts = {axis: (0, shape[axis]) for axis in places}
     if cuts:
         source = _cut(new, source, cuts, "" if rounds else output)
     for index in range(rounds):

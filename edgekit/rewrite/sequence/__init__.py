@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit.rewrite.sequence._cumsum import CumSum
+from edgekit.rewrite.sequence._gather import Gather, GatherElements, GatherNd, GatherShaped
+from edgekit.rewrite.sequence._scatter import ScatterElements, ScatterNd
+
 if TYPE_CHECKING:
     from edgekit.rewrite._types import Rewrite
 
 __all__ = ["REWRITES"]
 
 # in the order in which they are tried at a node
-REWRITES: tuple[Rewrite, ...] = ()
+REWRITES: tuple[Rewrite, ...] = (
+    Gather(),
+    GatherShaped(),
+    GatherElements(),
+    GatherNd(),
+    ScatterElements(),
+    ScatterNd(),
+    CumSum(),
+)
