@@ -15,6 +15,7 @@ from edgekit.rewrite.pointwise._approx_silu_hard_swish import ApproxSiluHardSwis
 from edgekit.rewrite.pointwise._approx_softplus_relu import ApproxSoftplusRelu
 from edgekit.rewrite.pointwise._broadcast import Broadcast
 from edgekit.rewrite.pointwise._clip import Clip
+from edgekit.rewrite.pointwise._compare_constant import CompareConstant
 from edgekit.rewrite.pointwise._elu import Elu
 from edgekit.rewrite.pointwise._gelu_tanh import GeluTanh
 from edgekit.rewrite.pointwise._hard_sigmoid import HardSigmoid
@@ -30,6 +31,7 @@ from edgekit.rewrite.pointwise._neg import Neg
 from edgekit.rewrite.pointwise._pow import Pow
 from edgekit.rewrite.pointwise._prelu import Prelu
 from edgekit.rewrite.pointwise._reciprocal import Reciprocal
+from edgekit.rewrite.pointwise._relu_form import ReluForm
 from edgekit.rewrite.pointwise._scale_chain import ScaleChain
 from edgekit.rewrite.pointwise._scale_form import ScaleForm
 from edgekit.rewrite.pointwise._sigmoid_form import SigmoidForm
@@ -60,8 +62,10 @@ REWRITES: tuple[Rewrite, ...] = (
     LeakyRelu(),
     MaxMinConstant(),
     Clip(),
+    ReluForm(),
     Where(),
     Logic(),
+    CompareConstant(),
     ScaleChain(),
     ScaleForm(),
     Broadcast(),

@@ -49,7 +49,8 @@ class Logic:
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the arithmetic; a cast to truth values where the graph returns them."""
         source, numbers, truth, again = match.facts
-        dtype = graph.dtype(numbers) if numbers else "float32"
+        typed = numbers or next((n for n in match.nodes[0].inputs if graph.floats(n)), "")
+        dtype = graph.dtype(typed) if typed else "float32"
         mask = Mask(graph, new, dtype)
         mask.repeat(again)
         made = mask.of(source, numbers)
