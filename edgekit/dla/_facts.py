@@ -147,6 +147,15 @@ def _banks(facts: Facts) -> int | None:
     return banks_of(facts, _inputs(facts)[0], facts["precision"])
 
 
+def _full_window_weights(facts: Facts) -> int | None:
+    """Weights of a convolution whose kernel is as large as its input; None for any other."""
+    kernel, shape = facts["kernel"], _inputs(facts)[0] if _inputs(facts) else ()
+    if kernel is None or tuple(kernel) != shape[2:] or math.prod(kernel) == 1:
+        return None
+    depth = int(shape[1]) // int(facts["groups"] or 1)
+    return int(math.prod(kernel)) * depth * int(facts["out_maps"] or 0)
+
+
 def _channels(facts: Facts) -> tuple[int, ...]:
     return tuple(shape[-3] for shape in _both(facts) if len(shape) > _CHW)
 
@@ -215,6 +224,7 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "square_kernel": lambda facts: _square(facts["kernel"]),
     "square_stride": lambda facts: _square(facts["stride"]),
     "cbuf_banks": _banks,
+    "full_window_weights": _full_window_weights,
     "channels": _channels,
     "function": _function,
     "window": lambda facts: facts["kernel"],

@@ -67,6 +67,9 @@ CONVOLUTION = [
     # a kernel of a grouped convolution has the channels of one group
     _case("cbuf_limit", conv(32, 32, channels=224, maps=8, groups=8),
           conv(32, 32, channels=256, maps=1), "16", "fewer than 16", risk=True, tried=IN_INT8),
+    # VGG's fc6: 4096 x 512 x 7 x 7
+    _case("full_window", conv(7, 7, channels=512, maps=4095), conv(7, 7, channels=512, maps=4096),
+          "102760448", "fewer weights than", risk=True),
 ]  # fmt: skip
 
 

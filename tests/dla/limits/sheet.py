@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,12 @@ class Sheet:
         return name
 
     def ones(self, *shape: int) -> str:
-        """A float constant."""
-        return self.constant(np.ones(shape, np.float32))
+        """A float constant; large ones are a node, so that the file stays small."""
+        if math.prod(shape) < 1 << 20:
+            return self.constant(np.ones(shape, np.float32))
+        value = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+        name = f"ones{len(self._nodes)}"
+        return self.add("ConstantOfShape", name, self.constant(list(shape)), value=value)
 
     def constant(self, value: Any) -> str:
         """A constant: an array as it is, whole numbers as int64, others as float32."""
