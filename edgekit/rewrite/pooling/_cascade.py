@@ -71,14 +71,11 @@ class Axis:
 
     def real(self) -> tuple[int, ...]:
         """Returns how many elements of each window are not padding."""
-        step = self.stride or 1
-        return tuple(
-            sum(
-                0 <= i * step - self.before + j * self.dilation < self.length
-                for j in range(self.size)
-            )
-            for i in range(self.count)
-        )
+        import numpy as np
+
+        first = np.arange(self.count) * (self.stride or 1) - self.before
+        taps = first[:, None] + np.arange(self.size) * self.dilation
+        return tuple(((taps >= 0) & (taps < self.length)).sum(axis=1).tolist())
 
 
 def fits(size: int, stride: int, before: int, after: int) -> bool:
@@ -161,6 +158,7 @@ def conv_stages(axis: Axis) -> tuple[Stage, ...] | None:
     return None
 
 
+@cache
 def mixed_stages(axis: Axis) -> tuple[tuple[Stage, ...], float] | None:
     """Returns average pools and a convolution after them for ``axis``, and a factor for the result.
 

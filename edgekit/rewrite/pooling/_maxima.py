@@ -10,6 +10,7 @@ from edgekit.rewrite.pooling._cascade import MOST_STAGES, Axis, Stage, fits
 __all__ = ["max_stages"]
 
 
+@cache
 def max_stages(axis: Axis) -> tuple[Stage, ...] | None:
     """Returns maximum pools, one after the other, that make the maximum of ``axis``.
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx.helper import get_attribute_value
 
 from edgekit.rewrite.pooling._pad_pool import PadPool
 from tests.rewrite.boards import refused
@@ -90,3 +91,29 @@ def test_a_pad_that_others_read_is_left_alone():
     ]
     model = net(nodes, {"x": (1, 3, 10, 12)}, ["y", "z"], {"pads": np.array(AROUND)})
     assert_untouched(model, PAD)
+
+
+def test_what_stands_before_the_pad_may_have_other_readers():
+    nodes = [
+        node("Relu", "x", "r"),
+        node("Pad", "r pads", "p"),
+        node("MaxPool", "p", "y", kernel_shape=[3, 3], strides=[2, 2]),
+        node("Neg", "r", "z"),
+    ]
+    model = net(nodes, {"x": (1, 3, 10, 12)}, ["y", "z", "r"], {"pads": np.array(AROUND)})
+    after = assert_rewrites(model, PAD, gone=["Pad"])
+    assert sorted(ops(after)) == ["MaxPool", "Neg", "Relu"]
+    assert {item.name for item in after.proto.graph.node} == {"relu_r", "maxpool_y", "neg_z"}
+
+
+@pytest.mark.parametrize("opset", [13, 18, 21])
+def test_a_pad_may_name_its_axes(opset):
+    weights = {"pads": np.array([1, 0, 0, 1]), "axes": np.array([-1, 2]), "zero": np.array(0.0)}
+    if opset < 18:
+        weights = {"pads": np.array([0, 0, 0, 1, 0, 0, 1, 0])}
+    read = ["x", "pads", "zero", "axes"] if opset >= 18 else ["x", "pads"]
+    nodes = [node("Pad", read, ["p"]), node("AveragePool", "p", "y", kernel_shape=[2, 3])]
+    after = assert_rewrites(net(nodes, {"x": (1, 2, 6, 7)}, ["y"], weights, opset), PAD)
+    assert ops(after) == ["AveragePool"]
+    given = {item.name: get_attribute_value(item) for item in after.proto.graph.node[0].attribute}
+    assert given["pads"] == [0, 1, 1, 0]

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto
 
 from edgekit.rewrite.pooling import REWRITES
 from tests.rewrite.boards import refused
-from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops
+from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops, rewritten
 
 BY_NAME = {item.name: item for item in REWRITES}
 LARGE = [BY_NAME["large-max-pool"], BY_NAME["large-average-pool"]]
@@ -87,7 +88,7 @@ def pools(draw):
 
 
 @given(pools(), st.sampled_from(["MaxPool", "AveragePool"]), st.integers(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_pools_of_any_window(pool, op, counts):
     shape, attrs = pool
     if op == "AveragePool":
@@ -178,3 +179,19 @@ def test_pools_of_one_dimension_have_two(op, attrs):
     after = assert_rewrites(pool_net(op, (2, 3, 21), **attrs), ONE)
     assert ops(after) == ["Reshape", op, "Reshape"]
     assert "POOLING" not in refused(after) or "dilations" in attrs
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("GlobalAveragePool", {}),
+        ("MaxPool", {"kernel_shape": [13, 13]}),
+        ("AveragePool", {"kernel_shape": [3, 3], "pads": [1] * 4}),
+    ],
+)
+def test_half_precision_stays_half_precision(op, attrs):
+    half = TensorProto.FLOAT16
+    model = net([node(op, "x", "y", **attrs)], {"x": ((1, 4, 13, 13), half)}, {"y": half})
+    after = rewritten(model, *REWRITES)
+    assert len(ops(after)) == 2
+    assert {item.data_type for item in after.proto.graph.initializer} <= {half}
