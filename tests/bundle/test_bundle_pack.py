@@ -12,7 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.bundle import golden_inputs, pack, tensor_io, with_weights
+from edgekit.bundle import (
+    golden_inputs,
+    pack,
+    read,
+    rewrite_record,
+    tensor_io,
+    with_weights,
+    write,
+)
 from edgekit.errors import BundleError, DataError
 from edgekit.network import Network, Tensor
 from tests.bundle import bundle_toys as toys
@@ -94,6 +102,25 @@ def test_refit_keeps_engines_and_changes_only_weights_and_golden() -> None:
     assert new.manifest["lanes"] == old.manifest["lanes"]
     changed = set(new.weight_bytes) - set(old.weight_bytes)
     assert changed == {built.weights[name].digest for name in ("../w", "b", "q", "g")}
+
+
+def test_the_record_of_rewrites_travels_through_files_and_refits(tmp_path: Path) -> None:
+    record = {"schema": "edgekit.rewrites/1", "rewrites": [{"rewrite": "ä", "max_error": 1e-7}]}
+    built = toys.artefacts()
+    bundle = pack(name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
+                  artefacts=built, golden=toys.golden(), rewrites=record)  # fmt: skip
+    assert rewrite_record(bundle) == record
+    for name in ("toy.ekb", "folder"):
+        write(bundle, tmp_path / name)
+        assert rewrite_record(read(tmp_path / name)) == record
+    other = toys.artefacts(1)
+    refitted = with_weights(bundle, other.weights, other.values, toys.golden(1))
+    assert rewrite_record(refitted) == record
+    assert rewrite_record(toys.toy_bundle()) is None
+    assert "rewrites" not in toys.toy_bundle().manifest
+    broken = replace(bundle, blobs={**bundle.blobs, bundle.manifest["rewrites"]: b"{"})
+    with pytest.raises(BundleError, match="not JSON"):
+        rewrite_record(broken)
 
 
 def test_refit_names_every_weight_that_does_not_fit() -> None:

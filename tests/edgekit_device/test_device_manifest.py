@@ -45,6 +45,16 @@ def test_what_is_packed_is_read() -> None:
     }
 
 
+def test_a_record_of_rewrites_is_a_blob_of_its_own() -> None:
+    digest = "ab" * 32
+    blobs = {**GOOD["blobs"], digest: {"bytes": 7, "kind": "record"}}
+    manifest = parse(json.dumps({**GOOD, "blobs": blobs, "rewrites": digest}).encode())
+    assert manifest.blobs[digest].kind == "record"
+    engine = GOOD["lanes"][0]["segments"][0]["engine"]
+    for wrong in ("cd" * 32, engine, "record.json", 7, None, [digest]):
+        assert refused({**GOOD, "blobs": blobs, "rewrites": wrong}).where == "rewrites"
+
+
 @pytest.mark.parametrize("field", sorted(GOOD))
 def test_no_field_may_be_missing(field: str) -> None:
     document = {key: value for key, value in GOOD.items() if key != field}

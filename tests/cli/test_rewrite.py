@@ -1,0 +1,184 @@
+"""`edgekit rewrite`: text and JSON, files, the list, and proofs repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import onnx
+import pytest
+
+import edgekit
+from edgekit.cli import _main
+from edgekit.network import load, session
+from edgekit.rewrite import _verify, rewrites
+from edgekit.rewrite._prove import Proof
+from tests.pipeline.nets import small_config, small_net
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rewrite")
+    small_net(path / "small.onnx")
+    small_net(path / "other.onnx", seed=3)
+    return path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+
+    def told(*arguments: object, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*map(str, arguments), "-q"])
+        captured = capsys.readouterr()
+        assert caught.value.code == status, captured.err
+        assert "Traceback" not in captured.err
+        return captured.out or captured.err
+
+    return told
+
+
+@pytest.fixture
+def written(run, folder):
+    """out.onnx and rewrite.json of small.onnx."""
+    return run("rewrite", "small.onnx", "-t", ORIN, "-o", "out.onnx", "--record", "rewrite.json")
+
+
+def test_text_and_json_say_the_same(run, written):
+    document = json.loads(run("rewrite", "small.onnx", "-t", ORIN, "--json"))
+    assert document["schema"] == "edgekit.rewrite/1"
+    before, after = document["before"], document["after"]
+    lines = {line.split("  ")[0].strip(): line.split() for line in written.splitlines() if line}
+    for key, row in (("loadables", "loadables"), ("transitions", "transitions")):
+        assert lines[row][-2:] == [str(before[key]), str(after[key])]
+    assert lines["layers on the DLA"][-3:] == [str(after["dla_layers"]), "of", str(after["layers"])]
+    assert "predicted latency" in lines
+    assert after["predicted"]["auto_us"] < before["predicted"]["auto_us"]
+    assert after["predicted"]["clock"] == "predicted"
+    assert (before["loadables"], after["loadables"]) == (2, 1)
+    for row in document["rewrites"]:
+        assert row["rewrite"] in written
+        assert row["nodes"][0] in written
+        assert row["max_error"] <= 1e-5
+    assert "out.onnx" in written
+    assert document["approximations"] == []
+    assert document["file"] is None
+    assert document["record"]["rewrites"] == document["rewrites"]
+    assert document == edgekit.rewrite("small.onnx", target=ORIN)
+
+
+def test_the_files_are_a_model_of_the_same_interface_and_its_record(folder, written):
+    old, new = load(folder / "small.onnx"), load(folder / "out.onnx")
+    onnx.checker.check_model(onnx.load(folder / "out.onnx"), full_check=True)
+    for part in ("input", "output"):
+        assert [v.SerializeToString() for v in getattr(old.proto.graph, part)] == [
+            v.SerializeToString() for v in getattr(new.proto.graph, part)
+        ]
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)}
+    a, b = (session(m, optimise=False).run(None, feed)[0] for m in (old, new))
+    assert np.abs(a - b).max() <= 1e-5 * np.abs(a).max()
+    record = json.loads((folder / "rewrite.json").read_text())
+    assert record["schema"] == "edgekit.rewrites/1"
+    assert (record["model"], record["rewritten"]) == (old.digest, new.digest)
+
+
+def test_a_rewritten_model_is_at_its_fixed_point(run, written):
+    document = json.loads(run("rewrite", "out.onnx", "-t", ORIN, "--json"))
+    assert document["rewrites"] == []
+    assert document["before"] == document["after"]
+    assert "nothing to rewrite" in run("rewrite", "out.onnx", "-t", ORIN)
+
+
+def test_rewrites_are_chosen_by_name(run):
+    def applied(*options):
+        document = json.loads(run("rewrite", "small.onnx", "-t", ORIN, "--json", *options))
+        return {row["rewrite"] for row in document["rewrites"]}
+
+    assert applied("--enable", "global-average-pool") == {"global-average-pool"}
+    assert applied("--enable", "none") == set()
+    everything = applied("--enable", "all")
+    assert "global-average-pool" not in applied("--disable", "global-average-pool,neg")
+    assert len(everything) >= 2
+    error = json.loads(
+        run("rewrite", "small.onnx", "-t", ORIN, "--disable", "global-avg-pool", "--json", status=2)
+    )["error"]
+    assert "global-average-pool" in error["hint"]
+    assert "empty" in run("rewrite", "small.onnx", "-t", ORIN, "--disable", "a,,b", status=2)
+    assert "approximate" in run(
+        "rewrite", "small.onnx", "-t", ORIN, "--allow-approx", "neg", status=2
+    )
+
+
+def test_the_list(run):
+    document = json.loads(run("rewrite", "--list", "--json"))
+    assert document["schema"] == "edgekit.rewrite-list/1"
+    text = run("rewrite", "--list")
+    for item in rewrites():
+        assert item.name in text
+    assert {row["name"] for row in document["rewrites"]} == {item.name for item in rewrites()}
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("record", ["rewrite.json", "out.onnx"])
+def test_proofs_are_repeated(run, written, record):
+    text = run("rewrite", "small.onnx", "--verify", record)
+    assert "the recorded network" in text
+    document = json.loads(run("rewrite", "small.onnx", "--verify", record, "--json"))
+    assert document["schema"] == "edgekit.verified/1"
+    assert document["holds"]
+    assert document["record"] == record
+    assert document == {
+        **edgekit.verify_rewrites("small.onnx", record), "model": "small.onnx",
+    }  # fmt: skip
+
+
+def test_a_proof_that_fails_exits_1_after_its_document(run, written, monkeypatch):
+    monkeypatch.setattr(_verify, "prove", lambda *a, **k: Proof(0.25, 0.0))
+    out = run("rewrite", "small.onnx", "--verify", "rewrite.json", "--json", status=1)
+    assert json.loads(out)["holds"] is False
+
+
+def test_another_model_and_what_is_no_record_exit_2(run, written, folder):
+    def code(*arguments):
+        return json.loads(run("rewrite", *arguments, "--json", status=2))["error"]["code"]
+
+    assert code("other.onnx", "--verify", "rewrite.json") == "rewrite.other-model"
+    assert code("small.onnx", "--verify", "other.onnx") == "rewrite.no-record"
+    assert code("small.onnx", "--verify", "missing.json") == "rewrite.record"
+    (folder / "bad.json").write_text("[[[")
+    assert code("small.onnx", "--verify", "bad.json") == "rewrite.record"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["small.onnx", "--list"], ["--list", "--verify", "out.onnx"], [],
+        ["small.onnx", "--verify", "out.onnx", "-o", "x.onnx"],
+        ["small.onnx", "--verify", "out.onnx", "--allow-approx", "a"], ["small.onnx"],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_make_no_sense_together(run, arguments):
+    assert "hint" in run("rewrite", *arguments, status=2)
+
+
+def test_an_interrupt_leaves_no_half_of_a_file(run, folder, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    before = sorted(path.name for path in folder.iterdir())
+    run("rewrite", "small.onnx", "-t", ORIN, "-o", "half.onnx", "--record", "h.json", status=130)
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_configuration_is_rewritten_and_verified_as_it_says(run, folder, monkeypatch):
+    config = small_config(folder / "config", extra="rewrite: {disable: [global-average-pool]}\n")
+    document = json.loads(run("rewrite", config, "--json", "--record", folder / "c.json"))
+    assert "global-average-pool" not in {row["rewrite"] for row in document["rewrites"]}
+    assert "the recorded network" in run("rewrite", config, "--verify", folder / "c.json")

@@ -1,0 +1,124 @@
+"""Refit of rewritten engines from the original ONNX, and the record in the bundle."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from edgekit.bundle import read, rewrite_record
+from edgekit.cli import _main
+from edgekit.config import load_config
+from edgekit.errors import DataError
+from edgekit.network import load, open_inputs, save, session
+from edgekit.pipeline import Cache, Pipeline, verify_rewrites
+from edgekit.rewrite import record_of, reweigh
+from tests.pipeline.nets import small_config, small_net
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A configuration of the original, one of the rewritten file, and other weights of it."""
+    path = tmp_path_factory.mktemp("refit")
+    small_config(path, precision="fp16")
+    small_net(path / "tuned.onnx", seed=4)
+    with Pipeline(load_config(path / "small.yaml"), cache=Cache(path / "cache")) as pipeline:
+        pipeline.rewrite(path / "out.onnx", path / "rewrite.json")
+    text = (path / "small.yaml").read_text()
+    (path / "rewritten.yaml").write_text(text.replace("small.onnx", "out.onnx"))
+    return path
+
+
+def opened(folder, name):
+    return Pipeline(
+        load_config(folder / name), out=folder / name[:-5], cache=Cache(folder / "cache")
+    )
+
+
+def test_other_weights_are_those_of_the_other_model_rewritten(folder):
+    with opened(folder, "small.yaml") as pipeline:
+        made = pipeline.work.other_weights(folder / "tuned.onnx")
+    text = (folder / "small.yaml").read_text()
+    (folder / "tuned.yaml").write_text(text.replace("small.onnx", "tuned.onnx"))
+    with opened(folder, "tuned.yaml") as pipeline:
+        expected = pipeline.work.model
+    assert made.digest == expected.digest
+    assert record_of(made).original == load(folder / "tuned.onnx").digest
+
+
+def test_a_rewritten_file_is_refitted_from_the_original_onnx_and_from_its_like(folder):
+    with opened(folder, "rewritten.yaml") as pipeline:
+        work = pipeline.work
+        assert work.rewrites == []
+        made = work.other_weights(folder / "tuned.onnx")
+        small_net(folder / "classes.onnx", classes=7)
+        with pytest.raises(DataError) as caught:
+            work.other_weights(folder / "classes.onnx")
+        # what rewriting the other model gives is as good
+        save(made, folder / "tuned-out.onnx")
+        again = work.other_weights(folder / "tuned-out.onnx")
+    assert caught.value.code == "refit.mismatch"
+    assert "fc.w (float32 [7, 32]" in caught.value.hint
+    assert made.digest == reweigh(load(folder / "out.onnx"), load(folder / "tuned.onnx")).digest
+    assert again.digest == made.digest
+
+
+def test_open_sizes_of_the_original_are_the_rewritten_models(folder):
+    proto = onnx.load(folder / "tuned.onnx")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(proto, folder / "open.onnx")
+    assert open_inputs(folder / "open.onnx")
+    with opened(folder, "rewritten.yaml") as pipeline:
+        made = pipeline.work.other_weights(folder / "open.onnx")
+        closed = pipeline.work.other_weights(folder / "tuned.onnx")
+    assert made.digest == closed.digest
+
+
+@pytest.mark.boards
+def test_the_refit_command_gives_a_rewritten_engine_the_originals_weights(
+    folder, monkeypatch, capsys
+):
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*map(str, arguments), "--out", str(folder / "board"), "--json", "-q"])
+        out = capsys.readouterr()
+        assert caught.value.code == 0, out.out + out.err
+        return json.loads(out.out)
+
+    config = folder / "rewritten.yaml"
+    document = run("refit", config, "--weights", folder / "tuned.onnx")
+    assert document["changed"] == document["tensors"]
+    (release,) = document["releases"]
+    feed = {"x": np.random.default_rng(2).standard_normal((1, 3, 16, 16)).astype(np.float32)}
+    np.savez(folder / "input.npz", **feed)
+    answer = run("infer", config, "--input", folder / "input.npz")
+    assert answer["release"] == release["release"]
+    got = np.load(folder / "board" / "outputs.npz")["y"]
+    expected, old = (
+        session(load(folder / name)).run(None, feed)[0] for name in ("tuned.onnx", "small.onnx")
+    )
+    assert np.abs(got - expected).max() < 0.01 < np.abs(got - old).max()
+
+
+def test_the_bundle_has_the_record_and_its_proofs_hold(folder):
+    with opened(folder, "small.yaml") as pipeline:
+        packed = pipeline.bundle()
+        bundle = pipeline.packing.bundle
+    record = rewrite_record(read(packed["path"]))
+    assert record == json.loads((folder / "rewrite.json").read_text())
+    assert record["model"] == load(folder / "small.onnx").digest
+    assert record["rewritten"] == bundle.manifest["model"]["digest"]
+    document = verify_rewrites(folder / "small.onnx", packed["path"])
+    assert document["holds"]
+    assert document["same"]
+
+
+def test_a_bundle_without_rewrites_has_no_record(folder):
+    with opened(folder, "rewritten.yaml") as pipeline:
+        path = pipeline.bundle()["path"]
+    assert rewrite_record(read(path)) is None
+    with pytest.raises(DataError) as caught:
+        verify_rewrites(folder / "small.onnx", path)
+    assert caught.value.code == "rewrite.no-record"
