@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from edgekit.rewrite.deconvolution._growth import Stage
@@ -41,8 +42,8 @@ def write(
     """
     down, across = plan
     pairs: list[_Pair]
-    if [stage.kind for stage in down] == [stage.kind for stage in across]:
-        pairs = list(zip(down, across, strict=True))
+    if all(a.kind == b.kind for a, b in zip(down, across, strict=False)):
+        pairs = list(zip_longest(down, across))
     else:
         pairs = [*((stage, None) for stage in down), *((None, stage) for stage in across)]
     for index, pair in enumerate(pairs):
