@@ -13,7 +13,7 @@ from edgekit.rewrite.pointwise._approx_mish import ApproxMish
 from edgekit.rewrite.pointwise._approx_sigmoid_hard_sigmoid import ApproxSigmoidHardSigmoid
 from edgekit.rewrite.pointwise._approx_silu_hard_swish import ApproxSiluHardSwish
 from edgekit.rewrite.pointwise._approx_softplus_relu import ApproxSoftplusRelu
-from edgekit.rewrite.pointwise._broadcast import Broadcast
+from edgekit.rewrite.pointwise._broadcast_operand import BroadcastOperand
 from edgekit.rewrite.pointwise._clip import Clip
 from edgekit.rewrite.pointwise._compare_constant import CompareConstant
 from edgekit.rewrite.pointwise._elu import Elu
@@ -68,7 +68,7 @@ REWRITES: tuple[Rewrite, ...] = (
     CompareConstant(),
     ScaleChain(),
     ScaleForm(),
-    Broadcast(),
+    BroadcastOperand(),
     Identity(),
     Neg(),
     Pow(),

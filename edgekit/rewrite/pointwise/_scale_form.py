@@ -18,7 +18,7 @@ __all__ = ["ScaleForm"]
 class ScaleForm:
     """c - x, x / c, Sum(x, c), and constants that repeat along H or W only.
 
-    A constant that makes the result larger than the activation is left to "broadcast".
+    A constant that makes the result larger than the activation is left to "broadcast-operand".
     """
 
     name = "scale-form"

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from edgekit.rewrite._types import Node
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["Broadcast"]
+__all__ = ["BroadcastOperand"]
 
 _PAIR = 2
 
 
-class Broadcast:
+class BroadcastOperand:
     """A spatial attention map [N, 1, H, W], a row [N, C, 1, W], a small tensor and large constant.
 
     Batches are not repeated, nor operands of fewer dimensions: no DLA layer does either.
     """
 
-    name = "broadcast"
+    name = "broadcast-operand"
     reason = (
         "the DLA's element-wise layers take a second operand of form NCHW, NC11 or N111 only; a "
         "convolution with ones repeats along C, a nearest resize along H and W"
