@@ -74,8 +74,19 @@ def reshaped(
     return new.node("Reshape", [tensor, to], output=output, name=name)
 
 
-def again(graph: Graph, new: Writer, nodes: tuple[Node, ...], gone: tuple[Node, ...]) -> None:
-    """Writes those of ``nodes`` again, as they are, whose results others than ``gone`` need."""
+def again(
+    graph: Graph,
+    new: Writer,
+    nodes: tuple[Node, ...],
+    gone: tuple[Node, ...],
+    carried: Carried | None = None,
+) -> None:
+    """Writes those of ``nodes`` again, as they are, whose results are still needed.
+
+    Nodes other than ``gone`` need them, or the operation on the other side does.
+    """
+    read = {operand.tensor for operand in carried.operands} if carried else set()
     for node in nodes:
-        if not all(graph.inner(name, gone) for name in node.outputs if name):
+        named = [name for name in node.outputs if name]
+        if not all(graph.inner(name, gone) and name not in read for name in named):
             new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)

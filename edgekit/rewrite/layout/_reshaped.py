@@ -129,7 +129,7 @@ def _reduction(
     found: list[int] = []
     for xs, ys in by.groups:
         inside = [i in axes for i in ys if by.y[i] != 1]
-        if any(inside) != all(inside):
+        if inside and any(inside) != all(inside):
             return None
         if any(i in axes for i in ys) and all(inside):
             found += xs

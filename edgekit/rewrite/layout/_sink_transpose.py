@@ -23,9 +23,11 @@ class SinkTranspose:
 
     The operation is element-wise, or works along axes, which are mapped; constants that it reads
     are transposed by recipes. Operations of several tensors need them all transposed in the same
-    way, or with only dimensions of size 1 to be moved. The number of ways from transpositions to
-    operations gets smaller with every application, and nothing moves a transposition towards the
-    inputs, so it ends.
+    way, or with only dimensions of size 1 to be moved; a graph input may be read where it is
+    transposed back already. The number of ways from transpositions to operations gets smaller
+    with every application, and nothing moves a transposition towards the inputs, so it ends. (A
+    graph input that is read behind its transposition is one way more; that happens when another
+    operand loses a transposition, of which what stands before has a limited number.)
     """
 
     name = "sink-transpose"
@@ -51,7 +53,7 @@ class SinkTranspose:
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the operation and a Transpose behind each of its results."""
         node, *passed = match.nodes
-        again(graph, new, tuple(passed), (node,))
+        again(graph, new, tuple(passed), (node,), match.facts)
         perm = match.facts.perm
         if perm == tuple(range(len(perm))):
             write(new, node, match.facts, list(node.outputs))

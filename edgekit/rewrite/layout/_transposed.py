@@ -85,8 +85,12 @@ def _joining(graph: Graph, node: Node, perm: tuple[int, ...]) -> Carried | None:
         return None
     operands: list[Operand] = []
     passed: dict[str, Node] = {}
+    before = [graph.producer(name) for name in node.inputs]
+    plain = {item.inputs[0] for item in before if item and _transposes(graph, item, perm)}
+    # a sum of an input and its own transposition would turn for ever
+    fed = frozenset() if plain & set(graph.inputs) else frozenset(graph.inputs)
     for name in node.inputs:
-        found = _other(graph, name, perm, scalars=node.op != "Concat")
+        found = _other(graph, name, perm, fed, scalars=node.op != "Concat")
         if found is None:
             return None
         operands.append(found[0])
@@ -101,7 +105,7 @@ def _joining(graph: Graph, node: Node, perm: tuple[int, ...]) -> Carried | None:
 
 
 def _other(
-    graph: Graph, name: str, perm: tuple[int, ...], *, scalars: bool
+    graph: Graph, name: str, perm: tuple[int, ...], fed: frozenset[str], *, scalars: bool
 ) -> tuple[Operand, tuple[Node, ...]] | None:
     """An operand as it is before the transposition."""
     shape = graph.shape(name)
@@ -113,9 +117,9 @@ def _other(
     if source is not None and _transposes(graph, source, perm):
         return Operand(source.inputs[0]), (source,)
     back = tuple(sorted(range(len(perm)), key=lambda i: perm[i]))
-    for reader in islice(graph.readers(name), _LOOKED_AT):
+    for reader in islice(graph.readers(name) if name in fed else (), _LOOKED_AT):
         # it is transposed back for another reader already
-        if _transposes(graph, reader, back) and graph.readers(reader.outputs[0]):
+        if _transposes(graph, reader, back):
             return Operand(reader.outputs[0]), (reader,)
     wide = (*(1,) * (len(perm) - len(shape)), *shape)
     if moves_ones(wide, back):

@@ -154,6 +154,14 @@ def test_operations_on_flattened_rows(last, weights):
     assert ops(after) == ["Conv", last.op_type, "Reshape"]
 
 
+def test_axes_as_an_input():
+    """From opset 18 on a reduction reads its axes."""
+    model = net([node("Conv", "x w", "c"), node("Reshape", "c to", "f"),
+                 node("ReduceMax", "f axes", "y")], {"x": (1, 3, 2, 2)}, ["y"],
+                {"w": weight(6, 3, 1, 1), "to": [1, 6, 4], "axes": [2]}, opset=18)  # fmt: skip
+    assert ops(assert_rewrites(model, *ALL)) == ["Conv", "ReduceMax", "Reshape"]
+
+
 def test_split_gives_each_part_its_reshape():
     """Every result of a Split is reshaped."""
     model = _behind_conv(
@@ -164,7 +172,7 @@ def test_split_gives_each_part_its_reshape():
     assert sorted(ops(after)) == ["Conv", "Mul", "Reshape", "Reshape", "Split"]
 
 
-_UNARY = st.sampled_from(["Relu", "Sigmoid", "Tanh", "HardSwish", "Neg", "Abs", "LeakyRelu"])
+_UNARY = st.sampled_from(["Relu", "Sigmoid", "Tanh", "HardSigmoid", "Neg", "Abs", "LeakyRelu"])
 _BINARY = st.sampled_from(["Add", "Sub", "Mul", "Max", "Min"])
 
 

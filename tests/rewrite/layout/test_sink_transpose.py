@@ -106,6 +106,25 @@ def test_names_of_operations_stay():
                      "transpose_a": "Transpose"}  # fmt: skip
 
 
+def test_an_input_that_is_transposed_anyway_is_read_there():
+    """The skip connection around the first layer: its other summand is the input in N, C, H, W."""
+    nodes, made = _conv("x", "a", 3, 3, pads=[1, 1, 1, 1])
+    model = net([*nodes, node("Add", "a x", "s"), node("Relu", "s", "y")], {"x": (1, 6, 6, 3)},
+                ["y"], made)  # fmt: skip
+    after = assert_rewrites(model, *ALL)
+    assert ops(after) == ["Transpose", "Conv", "Add", "Relu", "Transpose"]
+
+
+@pytest.mark.parametrize("opset", [18, 22])
+def test_axes_as_an_input(opset):
+    """From opset 18 on a reduction reads its axes."""
+    model = net([node("Conv", "x w", "c"), node("Transpose", "c", "t", perm=OUT),
+                 node("ReduceMean", "t axes", "m", keepdims=0), node("Relu", "m", "y")],
+                {"x": (1, 3, 3, 4)}, ["y"], {"w": weight(6, 3, 1, 1), "axes": [-2, 1]},
+                opset=opset)  # fmt: skip
+    assert ops(assert_rewrites(model, *ALL)) == ["Conv", "ReduceMean", "Relu"]
+
+
 def test_detector_head_keeps_its_tail():
     """Transpose, Reshape to rows at the end: the sigmoid still gets to the convolution."""
     model = net(

@@ -130,6 +130,30 @@ def test_audio(board):
     assert [ops(after)[0], ops(after)[-1]] == ["Reshape", "Reshape"]
 
 
+@pytest.mark.parametrize("board", [ORIN, XAVIER])
+def test_channels_last_audio(board):
+    """Conv1D layers as TensorFlow has them, [N, L, C]: all layers between are 4-D."""
+    gemm, made = _gemm("f", "y", 8, 5)
+    nodes, last = [], "x"
+    for name in ("a", "b"):
+        nodes += [
+            node("Transpose", last, f"{name}i", perm=[0, 2, 1]),
+            node("Conv", [f"{name}i", f"w{name}"], f"{name}c"),
+            node("Transpose", f"{name}c", f"{name}o", perm=[0, 2, 1]),
+            node("Add", [f"{name}o", f"k{name}"], f"{name}s"),
+            node("Relu", f"{name}s", f"{name}r"),
+        ]
+        last = f"{name}r"
+        made |= {f"k{name}": weight(8)}
+    nodes += [node("ReduceMax", last, "f", axes=[1], keepdims=0), gemm]
+    model = net(nodes, {"x": (1, 12, 4)}, ["y"],
+                {**made, "wa": weight(8, 4, 3), "wb": weight(8, 8, 3)})  # fmt: skip
+    after, _ = _engine(model, board)
+    assert set(kinds_off(after, board)) == {"SHUFFLE"}
+    assert len(kinds_off(after, board)) <= 3
+    assert ops(after).count("Transpose") == 1
+
+
 def test_vector_input():
     """A normalised vector, two Gemms: reshaped at the input and at the end."""
     one, w1 = _gemm("n", "a", 16, 12)
