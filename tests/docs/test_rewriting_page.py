@@ -1,0 +1,73 @@
+"""The examples of docs/rewriting.md run as they stand, and its tables have the documents' keys."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit.network import load, metadata
+from edgekit.rewrite._recorded import KEY
+from tests.pipeline.nets import small_net
+
+PAGE = Path(__file__).parents[2] / "docs" / "rewriting.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page")
+    small_net(path / "model.onnx")
+    return path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+
+    def told(line: str) -> str:
+        program, *arguments = shlex.split(line)
+        assert program == "edgekit"
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*arguments, "-q"])
+        captured = capsys.readouterr()
+        assert caught.value.code == 0, captured.err
+        return captured.out
+
+    return told
+
+
+@pytest.fixture
+def written(run):
+    """The files of the first example, which others read."""
+    run(blocks("sh")[0].splitlines()[0])
+
+
+@pytest.mark.parametrize("line", [line for block in blocks("sh") for line in block.splitlines()])
+def test_example(line, run, written):
+    assert len(run(line).splitlines()) >= (1 if "--json" in line else 5)
+
+
+def test_the_python_example(folder, run, capsys, monkeypatch):
+    (code,) = blocks("python")
+    exec(code, {})
+    assert capsys.readouterr().out.split() == ["2", "->", "1", "True"]
+
+
+def test_the_tables_have_the_keys_of_the_documents(folder, run, written):
+    document = json.loads(run("edgekit rewrite model.onnx -t jetson-agx-orin-64gb --json"))
+    kept = json.loads(metadata(load(folder / "out.onnx"), KEY))
+    told = {"Record key": document["record"], "Key": document, "Metadata key": kept}
+    for head, values in told.items():
+        (table,) = re.findall(rf"\| {head} \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
+        rows = re.findall(r"^\| (`.*?) \|", table, re.M)
+        keys = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+        assert keys <= set(values)
+        if head != "Key":  # nothing is left out
+            assert keys == set(values) - {"schema"}
