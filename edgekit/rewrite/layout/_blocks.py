@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["Blocks", "blocks_at", "blocks_of", "cut_dimensions", "dimensions_of"]
+__all__ = [
+    "Blocks",
+    "between_reshapes",
+    "blocks_at",
+    "blocks_of",
+    "cut_dimensions",
+    "dimensions_of",
+]
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _C, _H, _W = 1, 2, 3
@@ -115,8 +122,8 @@ class Blocks:
         return grid.transpose([source.index(atom) for atom in result])
 
 
-def blocks_at(graph: Graph, node: Node) -> tuple[tuple[Node, ...], Blocks] | None:
-    """Returns the nodes (the last one first) and the move of a Transpose between two reshapes."""
+def between_reshapes(graph: Graph, node: Node) -> tuple[Node, Node, Node] | None:
+    """Returns a Transpose with the reshapes behind (first) and before it; None without them."""
     first, last = graph.producer(node.inputs[0]), graph.only_reader(node.outputs[0])
     if first is None or first.op not in _RESHAPES or last is None or last.op not in _RESHAPES:
         return None
@@ -124,13 +131,22 @@ def blocks_at(graph: Graph, node: Node) -> tuple[tuple[Node, ...], Blocks] | Non
         return None
     if node.outputs[0] != last.inputs[0] or graph.constant(first.inputs[0]):
         return None
+    return last, node, first
+
+
+def blocks_at(graph: Graph, node: Node) -> tuple[tuple[Node, Node, Node], Blocks] | None:
+    """Returns the nodes (the last one first) and the move of a Transpose between two reshapes."""
+    chain = between_reshapes(graph, node)
+    if chain is None:
+        return None
+    last, _, first = chain
     source, result = graph.shape(first.inputs[0]), graph.shape(last.outputs[0])
     middle = graph.shape(node.inputs[0])
     if len(source) != 4 or len(result) != 4:
         return None
     perm = node.attrs.get("perm") or list(reversed(range(len(middle))))
     move = blocks_of(source, middle, perm, result)
-    return None if move is None else ((last, node, first), move)
+    return None if move is None else (chain, move)
 
 
 def blocks_of(

@@ -33,12 +33,22 @@ class Focus:
         "The DLA slices with stride 1 only; "
         "a strided convolution with weights of 0 and 1 takes all the slices at once"
     )
-    operators: tuple[str, ...] = ("Concat",)
+    # at its slices too: each of them alone is worth a pooling, which would come first
+    operators: tuple[str, ...] = ("Concat", "Slice")
     enabling = False
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Returns a Concat of slices of one tensor that a strided convolution can make."""
+        for _ in range(_MOST_SLICES):
+            if node.op != "Slice":
+                break
+            readers = graph.readers(node.outputs[0])
+            if not readers:
+                return None
+            node = readers[0]
         parts = node.inputs
+        if node.op != "Concat" or node.domain:
+            return None
         if graph.rank(node.outputs[0]) != 4 or node.attrs["axis"] % 4 != 1:
             return None
         if not graph.floats(node.outputs[0]) or not 1 < len(parts) <= _MOST_PARTS:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._types import Node
+from edgekit.rewrite._select import pick
+from edgekit.rewrite._types import Match, Node
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["Span", "slice_of", "write_slice"]
+__all__ = ["Span", "float_spans", "slice_along", "slice_of", "write_slice"]
 
 # start, count and step along one axis
 Span = tuple[int, int, int]
@@ -57,3 +58,31 @@ def write_slice(new: Writer, source: str, spans: dict[int, Span], *, output: str
     for part in (starts, ends, list(spans), steps):
         inputs.append(new.constant(part, role="slice"))
     return new.node("Slice", inputs, output=output)
+
+
+def float_spans(graph: Graph, node: Node) -> list[Span] | None:
+    """Returns what a Slice of a 4-D activation of floats takes; None for others."""
+    if not graph.floats(node.inputs[0]) or graph.rank(node.inputs[0]) != 4:
+        return None
+    return slice_of(graph, node)
+
+
+def slice_along(graph: Graph, match: Match, new: Writer, axis: int) -> None:
+    """Writes the Slice of ``match`` with ``axis`` picked and everything else sliced."""
+    (node,) = match.nodes
+    source, output = node.inputs[0], node.outputs[0]
+    shape = list(graph.shape(source))
+    spans: list[Span] = match.facts
+    rest = {
+        other: span
+        for other, span in enumerate(spans)
+        if other != axis and span != (0, shape[other], 1)
+    }
+    # the rest first, while it is all the DLA's own: fewer elements are moved then
+    if rest:
+        source = write_slice(new, source, rest)
+        for other, (_, count, _) in rest.items():
+            shape[other] = count
+    start, count, step = spans[axis]
+    picks = range(start, start + count * step, step)
+    pick(new, source, shape, axis, picks, output=output)
