@@ -11,7 +11,7 @@ from edgekit.rewrite import rewrites
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.targets import get
 from tests.rewrite.nets import assert_same, net, node, ops, weight
-from tests.rewrite.toys import (
+from tests.rewrite.made_up import (
     Convolution,
     Crashing,
     Sink,

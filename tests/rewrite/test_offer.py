@@ -4,7 +4,7 @@ import pytest
 
 from edgekit.rewrite import offers
 from edgekit.targets import get
-from tests.rewrite.toys import ORIN, Convolution, Sink, WholePool, classified, pooled, run
+from tests.rewrite.made_up import ORIN, Convolution, Sink, WholePool, classified, pooled, run
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,13 @@ def test_whole_numbers_and_truth_values_must_be_equal():
     ],
 )
 def test_distances(a, b, distance):
-    assert _prove._distance(np.array(a), np.array(b)) == distance
+    assert _prove._worst([{"y": np.array(a)}], [{"y": np.array(b)}], ["y"]) == distance
+
+
+def test_a_run_of_small_values_is_held_against_those_of_all_runs():
+    old = [{"y": np.array([1e-4])}, {"y": np.array([2.0])}]
+    new = [{"y": np.array([1e-4 + 1e-6])}, {"y": np.array([2.0])}]
+    assert _prove._worst(new, old, ["y"]) == pytest.approx(5e-7)
 
 
 def test_roots_of_negative_numbers_are_nan_on_both_sides():
