@@ -70,7 +70,9 @@ def reshaped(
     new: Writer, tensor: str, shape: tuple[int, ...], *, output: str = "", name: str = ""
 ) -> str:
     """Writes a Reshape and returns its result."""
-    to = new.constant(list(shape), role="shape")
+    import numpy as np
+
+    to = new.constant(np.array(shape, dtype=np.int64), role="shape")
     return new.node("Reshape", [tensor, to], output=output, name=name)
 
 
