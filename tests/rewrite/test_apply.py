@@ -10,7 +10,6 @@ from edgekit.network import save
 from edgekit.rewrite import rewrites
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.targets import get
-from tests.rewrite.nets import assert_same, net, node, ops, weight
 from tests.rewrite.made_up import (
     Convolution,
     Crashing,
@@ -23,6 +22,7 @@ from tests.rewrite.made_up import (
     pooled,
     run,
 )
+from tests.rewrite.nets import assert_same, net, node, ops, weight
 
 
 def test_what_brings_a_layer_to_the_dla_is_applied(monkeypatch, tmp_path):
