@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite.layout._broadcast import Broadcast
 from edgekit.rewrite.layout._channel_shuffle import ChannelShuffle
 from edgekit.rewrite.layout._channel_shuffle_fold import ChannelShuffleFold
 from edgekit.rewrite.layout._channel_shuffle_parts import ChannelShuffleParts
 from edgekit.rewrite.layout._concat_axis import ConcatAxis
 from edgekit.rewrite.layout._concat_sum import ConcatSum
 from edgekit.rewrite.layout._depth_to_space import DepthToSpace
+from edgekit.rewrite.layout._drop_expand import DropExpand
 from edgekit.rewrite.layout._focus import Focus
 from edgekit.rewrite.layout._hoist_reshape import HoistReshape
 from edgekit.rewrite.layout._identity_removal import IdentityRemoval
@@ -59,7 +59,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ConcatAxis(),
     Slice4d(),
     Split4d(),
-    Broadcast(),
+    DropExpand(),
     RepeatElements(),
     Repeat(),
 )

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite.sequence._cumsum import CumSum
-from edgekit.rewrite.sequence._gather import Gather, GatherElements, GatherNd, GatherShaped
-from edgekit.rewrite.sequence._scatter import ScatterElements, ScatterNd
+from edgekit.rewrite.sequence._gather import Gather
+from edgekit.rewrite.sequence._gather_elements import GatherElements
+from edgekit.rewrite.sequence._gather_nd import GatherNd
+from edgekit.rewrite.sequence._gather_shaped import GatherShaped
+from edgekit.rewrite.sequence._scatter_elements import ScatterElements
+from edgekit.rewrite.sequence._scatter_nd import ScatterNd
 
 if TYPE_CHECKING:
     from edgekit.rewrite._types import Rewrite

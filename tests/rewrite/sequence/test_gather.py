@@ -6,8 +6,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from edgekit.rewrite.sequence._gather import Gather, GatherElements, GatherNd, GatherShaped
-from edgekit.rewrite.sequence._scatter import ScatterElements, ScatterNd
+from edgekit.rewrite.sequence._gather import Gather
+from edgekit.rewrite.sequence._gather_elements import GatherElements
+from edgekit.rewrite.sequence._gather_nd import GatherNd
+from edgekit.rewrite.sequence._gather_shaped import GatherShaped
+from edgekit.rewrite.sequence._scatter_elements import ScatterElements
+from edgekit.rewrite.sequence._scatter_nd import ScatterNd
 from tests.rewrite.boards import refused
 from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 

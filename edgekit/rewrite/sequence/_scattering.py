@@ -1,4 +1,4 @@
-"""Scattering to constant indices: parts side by side, or a masked sum."""
+"""What the rewrites of scattering have in common."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from edgekit.rewrite._select import four, pick_channels, reshape, runs, selectio
 from edgekit.rewrite._types import Match, Node
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["ScatterElements", "ScatterNd"]
+__all__ = ["REASON", "Place", "place_match", "writable", "write_scatter"]
 
-_REASON = (
+
+#: Why, for all of them.
+REASON = (
     "The DLA scatters nothing; at constant indices the updates stand beside the channels that "
     "stay, or a 1x1 convolution of 0 and 1 places them"
 )
@@ -24,75 +24,15 @@ _REASON = (
 _MOST_INDICES = 1 << 20
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where updates go: whole slices along ``axis``, each index once."""
 
     axis: int
     picks: list[int]
 
 
-class ScatterElements:
-    """ScatterElements of whole channels, rows or columns at constant indices.
-
-    A range of channels is replaced by a Concat of what stays and the updates; scattered channels
-    are set to zero by a scale and the updates, placed by a 1x1 convolution, are added. Along H and
-    W the same is done between transpositions. Reductions other than "add", indices that differ
-    from place to place or come twice, and the batch have no such form.
-    """
-
-    name = "scatter-elements"
-    reason = _REASON
-    operators: tuple[str, ...] = ("ScatterElements",)
-    enabling = True
-
-    def match(self, graph: Graph, node: Node) -> Match | None:
-        """Returns a ScatterElements that writes whole channels, rows or columns."""
-        if not _writable(graph, node):
-            return None
-        shape, found = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
-        axis = int(node.attrs.get("axis", 0)) % len(shape)
-        if axis == 0 or (*found[:axis], *found[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]):
-            return None
-        value = graph.value(node.inputs[1])
-        assert value is not None
-        line = value[tuple(slice(None) if at == axis else slice(1) for at in range(len(shape)))]
-        if not (value == line).all():
-            return None
-        picks = [int(index) % shape[axis] for index in line.ravel()]
-        return _match(node, _Place(axis, picks))
-
-    def replace(self, graph: Graph, match: Match, new: Writer) -> None:
-        """Writes what stays and the updates."""
-        _replace(graph, match, new)
-
-
-class ScatterNd:
-    """ScatterND of whole channels, rows or columns at constant indices (``x[:, 3] = y``).
-
-    The indices may name channels, rows or every single element, as PyTorch's exporter does, if
-    they go through the tensor in its own order. The forms are those of ScatterElements.
-    """
-
-    name = "scatter-nd"
-    reason = _REASON
-    operators: tuple[str, ...] = ("ScatterND",)
-    enabling = True
-
-    def match(self, graph: Graph, node: Node) -> Match | None:
-        """Returns a ScatterND that writes whole channels, rows or columns."""
-        if not _writable(graph, node):
-            return None
-        value = graph.value(node.inputs[1])
-        assert value is not None
-        place = _grid(value, graph.shape(node.inputs[0]))
-        return None if place is None else _match(node, place)
-
-    def replace(self, graph: Graph, match: Match, new: Writer) -> None:
-        """Writes what stays and the updates."""
-        _replace(graph, match, new)
-
-
-def _writable(graph: Graph, node: Node) -> bool:
+def writable(graph: Graph, node: Node) -> bool:
+    """Returns whether a node scatters activations of floats to constant indices."""
     data, indices, updates = node.inputs
     size = 1
     for side in graph.shape(indices):
@@ -108,32 +48,16 @@ def _writable(graph: Graph, node: Node) -> bool:
     )
 
 
-def _match(node: Node, place: _Place) -> Match | None:
+def place_match(node: Node, place: Place) -> Match | None:
+    """Returns the match at ``place``; None when an index comes twice."""
     once = len(set(place.picks)) == len(place.picks)
     return Match((node,), place) if once else None
 
 
-def _grid(value: np.ndarray, shape: Sequence[int]) -> _Place | None:
-    """The one axis along which an ordered grid of indices is not all of the tensor."""
-    import numpy as np
-
-    depth = value.shape[-1]
-    columns = value.reshape(-1, depth) % np.array(shape[:depth])
-    # distinct indices of each column in the order in which they come
-    lines = [list(dict.fromkeys(columns[:, at].tolist())) for at in range(depth)]
-    sizes = [len(line) for line in lines]
-    if int(np.prod(sizes)) != len(columns):
-        return None
-    grid = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, depth)
-    parts = [at for at, line in enumerate(lines) if line != list(range(shape[at]))]
-    if not (grid == columns).all() or len(parts) != 1 or parts[0] == 0:
-        return None
-    return _Place(parts[0], [int(index) for index in lines[parts[0]]])
-
-
-def _replace(graph: Graph, match: Match, new: Writer) -> None:
+def write_scatter(graph: Graph, match: Match, new: Writer) -> None:
+    """Writes what stays of the data, and the updates."""
     (node,) = match.nodes
-    place: _Place = match.facts
+    place: Place = match.facts
     data, _, updates = node.inputs
     output = node.outputs[0]
     shape = graph.shape(data)

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["Broadcast"]
+__all__ = ["DropExpand"]
 
 
 _BROADCASTS = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
-class Broadcast:
+class DropExpand:
     """An Expand or Tile before an element-wise operation that broadcasts by itself."""
 
-    name = "broadcast"
+    name = "drop-expand"
     reason = (
         "The DLA's element-wise operations broadcast [N, C, 1, 1] themselves, without an Expand"
     )
