@@ -69,6 +69,9 @@ def _batch_norm(graph: Graph, node: Node) -> Scale | None:
         return None
     if graph.rank(data) != 4 or not all(graph.constant(name) for name in node.inputs[1:]):
         return None
+    # statistics may have a type of their own
+    if len({graph.dtype(name) for name in node.inputs}) > 1:
+        return None
     return None if graph.constant(data) else Scale(node, data, graph.shape(data)[1])
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto
 
 from edgekit.rewrite.convolution._fold_after import FoldBatchNorm, FoldScale
 from edgekit.rewrite.convolution._fold_before import FoldScaleBefore
@@ -115,6 +116,20 @@ def test_the_normalization_of_an_input_goes_into_the_first_convolution():
 )  # fmt: skip
 def test_what_is_no_scale_of_a_convolution_alone_stays(model):
     assert_untouched(model, NORM, SCALE, BEFORE)
+
+
+def test_half_precision_is_folded_where_statistics_have_it_too():
+    half = TensorProto.FLOAT16
+
+    def model(statistics):
+        given = {n: v.astype(np.float16) for n, v in values().items()}
+        given |= {n: given[n].astype(statistics) for n in "mv"}
+        nodes = [node("Conv", "x w b", "h"), node("BatchNormalization", "h s t m v", "y")]
+        return net(nodes, {"x": ((1, 4, 6, 6), half)}, {"y": half}, given, opset=15)
+
+    after = assert_rewrites(model(np.float16), NORM, tolerance=1e-2)
+    assert ops(after) == ["Conv"]
+    assert_untouched(model(np.float32), NORM)
 
 
 def test_weights_are_derived():
