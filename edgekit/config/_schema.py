@@ -129,6 +129,10 @@ class RewriteSection(_Section):
     allow_approx: list[str] = Field(
         default_factory=list, description="Names of approximate rewrites to allow."
     )
+    always: bool = Field(
+        False,
+        description="Use the rewrites also where the plan is predicted to be worse with them.",
+    )
 
 
 class CalibrationSection(_Section):

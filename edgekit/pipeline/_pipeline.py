@@ -52,6 +52,7 @@ class Pipeline(Questions):
 
         self._only("check", "rewrite")
         before = self._check()
+        self.work.weighs = False  # here it is about the DLA, not about a plan
         self._rewrite()
         work = self.work
         document = {

@@ -13,6 +13,8 @@ from edgekit.pipeline._stored import identity
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit.dla import Judgement
+    from edgekit.network import Model, Network
     from edgekit.placement import Ask, Options, Plan
     from edgekit.quantize import Scales
 
@@ -93,6 +95,21 @@ class Placing(Sources):
         )
         return Scales(**stored)
 
+    def _better_without(self, model: Model) -> str:
+        if self.file.placement.profile is not None:
+            return ""  # measured times are of one of the two networks only
+        from edgekit.network import layers
+        from edgekit.pipeline._worth import better_without
+
+        self.update(0, 1, "planning with and without the rewrites")
+        before, after = (self._asked(layers(item)) for item in (self.source, model))
+        return better_without(before, after)
+
+    @property
+    def _wishes(self) -> list[Any]:
+        section = self.file.placement
+        return [self.file.power_mode, self.file.build.mode, section.model_dump()]
+
     @cached_property
     def options(self) -> Options:
         """What the configuration asks of the placement."""
@@ -158,11 +175,14 @@ class Placing(Sources):
     @cached_property
     def ask(self) -> Ask:
         """All that the placement needs, to ask it once or with changes."""
+        return self._asked(self.network, self.judgement)
+
+    def _asked(self, network: Network, judgement: Judgement | None = None) -> Ask:
         from edgekit.placement import Ask
 
         return Ask(
-            self.network, self.judgement, self.target, self.file.precision, self.file.power_mode,
-            self.options,
+            network, judgement or self._judge(network), self.target, self.file.precision,
+            self.file.power_mode, self.options,
         )  # fmt: skip
 
     @cached_property

@@ -18,7 +18,22 @@ __all__ = ["Sources"]
 
 
 class Sources(Stored):
-    """From the model's name to the rewritten network and its verdicts."""
+    """From the model's name to the rewritten network and its verdicts.
+
+    Attributes:
+        weighs: Whether rewrites are left out where the plan is predicted to be worse with them.
+    """
+
+    weighs = True
+
+    def _better_without(self, model: Model) -> str:
+        """Why the network should stay as it came, not as ``model``; empty where it should not."""
+        raise NotImplementedError
+
+    @property
+    def _wishes(self) -> list[Any]:
+        """What ``_better_without`` depends on."""
+        raise NotImplementedError
 
     @cached_property
     def source(self) -> Model:
@@ -75,6 +90,7 @@ class Sources(Stored):
     @cached_property
     def _rewriting(self) -> dict[str, Any]:
         section = self.file.rewrite
+        weighs = self.weighs and not section.always
 
         def compute() -> dict[str, Any]:
             from edgekit.placement import forecast
@@ -92,6 +108,11 @@ class Sources(Stored):
                 cost=lambda network, judgement: forecast(network, judgement, self.target),
                 progress=lambda done: self.update(0, 1, f"{done} rewrites tried"),
             )
+            why = self._better_without(model) if applied and weighs else ""
+            if why:
+                model, applied = self.source, ()
+                notes = (*notes, f"the rewrites are not used: {why} (rewrite.always: true uses "
+                         "them all the same)")  # fmt: skip
             self._rewritten = model
             rows = [item.to_json() for item in applied]
             return {
@@ -103,8 +124,9 @@ class Sources(Stored):
 
         settings = section.model_dump()
         result: dict[str, Any] = self.stored(
-            "rewrite", compute, self.source.digest, settings, *self._rules
-        )
+            "rewrite", compute, self.source.digest, settings, self._wishes if weighs else [],
+            *self._rules,
+        )  # fmt: skip
         self.notes += result["notes"]
         return result
 
