@@ -30,6 +30,7 @@ from edgekit.rewrite.pointwise._mish import Mish
 from edgekit.rewrite.pointwise._neg import Neg
 from edgekit.rewrite.pointwise._pow import Pow
 from edgekit.rewrite.pointwise._prelu import Prelu
+from edgekit.rewrite.pointwise._prelu_form import PreluForm
 from edgekit.rewrite.pointwise._reciprocal import Reciprocal
 from edgekit.rewrite.pointwise._relu_form import ReluForm
 from edgekit.rewrite.pointwise._scale_chain import ScaleChain
@@ -58,6 +59,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Elu(),
     Softsign(),
     SoftShrink(),
+    PreluForm(),
     Prelu(),
     LeakyRelu(),
     MaxMinConstant(),

@@ -77,6 +77,8 @@ def clipped(
     if low == 0:
         return _from_zero(new, source, 1.0, high, count, output)
     if _apart(low, high):
+        if low is not None and high is not None and low == -high and _fit(high)[0] != 1.0:
+            return _both_parts(new, source, high, count, output)
         above = _from_zero(new, source, 1.0, high, count, "")
         below = _from_zero(new, source, -1.0, None if low is None else -low, count, "")
         return new.node("Sub", [above, below], output=output, role="parts")
@@ -91,6 +93,17 @@ def clipped(
     moved = scaled(new, source, factor, -factor * low, count, role="to_zero")
     kept = _clip(new, moved, upper)
     return scaled(new, kept, 1 / factor, low, count, output=output, role="back")
+
+
+def _both_parts(new: Writer, source: str, high: float, count: int, output: str) -> str:
+    """Writes a clip from -high to high whose two parts are scaled back together."""
+    factor, upper = _fit(high)
+    parts = [
+        _clip(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
+        for sign in (1.0, -1.0)
+    ]
+    apart = new.node("Sub", parts, role="parts")
+    return scaled(new, apart, 1 / factor, 0.0, count, output=output, role="back")
 
 
 def _apart(low: float | None, high: float | None) -> bool:

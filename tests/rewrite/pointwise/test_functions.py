@@ -11,6 +11,7 @@ from edgekit.rewrite.pointwise._elu import Elu
 from edgekit.rewrite.pointwise._mish import Mish
 from edgekit.rewrite.pointwise._pow import Pow
 from edgekit.rewrite.pointwise._prelu import Prelu
+from edgekit.rewrite.pointwise._prelu_form import PreluForm
 from edgekit.rewrite.pointwise._reciprocal import Reciprocal
 from edgekit.rewrite.pointwise._soft_shrink import SoftShrink
 from edgekit.rewrite.pointwise._softsign import Softsign
@@ -108,6 +109,52 @@ def test_computed_slopes(slope):
     model = net([node("PRelu", "x s", "y")], {"x": SHAPE, "s": slope}, ["y"])
     assert refused(model) != []
     assert refused(assert_rewrites(model, Prelu(), gone=["PRelu"])) == []
+
+
+BELOW = [node("Neg", "x", "n"), node("Relu", "n", "b")]
+SIZE = [node("Abs", "x", "a"), node("Sub", "x a", "b")]
+KERAS = [
+    [*BELOW, node("Mul", "s b", "m"), node("Sub", "r m", "y")],
+    [*BELOW, node("Mul", "b s", "m"), node("Neg", "m", "k"), node("Add", "k r", "y")],
+    [node("Mul", "x minus", "n"), BELOW[1], node("Mul", "b s", "m"), node("Add", "r m", "y")],
+    [*SIZE, node("Mul", "s b", "m"), node("Mul", "m half", "h"), node("Add", "r h", "y")],
+]
+
+
+def keras(nodes, slope, outputs=("y",), seed=0):
+    numbers = {"minus": np.float32(-1), "half": np.float32(0.5), "s": weight(*slope, seed=seed)}
+    used = {k: v for k, v in numbers.items() if any(k in n.input for n in nodes)}
+    return net([node("Relu", "x", "r"), *nodes], {"x": SHAPE}, list(outputs), used)
+
+
+@pytest.mark.parametrize("nodes", KERAS)
+@pytest.mark.parametrize("slope", [(), (6, 1, 1), (1, 6, 1, 1), (4,), (1, 6, 3, 4)])
+def test_prelu_as_keras_writes_it(nodes, slope):
+    after = assert_rewrites(keras(nodes, slope), PreluForm())
+    assert ops(after) == ["PRelu"]
+    assert refused(after, "jetson-agx-xavier") == []
+    other = rewritten(keras(nodes, slope, seed=5), PreluForm())
+    assert set(other.weights) == set(after.weights)
+    assert any(
+        (np.asarray(other.weights[n]) != np.asarray(w)).any() for n, w in after.weights.items()
+    )
+
+
+def test_other_sums_are_no_prelu():
+    for nodes, outputs in (
+        (KERAS[0], ["y", "b"]),
+        (KERAS[0], ["y", "r"]),
+        ([*BELOW, node("Mul", "s b", "m"), node("Sub", "m r", "y")], ["y"]),
+        (
+            [node("Abs", "x", "n"), BELOW[1], node("Mul", "s b", "m"), node("Sub", "r m", "y")],
+            ["y"],
+        ),
+        (
+            [*SIZE[:1], node("Sub", "a x", "b"), node("Mul", "s b", "m"), node("Add", "r m", "y")],
+            ["y"],
+        ),
+    ):
+        assert_untouched(keras(nodes, (6, 1, 1), outputs), PreluForm())
 
 
 def test_constant_slopes_stay():
