@@ -83,7 +83,7 @@ class MatMulToConv:
         if graph.rank(weight) > 2:
             weight = new.node("Reshape", [weight, new.constant(list(graph.shape(weight)[-2:]))])
             dense = Dense(dense.source, weight, dense.turned, dense.columns, dense.bias)
-        if graph.rank(dense.source.tensor) == 2 and not facts.matrix_first:
+        if graph.rank(match.nodes[0].inputs[0]) == 2 and not facts.matrix_first:
             write_dense(graph, new, dense, facts.output, name)
             return
         if not facts.matrix_first:
