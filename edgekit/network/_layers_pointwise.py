@@ -206,7 +206,8 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
 
 def as_imported(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> list[Absorbed]:
     """The importer's constants among ``inputs``, and broadcasts of those of lower rank."""
-    rank = len(at.shape(node.output[0]))
+    # a recurrence may leave its first output out
+    rank = len(at.shape(next(name for name in node.output if name)))
     parts: list[Absorbed] = []
     for name in inputs:
         if at.constant(name):

@@ -9,6 +9,9 @@ from edgekit.rewrite.sequence._gather import Gather
 from edgekit.rewrite.sequence._gather_elements import GatherElements
 from edgekit.rewrite.sequence._gather_nd import GatherNd
 from edgekit.rewrite.sequence._gather_shaped import GatherShaped
+from edgekit.rewrite.sequence._gru import Gru
+from edgekit.rewrite.sequence._lstm import Lstm
+from edgekit.rewrite.sequence._rnn import Rnn
 from edgekit.rewrite.sequence._scatter_elements import ScatterElements
 from edgekit.rewrite.sequence._scatter_nd import ScatterNd
 
@@ -26,4 +29,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ScatterElements(),
     ScatterNd(),
     CumSum(),
+    Gru(),
+    Lstm(),
+    Rnn(),
 )
