@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match, Node
@@ -79,16 +79,16 @@ class MatMulToConv:
         """The convolution between what brings the channels to their place."""
         facts: _Facts = match.facts
         dense, name = facts.dense, match.nodes[0].name
-        weight = dense.weight
+        weight, matrix = dense.weight, graph.shape(dense.weight)[-2:]
         if graph.rank(weight) > 2:
-            weight = new.node("Reshape", [weight, new.constant(list(graph.shape(weight)[-2:]))])
-            dense = Dense(dense.source, weight, dense.turned, dense.columns, dense.bias)
+            weight = new.node("Reshape", [weight, new.constant(list(matrix))])
+            dense = replace(dense, weight=weight)
         if graph.rank(match.nodes[0].inputs[0]) == 2 and not facts.matrix_first:
             write_dense(graph, new, dense, facts.output, name)
             return
         if not facts.matrix_first:
             weight = new.node("Transpose", [weight], perm=[1, 0])
-        depth = graph.shape(dense.weight)[-1 if facts.matrix_first else -2]
+        depth = matrix[1 if facts.matrix_first else 0]
         weight = new.node("Reshape", [weight, new.constant([dense.columns, depth, 1, 1])])
         bias = bias_of(graph, new, dense)
         if facts.matrix_first:

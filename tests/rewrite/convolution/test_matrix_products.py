@@ -156,6 +156,25 @@ def test_any_product(shape, columns, first):
     assert_rewrites(matmul(tuple(shape), matrix, add, first), MATMUL, gone=["MatMul", "Add"])
 
 
+@pytest.mark.parametrize("shape", [(1, 8, 7, 7), (2, 8, 1, 1)])
+def test_a_product_of_a_flattened_image_is_one_window(shape):
+    depth = shape[1] * shape[2] * shape[3]
+    model = net(
+        [node("Flatten", "x", "f"), node("MatMul", "f w", "m"), node("Add", "m b", "y")],
+        {"x": shape}, ["y"], {"w": weight(depth, 5), "b": weight(5)},
+    )  # fmt: skip
+    after = assert_rewrites(model, MATMUL)
+    assert ops(after) == ["Conv", "Reshape"]
+    assert refused(after) == ["SHUFFLE"]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_matrix_may_have_dimensions_of_one_before(first):
+    matrix = (1, 5, 8) if first else (1, 8, 5)
+    shape = (2, 8, 6) if first else (2, 6, 8)
+    assert_rewrites(matmul(shape, matrix, first=first), MATMUL, gone=["MatMul"])
+
+
 def test_a_bias_behind_is_folded_in_and_another_sum_is_not():
     assert "Add" not in ops(assert_rewrites(matmul((2, 9, 8), (8, 5), (1, 1, 5)), MATMUL))
     assert "Add" in ops(assert_rewrites(matmul((2, 9, 8), (8, 5), (9, 5)), MATMUL))
