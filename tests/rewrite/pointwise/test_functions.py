@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.dla import load_rules
 from edgekit.network import session
 from edgekit.rewrite.pointwise import REWRITES, WITHOUT
 from edgekit.rewrite.pointwise._elu import Elu
@@ -216,6 +217,16 @@ def test_divisions_of_two_activations_stay():
     assert_untouched(net([node("Div", "x z", "y")], {"x": SHAPE, "z": SHAPE}, ["y"]), Reciprocal())
     row = net([node("Div", "c x", "y")], {"x": SHAPE}, ["y"], {"c": weight(4)})
     assert_untouched(row, Reciprocal())
+
+
+def test_every_operator_of_the_matrix_has_a_rewrite_or_a_reason():
+    families = {"unary", "activation", "elementwise", "scale", "prelu", "comparison"}
+    anchors = {op for item in REWRITES for op in item.operators}
+    rows = load_rules().operators
+    ours = {name for name, row in rows.items() if families & set(row.families)}
+    open_ = {name for name in ours if rows[name].trt != "native"} - anchors - set(WITHOUT)
+    assert ours
+    assert open_ == set()
 
 
 def test_what_has_no_form_says_why():
