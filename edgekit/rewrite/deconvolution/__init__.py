@@ -1,4 +1,11 @@
-"""Deconvolutions and resizing."""
+"""Deconvolutions and resizing.
+
+Left out, and why: deconvolutions of more channels than the limit (their tensors are too large for
+a DLA themselves), over three axes (it has two), with weights computed while running; ``antialias``
+where an axis shrinks (runtimes differ at the borders); regions of interest (tf_crop_and_resize);
+and linear or cubic resizing of long axes by factors that are no power of 2: runtimes compute its
+coordinates in FP32, and what comes of that is no exact result to be equal to.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     from edgekit.rewrite._types import Node
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["Geometry", "crop", "deconvolve", "geometry", "kernel_fits", "stride_fits"]
+__all__ = [
+    "Geometry",
+    "crop",
+    "cropped",
+    "deconvolve",
+    "geometry",
+    "kernel_fits",
+    "stride_fits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +174,20 @@ def crop(
     ]
     read = [new.constant(part, role="slice") for part in numbers]
     return new.node("Slice", [source, *read], output=output, name=name)
+
+
+def cropped(graph: Graph, tensor: str) -> tuple[Node, tuple[int, int]] | None:
+    """Returns the Slice of H and W that alone reads a tensor [N, C, H, W], and where it begins."""
+    reader = graph.only_reader(tensor)
+    if reader is None or reader.op != "Slice" or reader.inputs[0] != tensor:
+        return None
+    starts, axes, steps = (graph.ints(reader.input(index)) for index in (1, 3, 4))
+    if starts is None or axes is None or min(*starts, *axes) < 0 or not set(axes) <= {2, 3}:
+        return None
+    if reader.input(4) and (steps is None or set(steps) != {1}):
+        return None
+    begin = dict(zip(axes, starts, strict=True))
+    return reader, (begin.get(2, 0), begin.get(3, 0))
 
 
 def kernel_fits(kernel: tuple[int, ...]) -> bool:

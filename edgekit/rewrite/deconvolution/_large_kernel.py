@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match
-from edgekit.rewrite.deconvolution._geometry import crop, deconvolve, geometry, kernel_fits
+from edgekit.rewrite.deconvolution._geometry import crop, cropped, deconvolve, geometry, kernel_fits
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -62,37 +62,35 @@ class DeconvLargeKernel:
         found = geometry(graph, node)
         if found is None or not found.plain or kernel_fits(found.kernel):
             return None
+        end = cropped(graph, node.outputs[0])
+        nodes, begin = ((node, end[0]), end[1]) if end else ((node,), (0, 0))
         wider = (found.kernel[0], found.kernel[1] + 1)
         if kernel_fits(wider):
-            return Match((node,), (found, None))
+            return Match(nodes, (found, None, begin))
         parts = _parts(found)
-        return None if parts is None else Match((node,), (found, parts))
+        return None if parts is None else Match(nodes, (found, parts, begin))
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the convolution that moves, the deconvolution of the parts, and a Slice."""
-        node = match.nodes[0]
-        found, parts = match.facts
-        weight, output, name = node.inputs[1], node.outputs[0], f"{node.name}:slice"
+        node, last = match.nodes[0], match.nodes[-1]
+        found, parts, begin = match.facts
+        source, weight, output = node.inputs[0], node.inputs[1], last.outputs[0]
         if parts is None:
-            wide = new.node("Pad", [weight, new.constant([0] * 7 + [1], role="pads")])
-            read = (node.inputs[0], wide, found.bias, found.stride)
-            made = deconvolve(new, *read, name=node.name)
+            weight = new.node("Pad", [weight, new.constant([0] * 7 + [1], role="pads")])
             size = (found.full[0], found.full[1] + 1)
-            crop(new, made, size, (0, 0), found.target, output=output, name=name)
-            return
-        moved = _moved(new, node, found, parts)
-        cut = _cut(new, weight, found, parts)
-        size = tuple(
-            s * (i - 1) + p.count * p.size
-            for s, i, p in zip(found.stride, found.size, parts, strict=True)
-        )
-        exact = size == found.target
+        else:
+            source = _moved(new, node, found, parts)
+            weight = _cut(new, weight, found, parts)
+            spans = zip(found.stride, found.size, parts, strict=True)
+            size = tuple(s * (i - 1) + p.count * p.size for s, i, p in spans)
+        target = tuple(graph.shape(output)[2:])
+        whole = output if size == target else ""
         made = deconvolve(
-            new, moved, cut, found.bias, found.stride,
-            output=output if exact else "", name=node.name,
-        )  # fmt: skip
-        if not exact:
-            crop(new, made, size, (0, 0), found.target, output=output, name=name)
+            new, source, weight, found.bias, found.stride, output=whole, name=node.name
+        )
+        if not whole:
+            name = last.name if last is not node else f"{node.name}:slice"
+            crop(new, made, size, begin, target, output=output, name=name)
 
 
 def _parts(found: Geometry) -> tuple[_Parts, ...] | None:

@@ -25,6 +25,8 @@ _NEAREST = frozenset(
     }
 )
 _LINEAR = frozenset({"half_pixel", "pytorch_half_pixel"})
+# elements of a matrix: 2048 to 2048, far more than pays
+_MOST = 1 << 22
 # Transposes that lead to H as channels, from there (or from the start) to W, and back to C
 _TO_H, _TO_W, _H_TO_W, _W_TO_END = [0, 2, 1, 3], [0, 3, 2, 1], [0, 3, 2, 1], [0, 2, 3, 1]
 
@@ -54,7 +56,9 @@ class ResizeToConvolution:
         if made is None or not made.image or _native(made):
             return None
         sides = [axis for axis in made.axes[2:] if not _same(axis)]
-        if not sides or not all(steady(made, axis) for axis in sides):
+        if not sides or max(axis.size * axis.out for axis in sides) > _MOST:
+            return None
+        if not all(steady(made, axis) for axis in sides):
             return None
         return Match((node,), made)
 

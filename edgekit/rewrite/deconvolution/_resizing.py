@@ -21,8 +21,9 @@ __all__ = ["Axis", "Resizing", "resize", "resizing", "rows", "steady"]
 _COORDINATES = frozenset(
     {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}
 )
-# FP32 coordinates that are off by more make results differ by more than a proof allows
-_OFF = 4e-6
+# FP32 coordinates that are off by more make FP32 results differ by more than 1e-5 (three times
+# as much was seen, of two axes): more than a proof allows
+_OFF = 3.4e-6
 _NEAR = 1e-5
 
 

@@ -11,7 +11,7 @@ from edgekit.rewrite.deconvolution._padding import DeconvPadding
 from tests.rewrite.boards import refused
 from tests.rewrite.convolution.refits import assert_refits
 from tests.rewrite.deconvolution.models import deconv, found
-from tests.rewrite.nets import assert_rewrites, assert_untouched, ops
+from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
 KERNEL, STRIDE, PADDING = DeconvLargeKernel(), DeconvLargeStride(), DeconvPadding()
 
@@ -25,6 +25,8 @@ KERNEL, STRIDE, PADDING = DeconvLargeKernel(), DeconvLargeStride(), DeconvPaddin
         (31, 31, 0, ["ConvTranspose", "ConvTranspose", "Slice"]),
         (48, 24, 0, ["ConvTranspose", "Conv", "ConvTranspose"]),
         (24, 12, 0, ["ConvTranspose", "Slice"]),
+        # two crops are one
+        (24, 12, 6, ["ConvTranspose", "Slice"]),
         (80, 40, 20, ["ConvTranspose", "Conv", "ConvTranspose", "Slice"]),
     ],
 )
@@ -98,6 +100,28 @@ def test_what_is_left_alone():
     assert_untouched(deconv((1, 2, 2, 2), (32, 32), maps=1, strides=[16, 16], group=2), KERNEL)
     # a part has at least the stride's rows
     assert_untouched(deconv((1, 1, 2, 2), (37, 2), maps=1, strides=[37, 2]), KERNEL, STRIDE)
+
+
+def test_slices_that_are_no_crops_stay():
+    layer = node("ConvTranspose", "x w", "h", "up", strides=[12, 12])
+    weights = {
+        "w": weight(2, 2, 24, 24),
+        "b": [0],
+        "e": [1],
+        "c": [1],
+        "f": [-1],
+        "r": [2],
+        "t": [2],
+    }
+    for numbers in ("b e c", "b f r t"):
+        model = net(
+            [layer, node("Slice", f"h {numbers}", "y")], {"x": (1, 2, 2, 2)}, ["y"],
+            {key: weights[key] for key in {"w", *numbers.split()}},
+        )  # fmt: skip
+        assert ops(assert_rewrites(model, KERNEL)) == ["ConvTranspose", "Slice", "Slice"]
+    twice = [layer, node("Slice", "h b e r", "y"), node("Relu", "h", "z")]
+    model = net(twice, {"x": (1, 2, 2, 2)}, ["y", "z"], {k: weights[k] for k in "wber"})
+    assert ops(assert_rewrites(model, KERNEL)) == ["ConvTranspose", "Slice", "Slice", "Relu"]
 
 
 def test_limits_come_from_the_rules():
