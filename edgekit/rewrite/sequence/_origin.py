@@ -26,13 +26,15 @@ class Origin:
         tensor: Its name.
         order: Which of its dimensions over 1 are which: "n" (batch), "c" (features), "t" (steps).
         shape: Its shape.
-        nodes: Nodes between it and the sequence that nothing else needs, nearest first.
+        nodes: Nodes between it and the sequence, nearest first.
+        needed: How many of them, the last ones, are there for others too.
     """
 
     tensor: str
     order: str
     shape: tuple[int, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...] = ()
+    needed: int = 0
 
     def image(self, sizes: dict[str, int]) -> bool:
         """Whether it is [N, C, 1, T] or [N, C, T, 1] already."""
@@ -41,7 +43,12 @@ class Origin:
         return self.order == wanted and self.shape in {(n, c, 1, t), (n, c, t, 1)}
 
     def write(self, new: Writer, sizes: dict[str, int]) -> tuple[str, int]:
-        """Writes what makes an image of it; returns that image and the axis of the steps."""
+        """Writes what makes an image of it; returns that image and the axis of the steps.
+
+        Nodes that others need are written again as they were.
+        """
+        for node in self.nodes[::-1][: self.needed]:
+            new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)
         n, c, t = (sizes[name] for name in "nct")
         if self.image(sizes):
             return self.tensor, 3 if self.shape[2] == 1 else 2
@@ -77,9 +84,10 @@ def origin(graph: Graph, node: Node, order: str, sizes: dict[str, int]) -> Origi
     """
     x = node.inputs[0]
     long = "".join(name for name in order if sizes[name] > 1)
-    found = [Origin(x, long, graph.shape(x), ())]
+    found = [Origin(x, long, graph.shape(x))]
     labels: list[str] = [name if sizes[name] > 1 else "" for name in order]
-    reader, nodes, sole = node, [], True
+    nodes: list[Node] = []
+    reader, apart = node, 0
     for _ in range(_FAR):
         last = found[-1]
         made = graph.producer(last.tensor)
@@ -87,16 +95,17 @@ def origin(graph: Graph, node: Node, order: str, sizes: dict[str, int]) -> Origi
         if made is None or before is None:
             break
         labels = before
-        sole = sole and graph.only_reader(last.tensor) is reader
-        if sole:
-            nodes.append(made)
-        source = made.inputs[0]
-        found.append(Origin(source, "".join(labels), graph.shape(source), tuple(nodes)))
+        if len(nodes) == apart and graph.only_reader(last.tensor) is reader:
+            apart += 1
+        nodes.append(made)
+        source, shape = made.inputs[0], graph.shape(made.inputs[0])
+        needed = len(nodes) - apart
+        found.append(Origin(source, "".join(labels), shape, tuple(nodes), needed))
         reader = made
     for item in found:
         if item.image(sizes):
             return item
-    return found[-1] if sizes["n"] == 1 else Origin(x, order, graph.shape(x), ())
+    return found[-1] if sizes["n"] == 1 else Origin(x, order, graph.shape(x))
 
 
 def _before(graph: Graph, node: Node, labels: Sequence[str]) -> list[str] | None:
