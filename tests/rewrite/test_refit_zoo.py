@@ -1,0 +1,61 @@
+"""Every network of the zoo, rewritten: another model's weights give what rewriting it gives."""
+
+import numpy as np
+import pytest
+
+from edgekit.network import canonical
+from edgekit.rewrite import record_of, reweigh, rewrite
+from edgekit.rewrite._emit import emit
+from edgekit.rewrite._graph import Graph
+from edgekit.rewrite._raise_opset import raise_opset
+from edgekit.rewrite._record import with_record
+from edgekit.rewrite._replay import steps_again
+from edgekit.targets import get
+from tests.rewrite import real_nets, toys
+from tests.rewrite.zoo import ZOO
+
+ORIN = get("jetson-agx-orin-64gb")
+
+
+def other_values(model):
+    """The same network with other weights."""
+    values = {
+        name: np.asarray(value * 1.5 + 0.25, value.dtype) if value.dtype.kind == "f" else value
+        for name, value in model.weights.items()
+    }
+    return canonical(model.proto, None, weights=values)
+
+
+def refits(before):
+    """Compares a refit with the same steps on the other model; returns the rewritten model."""
+    after, applied, _ = rewrite(before, ORIN, precision="fp16")
+    if not applied:
+        assert record_of(after) is None
+        return after
+    other = other_values(before)
+    graph, again = Graph(raise_opset(other)), []
+    for step in steps_again(graph, [(item.rewrite, item.anchor) for item in applied]):
+        graph.apply(step)
+        again.append(toys.applied(step))
+    expected = with_record(emit(graph), graph, again, original=other)
+    made = reweigh(after, other)
+    assert made.proto.SerializeToString(deterministic=True) == expected.proto.SerializeToString(
+        deterministic=True
+    )
+    assert made.digest == expected.digest
+    assert reweigh(after, before).digest == after.digest
+    return after
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_small_network(name):
+    refits(ZOO[name].make())
+
+
+@pytest.mark.parametrize(
+    ("name", "derives"),
+    [("yolo_v5", False), ("resnet_of_torchvision", False), ("nhwc_classifier", True)],
+)
+def test_a_real_network(name, derives):
+    record = record_of(refits(getattr(real_nets, name)()))
+    assert any(item.sources for item in record.weights.values()) or not derives
