@@ -10,12 +10,12 @@ from edgekit.rewrite._part import Part, new_part, old_part
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
-    from edgekit.network import Network
+    from edgekit.network import Layer, Network
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._types import Step
     from edgekit.targets import Target
 
-__all__ = ["Cost", "Judge", "Predicted", "Score", "score"]
+__all__ = ["Cost", "Judge", "Predicted", "Score", "apart", "score"]
 
 
 class Predicted(Protocol):
@@ -52,7 +52,7 @@ class Score:
     """How well nodes suit the DLA; fewer is better, the first number decides.
 
     Attributes:
-        off: Layers that it does not run, kept constants among them.
+        off: Layers that it does not run, and kept constants that those on it wait for.
         disputed: Layers that it runs by the rules, with something that speaks against it.
         us: Predicted microseconds; 0 where nothing predicts.
     """
@@ -108,7 +108,23 @@ class Judge:
 def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> Score:
     """Scores a network."""
     verdicts = [judgement.verdicts[layer.name] for layer in network.layers]
-    off = sum(not verdict.ok for verdict in verdicts) + len(network.constants)
+    off = sum(not verdict.ok for verdict in verdicts) + len(apart(network, judgement))
     disputed = sum(verdict.ok and bool(verdict.reasons) for verdict in verdicts)
     predicted = cost(network, judgement) if cost is not None else None
     return Score(off, disputed, predicted.auto_us if predicted else 0.0)
+
+
+def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
+    """Returns the kept constants that a layer on the DLA waits for: they run on the GPU.
+
+    Beside a reader on the GPU a constant costs nothing.
+    """
+    if not network.constants:
+        return ()
+    able = {
+        name
+        for layer in network.layers
+        if judgement.verdicts[layer.name].ok
+        for name in layer.origin
+    }
+    return tuple(layer for layer in network.constants if not able.isdisjoint(layer.origin))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.rewrite._shapes import plain
 from edgekit.rewrite._step import in_order, proto_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Part:
                 number[name] = len(number)
                 tensors.append((number[name], self.shape(name), self.dtype(name), self._small(name),
                                 name in self.returned))  # fmt: skip
-            attrs = tuple((key, _plain(value)) for key, value in sorted(node.attrs.items()))
+            attrs = tuple((key, plain(value)) for key, value in sorted(node.attrs.items()))
             rows.append((node.op, node.domain, attrs, tuple(tensors)))
         return tuple(rows)
 
@@ -200,11 +201,3 @@ def _is_recipe(graph: Graph, step: Step, node: Node) -> bool:
         )
 
     return any(node.inputs) and all(constant(name) for name in node.inputs if name)
-
-
-def _plain(value: Any) -> Hashable:
-    if isinstance(value, (list, tuple)):
-        return tuple(value)
-    if isinstance(value, (int, float, str)):
-        return value
-    return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
-from edgekit.rewrite._decide import Judge, Score, score
+from edgekit.rewrite._decide import Judge, Score, apart, score
 from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._regions import Region, regions
@@ -49,10 +49,13 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
     before = _Judged(source, judge)
     left = list(found)
     while True:
-        again = _replayed(raised, search.taken, left)
-        if again is None:
-            break
-        graph, taken = again
+        if len(left) == len(found) > 0:
+            graph, taken = search.graph, tuple(search.taken)
+        else:
+            again = _replayed(raised, search.taken, left)
+            if again is None:
+                break
+            graph, taken = again
         after = _Judged(emit(graph), judge)
         helpful = [r for r in left if after.of(r.new).better(before.of(r.old))]
         if len(helpful) < len(left):
@@ -85,13 +88,12 @@ class _Judged:
         self.whole = Score(whole.off, whole.disputed, self.auto_us)
         self._layers: list[tuple[bool, bool, float]] = []
         self._behind: dict[str, list[int]] = {}
-        for layer in (*network.layers, *network.constants):
+        for layer in (*network.layers, *apart(network, judgement)):
             for name in layer.origin:
                 self._behind.setdefault(name, []).append(len(self._layers))
-            verdict = judgement.verdicts.get(layer.name)
-            ok = verdict is not None and verdict.ok and layer.kind != "CONSTANT"
-            unsure = ok and verdict is not None and bool(verdict.reasons)
-            self._layers.append((not ok, unsure, times.get(layer.name, 0.0)))
+            verdict = judgement.verdicts[layer.name]
+            ok = verdict.ok and layer.kind != "CONSTANT"
+            self._layers.append((not ok, ok and bool(verdict.reasons), times.get(layer.name, 0.0)))
 
     def slower(self, other: _Judged) -> bool:
         """Whether it is predicted to be slower than ``other``.

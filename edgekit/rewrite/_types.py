@@ -13,7 +13,21 @@ if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._writer import Writer
 
-__all__ = ["Applied", "Fixed", "Match", "Node", "Rewrite", "Step"]
+__all__ = [
+    "Applied",
+    "Fixed",
+    "MalformedError",
+    "Match",
+    "Node",
+    "Rewrite",
+    "Step",
+    "names",
+    "proto_of",
+]
+
+
+class MalformedError(Exception):
+    """A rewrite wrote a replacement that does not fit: a bug of the rewrite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,3 +188,14 @@ class Applied:
 def names(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Returns the names of ``nodes``."""
     return tuple(node.name for node in nodes)
+
+
+def proto_of(node: Node) -> onnx.NodeProto:
+    """Returns a node as ONNX has it."""
+    from onnx import helper
+
+    if node.proto is not None:
+        return node.proto
+    return helper.make_node(
+        node.op, node.inputs, node.outputs, name=node.name, domain=node.domain, **node.attrs
+    )

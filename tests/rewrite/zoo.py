@@ -106,7 +106,7 @@ def large_average_pool():
     return between(node("AveragePool", "c", "h", kernel_shape=[12, 12], strides=[4, 4]))
 
 
-@entry("Reshape")
+@entry("Gemm")
 def classifier_of_torchvision():
     return net(
         [
@@ -322,8 +322,8 @@ def large_stride():
 @entry()
 def large_kernel():
     return between(
-        node("Conv", "c k", "h", pads=[20, 20, 20, 20], group=8), shape=(1, 8, 48, 48),
-        weights={"k": weight(8, 1, 41, 41)},
+        node("Conv", "c k", "h", pads=[20, 0, 20, 0]), shape=(1, 8, 48, 48),
+        weights={"k": weight(8, 8, 41, 1)},
     )  # fmt: skip
 
 
@@ -428,9 +428,12 @@ def masked():
     )  # fmt: skip
 
 
-@entry("Transpose", "Reshape")
-def tiled_attention_map():
-    return between(node("Expand", "c s", "h"), weights={"s": [1, 8, 16, 16]})
+@entry()
+def repeated_along_the_channels():
+    return between(
+        node("Conv", "c k", "a", "attend"), node("Expand", "a s", "h"),
+        weights={"k": weight(1, 8, 1, 1), "s": [1, 8, 16, 16]},
+    )  # fmt: skip
 
 
 @entry("Reshape", "Reshape")

@@ -1,0 +1,118 @@
+"""The zoo: every form that people write ends on the DLA, with the same results."""
+
+from functools import cache
+
+import pytest
+
+from edgekit.dla import judge
+from edgekit.network import layers
+from edgekit.placement import forecast
+from edgekit.rewrite import rewrite, verify
+from edgekit.rewrite._claim import claim_of_model
+from edgekit.targets import get
+from tests.rewrite import real_nets
+from tests.rewrite.nets import assert_same
+from tests.rewrite.zoo import ZOO
+
+ORIN, XAVIER = get("jetson-agx-orin-64gb"), get("jetson-agx-xavier")
+NETS = {
+    "yolo_v5": ["Reshape", "Transpose", "Reshape", "Transpose"],
+    "yolo_v8": ["Reshape", "Reshape", "Concat"],
+    "mobilenet_v3": ["Reshape"],
+    "resnet_of_torchvision": ["Gemm"],
+    "unet": [],
+    "nhwc_classifier": ["Reshape"],
+    "audio_1d": ["Reshape", "Reshape"],
+}
+
+
+def predicted(target):
+    return lambda network, judgement: forecast(network, judgement, target)
+
+
+def rewritten(model, target=ORIN, precision="fp16", **options):
+    return rewrite(model, target, precision=precision, cost=predicted(target), **options)
+
+
+def judged(model, target=ORIN, precision="fp16"):
+    network = layers(model)
+    return network, judge(network, target, precision=precision)
+
+
+def off(model, target=ORIN, precision="fp16"):
+    """Operators behind what stays off the DLA, kept constants too."""
+    network, judgement = judged(model, target, precision)
+    refused = [la.op for la in network.layers if not judgement.verdicts[la.name].ok]
+    return refused + [f"{la.op} (constant)" for la in network.constants]
+
+
+@cache
+def done(name):
+    before = ZOO[name].make()
+    return before, *rewritten(before)
+
+
+def test_the_zoo_is_large_enough():
+    assert len(ZOO) >= 40
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_what_people_write_ends_on_the_dla(name):
+    before, after, _, notes = done(name)
+    assert notes == ()
+    assert off(after) == list(ZOO[name].left)
+    assert len(off(after)) <= len(off(before))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_results_stay(name):
+    before, after, applied, _ = done(name)
+    assert_same(before, after)
+    for item in applied:
+        assert item.max_error <= 1e-5
+        assert item.max_error_float64 <= 1e-9
+    assert (after is before) == (applied == ())
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_rewritten_network_is_not_rewritten_again(name):
+    _, after, _, _ = done(name)
+    assert rewritten(after)[0] is after
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_nothing_is_predicted_to_get_slower(name):
+    before, after, _, _ = done(name)
+    old, new = (forecast(*judged(model), ORIN) for model in (before, after))
+    assert new.auto_us <= old.auto_us * 1.0001
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_record_can_be_repeated(name):
+    before, after, applied, _ = done(name)
+    if not applied:
+        pytest.skip("nothing was rewritten")
+    document = verify(before, claim_of_model(after))
+    assert document["holds"]
+    assert document["same"]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+@pytest.mark.parametrize("name", NETS)
+def test_networks_of_people_are_one_loadable(name, precision):
+    before = getattr(real_nets, name)()
+    after, _, notes = rewritten(before, precision=precision)
+    assert notes == ()
+    assert off(after, precision=precision) == NETS[name]
+    _, judgement = judged(after, precision=precision)
+    assert sum(group.kept for group in judgement.candidates) == 1
+    assert_same(before, after, tolerance=3e-5)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_on_xavier_only_softmax_stays_beside(name):
+    before = getattr(real_nets, name)()
+    after, _, _ = rewritten(before, XAVIER)
+    beside = [op for op in off(after, XAVIER) if op != "Softmax"]
+    assert beside == NETS[name]
+    assert_same(before, after, tolerance=3e-5)
