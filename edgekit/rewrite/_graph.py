@@ -129,7 +129,9 @@ class Graph:
             recipe = self._recipes[tensor]
             values = {n: self.value(n) for n in recipe.inputs if n}
             feeds = {n: value for n, value in values.items() if value is not None}
-            return evaluate([recipe], feeds, self.opset)[tensor].astype(self._dtypes[tensor])
+            made = evaluate([recipe], feeds, self.opset)[tensor]
+            # a view of a large weight stays one
+            return made.astype(self._dtypes[tensor], copy=False)
         return None
 
     def ints(self, tensor: str) -> list[int] | None:
