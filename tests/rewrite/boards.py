@@ -6,7 +6,7 @@ from edgekit.network import layers
 
 
 def refused(model, board="jetson-agx-orin-64gb", precision="fp16"):
-    """Kinds of the layers that the board's DLA does not run, in order."""
+    """Kinds of the layers, kept constants among them, that the board's DLA does not run."""
     graph = layers(model)
     verdicts = judge(graph, targets.get(board), precision=precision).verdicts
-    return [layer.kind for layer in graph.layers if not verdicts[layer.name].ok]
+    return [layer.kind for layer in graph.whole.layers if not verdicts[layer.name].ok]

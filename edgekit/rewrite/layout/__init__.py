@@ -8,6 +8,7 @@ from edgekit.rewrite.layout._channel_shuffle import ChannelShuffle
 from edgekit.rewrite.layout._channel_shuffle_fold import ChannelShuffleFold
 from edgekit.rewrite.layout._channel_shuffle_parts import ChannelShuffleParts
 from edgekit.rewrite.layout._concat_axis import ConcatAxis
+from edgekit.rewrite.layout._concat_constant import ConcatConstant
 from edgekit.rewrite.layout._concat_sum import ConcatSum
 from edgekit.rewrite.layout._depth_to_space import DepthToSpace
 from edgekit.rewrite.layout._drop_expand import DropExpand
@@ -62,4 +63,5 @@ REWRITES: tuple[Rewrite, ...] = (
     DropExpand(),
     RepeatElements(),
     Repeat(),
+    ConcatConstant(),
 )

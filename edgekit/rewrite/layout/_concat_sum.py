@@ -39,7 +39,7 @@ class ConcatSum:
         from edgekit.dla import limit
 
         axis = joined_axis(graph, node)
-        if not axis or len(node.inputs) > _MOST_PARTS:
+        if not axis or len(node.inputs) > _MOST_PARTS or any(map(graph.constant, node.inputs)):
             return None
         whole = graph.shape(node.outputs[0])[axis]
         rest = whole - min(graph.shape(name)[axis] for name in node.inputs)

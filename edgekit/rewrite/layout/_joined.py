@@ -18,4 +18,4 @@ def joined_axis(graph: Graph, node: Node) -> int:
     plain = graph.rank(node.outputs[0]) == 4 and graph.floats(node.outputs[0])
     if not plain or axis not in {2, 3} or len(node.inputs) < 2:
         return 0
-    return 0 if any(graph.constant(name) for name in node.inputs) else axis
+    return 0 if all(graph.constant(name) for name in node.inputs) else axis

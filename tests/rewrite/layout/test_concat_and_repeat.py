@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgekit.rewrite.layout._concat_axis import ConcatAxis
+from edgekit.rewrite.layout._concat_constant import ConcatConstant
 from edgekit.rewrite.layout._concat_sum import ConcatSum
 from edgekit.rewrite.layout._drop_expand import DropExpand
 from edgekit.rewrite.layout._merge_transposes import MergeTransposes
@@ -13,7 +14,7 @@ from edgekit.rewrite.layout._repeat import Repeat
 from edgekit.rewrite.layout._repeat_elements import RepeatElements
 from edgekit.rewrite.layout._sink_transpose import SinkTranspose
 from tests.rewrite.boards import refused
-from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops
+from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops, weight
 
 
 def concat(axis, *shapes):
@@ -56,9 +57,32 @@ def test_other_concatenations_stay():
     assert_untouched(concat(1, (1, 4, 3, 5), (1, 2, 3, 5)), *both)
     assert_untouched(concat(0, (1, 4, 3, 5), (2, 4, 3, 5)), *both)
     assert_untouched(concat(2, (1, 4, 3), (1, 4, 5)), *both)
-    fixed = {"w": np.zeros((1, 4, 2, 5))}
-    model = net([node("Concat", "x w", "y", axis=2)], {"x": (1, 4, 3, 5)}, ["y"], fixed)
-    assert_untouched(model, *both)
+
+
+def constants_beside(axis=1, seed=0):
+    """Two computed parts between constants, as coordinates or positions are given."""
+    nodes = [node("Concat", "u a b v", "y", axis=axis)]
+    fixed = {"u": weight(1, 2, 3, 4, seed=seed), "v": weight(1, 2, 3, 4, seed=seed + 1)}
+    return net(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 3, 4)}, ["y"], fixed)
+
+
+def test_constant_channels_are_added_to_zeros():
+    made = []
+    for seed in (0, 5):
+        before = constants_beside(seed=seed)
+        after = assert_rewrites(before, ConcatConstant())
+        assert ops(after) == ["Concat", "Conv", "Add"]
+        assert refused(before) == ["CONSTANT", "CONSTANT"]
+        assert not refused(after)
+        made.append(after.weights[after.proto.graph.node[-1].input[1]])
+        assert np.array_equal(made[-1][:, :2], weight(1, 2, 3, 4, seed=seed).astype("f"))
+        assert not made[-1][:, 2:6].any()
+    assert not np.array_equal(*made)
+    # along H and W between transpositions; without constants there is nothing to do
+    after = assert_rewrites(constants_beside(2), ConcatSum(), ConcatAxis(), ConcatConstant())
+    assert not refused(after)
+    assert_untouched(concat(1, (1, 2, 3, 4), (1, 2, 3, 4)), ConcatConstant())
+    assert_untouched(constants_beside(0), ConcatConstant(), ConcatAxis())
 
 
 def expanded(shape, result):

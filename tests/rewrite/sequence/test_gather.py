@@ -39,7 +39,7 @@ def test_constant_indices_select_on_the_dla(shape, indices, axis, expected):
     before = gather(shape, indices, axis)
     after = assert_rewrites(before, *_GATHERS)
     assert ops(after) == expected
-    assert refused(before) == ["GATHER"]
+    assert "GATHER" in refused(before)
     assert not refused(after)
 
 
