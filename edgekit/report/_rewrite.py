@@ -72,7 +72,7 @@ def verified_text(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
         page.table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
     held = sum(row["holds"] for row in applied)
     page.add(
-        f"{held} of {text.plural(len(applied), 'proof')} hold on "
+        f"{held} of {len(applied)} proofs hold on "
         f"{text.plural(document['runs'], 'random input')} (seed {document['seed']}); recorded "
         f"errors differ by at most {document['largest_change']:.1e}",
         hang=2,

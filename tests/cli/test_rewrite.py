@@ -11,10 +11,11 @@ import pytest
 
 import edgekit
 from edgekit.cli import _main
-from edgekit.network import load, session
+from edgekit.network import load, save, session
 from edgekit.rewrite import _verify, rewrites
 from edgekit.rewrite._prove import Proof
 from tests.pipeline.nets import small_config, small_net
+from tests.rewrite.nets import net, node, weight
 
 ORIN = "jetson-agx-orin-64gb"
 
@@ -122,6 +123,37 @@ def test_the_list(run):
         assert item.name in text
     assert {row["name"] for row in document["rewrites"]} == {item.name for item in rewrites()}
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_an_approximation_is_applied_when_allowed_and_its_error_is_told(run, folder):
+    tensors = {"w": weight(8, 3, 1, 1), "v": weight(4, 8, 1, 1), "r": 2**0.5, "one": 1.0, "k": 0.5}
+    nodes = [
+        node("Conv", "x w", "c"), node("Div", "c r", "d"), node("Erf", "d", "e"),
+        node("Add", "e one", "f"), node("Mul", "c f", "g"), node("Mul", "g k", "h"),
+        node("Conv", "h v", "y"),
+    ]  # fmt: skip
+    save(net(nodes, {"x": (1, 3, 8, 8)}, ["y"], tensors), folder / "gelu.onnx")
+    data = np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32)
+    np.savez(folder / "data.npz", x=data)
+    command = ["rewrite", "gelu.onnx", "-t", ORIN, "--precision", "fp16"]
+    assert json.loads(run(*command, "--json"))["approximations"] == []
+    allowed = [*command, "--allow-approx", "approx-gelu-erf", "--data", "data.npz"]
+    document = json.loads(run(*allowed, "--record", "approx.json", "-o", "gelu-out.onnx", "--json"))
+    (found,) = document["approximations"]
+    assert (found["rewrite"], found["inputs"]) == ("approx-gelu-erf", 3)
+    assert "data.npz" in found["data"]
+    before, after = (session(load(folder / name)) for name in ("gelu.onnx", "gelu-out.onnx"))
+    errors = []
+    for sample in data:
+        a, b = (part.run(None, {"x": sample[None]})[0] for part in (before, after))
+        errors.append(np.abs(a - b).max() / np.abs(a).max())
+    assert found["max_error"] == pytest.approx(max(errors), rel=1e-3)
+    assert 0 < found["rms_error"] < found["max_error"] < 1e-2
+    assert document["rewrites"][-1]["max_error_float64"] is None
+    text = run(*allowed)
+    assert f"{found['max_error']:.1e}" in text
+    assert "changes results" in text
+    assert "no limit" in run("rewrite", "gelu.onnx", "--verify", "approx.json")
 
 
 @pytest.mark.parametrize("record", ["rewrite.json", "out.onnx"])
