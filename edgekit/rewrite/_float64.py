@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,9 @@ def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> S
 
     if node.op in _WITH_BODIES or node.domain:
         raise MalformedError(f"{node.name!r} ({node.op}) cannot be computed in float64")
+    if node.op == "Scatter":
+        # as opset 11 renamed it
+        node, opset = replace(node, op="ScatterElements", proto=None), max(opset, 11)
     named = dict(zip(node.inputs, inputs, strict=True))
     feeds = {name: wide(value) for name, value in named.items() if value is not None}
     wanted = [name for name in node.outputs if name]

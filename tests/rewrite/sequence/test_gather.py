@@ -6,6 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from edgekit import targets
+from edgekit.rewrite import rewrite
 from edgekit.rewrite.sequence._gather import Gather
 from edgekit.rewrite.sequence._gather_elements import GatherElements
 from edgekit.rewrite.sequence._gather_nd import GatherNd
@@ -13,8 +15,17 @@ from edgekit.rewrite.sequence._gather_shaped import GatherShaped
 from edgekit.rewrite.sequence._scatter_elements import ScatterElements
 from edgekit.rewrite.sequence._scatter_nd import ScatterNd
 from tests.rewrite.boards import refused
-from tests.rewrite.nets import assert_rewrites, assert_untouched, net, node, ops, weight
+from tests.rewrite.nets import (
+    assert_rewrites,
+    assert_same,
+    assert_untouched,
+    net,
+    node,
+    ops,
+    weight,
+)
 
+_ORIN = "jetson-agx-orin-64gb"
 _GATHERS = Gather(), GatherShaped(), GatherElements(), GatherNd()
 _SCATTERS = ScatterElements(), ScatterNd()
 
@@ -191,3 +202,15 @@ def test_scatters_that_stay():
     nodes = [node("ScatterElements", "x i u", "y", axis=1)]
     computed = {"x": (1, 2, 2, 2), "u": (1, 1, 2, 2), "i": ((1, 1, 2, 2), TensorProto.INT64)}
     assert_untouched(net(nodes, computed, ["y"]), *_SCATTERS)
+
+
+def test_the_old_scatter_is_raised_and_rewritten():
+    indices = np.broadcast_to(np.array([3, 1]).reshape(1, 2, 1, 1), (1, 2, 2, 2))
+    nodes = [node("Scatter", "x i u", "y", axis=1)]
+    inputs = {"x": (1, 4, 2, 2), "u": (1, 2, 2, 2)}
+    before = net(nodes, inputs, ["y"], {"i": indices}, opset=10)
+    after, applied, notes = rewrite(before, targets.get(_ORIN), precision="fp16")
+    assert [item.rewrite for item in applied] == ["raise-opset", "scatter-elements"]
+    assert not notes
+    assert not refused(after)
+    assert_same(before, after)
