@@ -1,9 +1,9 @@
-"""Reshape, Transpose, Reshape read as one move of blocks between the dimensions of N, C, H, W."""
+"""Reshapes and transpositions read as one move of blocks between the dimensions of N, C, H, W."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ __all__ = [
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _C, _H, _W = 1, 2, 3
+_MOST_TRANSPOSES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,49 +135,86 @@ def between_reshapes(graph: Graph, node: Node) -> tuple[Node, Node, Node] | None
     return last, node, first
 
 
-def blocks_at(graph: Graph, node: Node) -> tuple[tuple[Node, Node, Node], Blocks] | None:
-    """Returns the nodes (the last one first) and the move of a Transpose between two reshapes."""
-    chain = between_reshapes(graph, node)
-    if chain is None:
-        return None
-    last, _, first = chain
-    source, result = graph.shape(first.inputs[0]), graph.shape(last.outputs[0])
-    middle = graph.shape(node.inputs[0])
-    if len(source) != 4 or len(result) != 4:
-        return None
-    perm = node.attrs.get("perm") or list(reversed(range(len(middle))))
-    move = blocks_of(source, middle, perm, result)
-    return None if move is None else (chain, move)
+def blocks_at(graph: Graph, node: Node) -> Iterator[tuple[tuple[Node, ...], str, str, Blocks]]:
+    """Yields the moves that begin at a Transpose: its nodes, what they read and write, the move.
+
+    Reshapes and further transpositions follow it; a reshape may stand before it. The nodes begin
+    with the Transpose; longer chains come first.
+    """
+    first = graph.producer(node.inputs[0])
+    before = first is not None and first.op in _RESHAPES and not first.domain
+    before = before and graph.only_reader(node.inputs[0]) is node
+    nodes = (node, first) if before and first is not None else (node,)
+    source = nodes[-1].inputs[0]
+    if graph.constant(source) or not graph.floats(source) or graph.rank(source) != 4:
+        return
+    steps: list[tuple[Sequence[int], Sequence[int]]] = []
+    found: list[tuple[tuple[Node, ...], int, str]] = []
+    last: Node | None = node
+    reshaped = before
+    while last is not None and len(steps) < _MOST_TRANSPOSES:
+        middle = graph.shape(last.inputs[0])
+        steps.append((middle, last.attrs.get("perm") or list(reversed(range(len(middle))))))
+        reader = graph.only_reader(last.outputs[0])
+        if reshaped and graph.rank(last.outputs[0]) == 4:
+            found.append((nodes, len(steps), last.outputs[0]))
+        if reader is None or reader.op not in _RESHAPES or reader.inputs[0] != last.outputs[0]:
+            break
+        nodes, reshaped = (*nodes, reader), True
+        if graph.rank(reader.outputs[0]) == 4:
+            found.append((nodes, len(steps), reader.outputs[0]))
+        last = graph.only_reader(reader.outputs[0])
+        if last is not None and last.op == "Transpose" and not last.domain:
+            nodes = (*nodes, last)
+        else:
+            last = None
+    for chain, count, output in reversed(found):
+        move = blocks_of(graph.shape(source), steps[:count], graph.shape(output))
+        if move is not None:
+            yield chain, source, output, move
 
 
 def blocks_of(
-    source: Sequence[int], middle: Sequence[int], perm: Sequence[int], result: Sequence[int]
+    source: Sequence[int],
+    steps: Sequence[tuple[Sequence[int], Sequence[int]]],
+    result: Sequence[int],
 ) -> Blocks | None:
-    """Returns the move that a reshape, a transposition and a reshape make; None if it is none.
+    """Returns the move that reshapes and transpositions make; None if it is none.
 
     Args:
         source: Shape before.
-        middle: Shape of the first reshape.
-        perm: Of the transposition.
+        steps: Shape that is transposed, and the permutation, one after the other.
         result: Shape behind.
     """
-    parts = cut_dimensions(middle, source)
-    if parts is None:
+    # atoms by number, in the order of the source and in the one reached
+    sizes = dict(enumerate(source))
+    ordered, reached = list(sizes), list(sizes)
+
+    def refine(shape: Sequence[int]) -> tuple[int, ...] | None:
+        parts = cut_dimensions([sizes[atom] for atom in reached], shape)
+        if parts is None:
+            return None
+        for atom, inner in zip(tuple(reached), parts, strict=True):
+            new = range(len(sizes), len(sizes) + len(inner))
+            sizes.update(zip(new, inner, strict=True))
+            for order in (ordered, reached):
+                at = order.index(atom)
+                order[at : at + 1] = new
+        return dimensions_of([sizes[atom] for atom in reached], shape)
+
+    for middle, perm in steps:
+        dims = refine(middle)
+        if dims is None:
+            return None
+        here = list(zip(reached, dims, strict=True))
+        reached[:] = [atom for dim in perm for atom, of in here if of == dim]
+    behind = refine(result)
+    if behind is None:
         return None
-    # atoms as (dimension of middle, place in it), in the order of the source
-    atoms = [(dim, place) for dim, sizes in enumerate(parts) for place in range(len(sizes))]
-    turned = [atom for dim in perm for atom in atoms if atom[0] == dim]
-    finer = cut_dimensions([parts[dim][place] for dim, place in turned], result)
-    if finer is None:
-        return None
-    by_atom = dict(zip(turned, finer, strict=True))
-    small = [(atom, place) for atom in atoms for place in range(len(by_atom[atom]))]
-    sizes = tuple(by_atom[atom][place] for atom, place in small)
-    number = {item: index for index, item in enumerate(small)}
-    order = tuple(number[atom, place] for atom in turned for place in range(len(by_atom[atom])))
-    behind = dimensions_of([sizes[atom] for atom in order], result)
+    order = tuple(ordered.index(atom) for atom in reached)
     target = tuple(dim for _, dim in sorted(zip(order, behind, strict=True)))
-    return Blocks(sizes, dimensions_of(sizes, source), order, target)
+    small = tuple(sizes[atom] for atom in ordered)
+    return Blocks(small, dimensions_of(small, source), order, target)
 
 
 def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:

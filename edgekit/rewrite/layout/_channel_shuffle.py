@@ -16,7 +16,7 @@ __all__ = ["ChannelShuffle"]
 
 
 class ChannelShuffle:
-    """Reshape, Transpose, Reshape within C: a 1x1 convolution with a permutation matrix.
+    """Reshapes and transpositions within C: a 1x1 convolution with a permutation matrix.
 
     Any regrouping of the channels counts, whatever rank the exporter chose between. It is grouped
     where the permutation stays within groups.
@@ -31,11 +31,10 @@ class ChannelShuffle:
     enabling = False
 
     def match(self, graph: Graph, node: Node) -> Match | None:
-        """Returns a transposition between two reshapes that together reorder the channels."""
+        """Returns a transposition with its reshapes that together reorder the channels."""
         return shuffle_at(graph, node)
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the convolution."""
-        _, first, last = match.nodes
-        source = first.inputs[0]
-        pick_channels(new, source, graph.shape(source)[1], match.facts, output=last.outputs[0])
+        source, output, picks = match.facts
+        pick_channels(new, source, graph.shape(source)[1], picks, output=output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match, Node
 from edgekit.rewrite.layout._channelwise import channelwise, mixes_channels
-from edgekit.rewrite.layout._shuffles import MOST_BRANCHES, shuffle_at
+from edgekit.rewrite.layout._shuffles import MOST_BRANCHES, Shuffle, shuffle_at
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -25,7 +25,7 @@ _MOST_NODES = 8
 class _Fold:
     """Where the permutation goes: chains of nodes, each beginning or ending at a convolution."""
 
-    picks: list[int]
+    shuffle: Shuffle
     chains: tuple[tuple[Node, ...], ...]
     before: bool
 
@@ -53,36 +53,36 @@ class ChannelShuffleFold:
         found = shuffle_at(graph, node)
         if found is None:
             return None
-        _, first, last = found.nodes
-        chain = _before(graph, first)
+        shuffle: Shuffle = found.facts
+        chain = _before(graph, shuffle.source)
         if chain is not None:
-            fold = _Fold(found.facts, (chain,), before=True)
+            fold = _Fold(shuffle, (chain,), before=True)
         else:
-            chains = _behind(graph, last)
+            chains = _behind(graph, shuffle.output)
             if chains is None:
                 return None
-            fold = _Fold(found.facts, chains, before=False)
+            fold = _Fold(shuffle, chains, before=False)
         inner = [item for part in fold.chains for item in part]
         return replace(found, nodes=(*found.nodes, *inner), facts=fold)
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the chains again with reordered weights."""
         fold: _Fold = match.facts
-        _, first, last = match.nodes[:3]
+        source, output, picks = fold.shuffle
         if fold.before:
-            order = new.constant(fold.picks, role="order")
+            order = new.constant(list(picks), role="order")
             (chain,) = fold.chains
-            _write(graph, chain, new, order, chain[0].inputs[0], last.outputs[0], {1: 0, 2: 0})
+            _write(graph, chain, new, order, chain[0].inputs[0], output, {1: 0, 2: 0})
             return
-        inverse = sorted(range(len(fold.picks)), key=fold.picks.__getitem__)
+        inverse = sorted(range(len(picks)), key=picks.__getitem__)
         order = new.constant(inverse, role="order")
         for chain in fold.chains:
-            _write(graph, chain, new, order, first.inputs[0], chain[-1].outputs[0], {1: 1})
+            _write(graph, chain, new, order, source, chain[-1].outputs[0], {1: 1})
 
 
-def _before(graph: Graph, first: Node) -> tuple[Node, ...] | None:
+def _before(graph: Graph, tensor: str) -> tuple[Node, ...] | None:
     """The nodes from an ungrouped convolution to the shuffle, which nobody else reads."""
-    tensor, chain = first.inputs[0], list[Node]()
+    chain: list[Node] = []
     for _ in range(_MOST_NODES):
         node = graph.producer(tensor)
         if node is None or graph.only_reader(tensor) is None:
@@ -97,9 +97,8 @@ def _before(graph: Graph, first: Node) -> tuple[Node, ...] | None:
     return None
 
 
-def _behind(graph: Graph, last: Node) -> tuple[tuple[Node, ...], ...] | None:
+def _behind(graph: Graph, output: str) -> tuple[tuple[Node, ...], ...] | None:
     """Chains from the shuffle to ungrouped convolutions; None when another reads it."""
-    output = last.outputs[0]
     readers = graph.readers(output)
     if not 0 < len(readers) <= MOST_BRANCHES or not graph.inner(output, readers):
         return None

@@ -47,7 +47,7 @@ class ChannelShuffleParts:
         middle = graph.shape(node.inputs[0])
         perm = node.attrs.get("perm") or list(reversed(range(len(middle))))
         whole = (1, result[0] * result[2], *result[3:])
-        move = blocks_of(source, middle, perm, whole)
+        move = blocks_of(source, [(middle, perm)], whole)
         picks = None if move is None else move.shuffle()
         if picks is None or None in indices:
             return None

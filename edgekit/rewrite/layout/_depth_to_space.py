@@ -17,7 +17,7 @@ __all__ = ["DepthToSpace"]
 
 
 class DepthToSpace:
-    """DepthToSpace (DCR and CRD), or Reshape, Transpose, Reshape of that effect (PixelShuffle).
+    """DepthToSpace (DCR and CRD), or reshapes and transpositions of that effect (PixelShuffle).
 
     A deconvolution whose kernel and stride are the block, with weights of zeros and ones in one
     group (a DLA has no grouped one). A large block is made along H first, then along W: square
@@ -36,24 +36,24 @@ class DepthToSpace:
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Returns a DepthToSpace, or a transposition between reshapes that makes one."""
         if node.op == "Transpose":
-            found = blocks_at(graph, node)
-            if found is None:
-                return None
-            (last, _, first), blocks = found
-            nodes: tuple[Node, ...] = (node, first, last)
-        else:
-            batch, channels, height, width = graph.shape(node.inputs[0])
-            block = node.attrs["blocksize"]
-            maps, perm = (block, block, channels // block**2), (0, 3, 4, 1, 5, 2)
-            if node.attrs.get("mode", "DCR") == "CRD":
-                maps, perm = (channels // block**2, block, block), (0, 1, 4, 2, 5, 3)
-            shapes = graph.shape(node.inputs[0]), (batch, *maps, height, width), perm
-            made = blocks_of(*shapes, graph.shape(node.outputs[0]))
-            if made is None or not graph.floats(node.inputs[0]):
-                return None
-            nodes, blocks = (node,), made
-        facts = blocks.to_space()
-        return None if facts is None else Match(nodes, facts)
+            for nodes, source, output, blocks in blocks_at(graph, node):
+                facts = blocks.to_space()
+                if facts is not None:
+                    return Match(nodes, (source, output, facts))
+            return None
+        batch, channels, height, width = graph.shape(node.inputs[0])
+        block = node.attrs["blocksize"]
+        maps, perm = (block, block, channels // block**2), (0, 3, 4, 1, 5, 2)
+        if node.attrs.get("mode", "DCR") == "CRD":
+            maps, perm = (channels // block**2, block, block), (0, 1, 4, 2, 5, 3)
+        steps = [((batch, *maps, height, width), perm)]
+        made = blocks_of(graph.shape(node.inputs[0]), steps, graph.shape(node.outputs[0]))
+        if made is None or not graph.floats(node.inputs[0]):
+            return None
+        facts = made.to_space()
+        if facts is None:
+            return None
+        return Match((node,), (node.inputs[0], node.outputs[0], facts))
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the deconvolutions."""
@@ -61,9 +61,9 @@ class DepthToSpace:
 
         from edgekit.dla import limit
 
-        source = match.nodes[1].inputs[0] if len(match.nodes) > 1 else match.nodes[0].inputs[0]
-        table, rows, columns = match.facts
-        maps, output = len(table), match.nodes[-1].outputs[0]
+        source, output, facts = match.facts
+        table, rows, columns = facts
+        maps = len(table)
         if max(rows, columns) > limit("convolution.stride")[1] and min(rows, columns) > 1:
             weight = np.zeros((table.size, maps * columns, rows, 1))
             for (k, i, j), channel in np.ndenumerate(table):

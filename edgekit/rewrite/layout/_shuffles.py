@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.rewrite._types import Match, Node
 from edgekit.rewrite.layout._blocks import blocks_at
@@ -10,7 +10,15 @@ from edgekit.rewrite.layout._blocks import blocks_at
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["MOST_BRANCHES", "shuffle_at"]
+__all__ = ["MOST_BRANCHES", "Shuffle", "shuffle_at"]
+
+
+class Shuffle(NamedTuple):
+    """Tensors read and written, and the source's channel by channel of the result."""
+
+    source: str
+    output: str
+    picks: tuple[int, ...]
 
 
 #: A rewrite follows so many readers of a shuffle.
@@ -18,12 +26,9 @@ MOST_BRANCHES = 8
 
 
 def shuffle_at(graph: Graph, node: Node) -> Match | None:
-    """The transposition and its reshapes with the source's channel by channel of the result."""
-    found = blocks_at(graph, node)
-    if found is None:
-        return None
-    (last, _, first), blocks = found
-    picks = blocks.shuffle()
-    if picks is None or picks == sorted(picks):
-        return None
-    return Match((node, first, last), picks)
+    """Returns the nodes that reorder channels from a Transpose on; facts: :class:`Shuffle`."""
+    for nodes, source, output, blocks in blocks_at(graph, node):
+        picks = blocks.shuffle()
+        if picks is not None and picks != sorted(picks):
+            return Match(nodes, Shuffle(source, output, tuple(picks)))
+    return None

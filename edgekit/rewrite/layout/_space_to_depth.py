@@ -17,7 +17,7 @@ __all__ = ["SpaceToDepth"]
 
 
 class SpaceToDepth:
-    """SpaceToDepth, or Reshape, Transpose, Reshape of that effect (PixelUnshuffle).
+    """SpaceToDepth, or reshapes and transpositions of that effect (PixelUnshuffle, YOLOv2).
 
     A convolution whose kernel and stride are the block, with weights of zeros and ones: grouped
     where the order of the result allows it (PixelUnshuffle: depthwise). A block beyond the
@@ -35,33 +35,30 @@ class SpaceToDepth:
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Returns a SpaceToDepth, or a transposition between reshapes that makes one."""
         if node.op == "Transpose":
-            found = blocks_at(graph, node)
-            if found is None:
-                return None
-            (last, _, first), blocks = found
-            nodes: tuple[Node, ...] = (node, first, last)
-        else:
-            batch, channels, height, width = graph.shape(node.inputs[0])
-            block = node.attrs["blocksize"]
-            middle = (batch, channels, height // block, block, width // block, block)
-            shapes = graph.shape(node.inputs[0]), middle, (0, 3, 5, 1, 2, 4)
-            made = blocks_of(*shapes, graph.shape(node.outputs[0]))
-            if made is None or not graph.floats(node.inputs[0]):
-                return None
-            nodes, blocks = (node,), made
-        facts = blocks.to_depth()
-        if facts is None or any(factors(side, _most()) is None for side in facts[1:]):
+            for nodes, source, output, blocks in blocks_at(graph, node):
+                facts = blocks.to_depth()
+                if facts is not None and _in_steps(facts):
+                    return Match(nodes, (source, output, facts))
             return None
-        return Match(nodes, facts)
+        batch, channels, height, width = graph.shape(node.inputs[0])
+        block = node.attrs["blocksize"]
+        middle = (batch, channels, height // block, block, width // block, block)
+        steps = [(middle, (0, 3, 5, 1, 2, 4))]
+        made = blocks_of(graph.shape(node.inputs[0]), steps, graph.shape(node.outputs[0]))
+        if made is None or not graph.floats(node.inputs[0]):
+            return None
+        facts = made.to_depth()
+        if facts is None or not _in_steps(facts):
+            return None
+        return Match((node,), (node.inputs[0], node.outputs[0], facts))
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the convolutions."""
-        source = match.nodes[1].inputs[0] if len(match.nodes) > 1 else match.nodes[0].inputs[0]
-        taps, *sides = match.facts
+        source, output, facts = match.facts
+        taps, *sides = facts
         steps = [factors(side, _most()) or [] for side in sides]
         rounds = max(len(part) for part in steps)
         channels = graph.shape(source)[1]
-        output = match.nodes[-1].outputs[0]
         for index in range(rounds):
             rows, columns = ((part[index : index + 1] or [1])[0] for part in steps)
             last = index == rounds - 1
@@ -86,6 +83,10 @@ class SpaceToDepth:
 def _all(channels: int, rows: int, columns: int) -> Sequence[Tap]:
     sides = [(i, j) for i in range(rows) for j in range(columns)]
     return [(channel, i, j) for channel in range(channels) for i, j in sides]
+
+
+def _in_steps(facts: tuple[Sequence[Tap], int, int]) -> bool:
+    return all(factors(side, _most()) is not None for side in facts[1:])
 
 
 def _most() -> int:

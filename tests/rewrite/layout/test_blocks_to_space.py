@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from edgekit.rewrite.layout._channel_shuffle import ChannelShuffle
 from edgekit.rewrite.layout._depth_to_space import DepthToSpace
 from edgekit.rewrite.layout._space_to_depth import SpaceToDepth
 from tests.rewrite.boards import refused
@@ -131,3 +132,53 @@ def test_whole_numbers_and_results_in_between_stay():
     ]
     fixed = {"first": np.array((1, 1, 2, 2, 2, 2)), "last": np.array((1, 4, 2, 2))}
     assert_untouched(net(nodes, {"x": (1, 1, 4, 4)}, ["y", "z"], fixed), SpaceToDepth())
+
+
+def test_several_transpositions_make_one_move():
+    # the reorganisation of YOLOv2 as its PyTorch versions write it
+    nodes = [
+        node("Reshape", "x s0", "a"),
+        node("Transpose", "a", "b", perm=[0, 1, 2, 4, 3, 5]),
+        node("Reshape", "b s1", "c"),
+        node("Transpose", "c", "d", perm=[0, 1, 3, 2]),
+        node("Reshape", "d s2", "e"),
+        node("Transpose", "e", "f", perm=[0, 2, 1, 3, 4]),
+        node("Reshape", "f s3", "y"),
+    ]
+    shapes = [(1, 3, 4, 2, 5, 2), (1, 3, 20, 4), (1, 3, 4, 4, 5), (1, 12, 4, 5)]
+    fixed = {f"s{index}": np.array(shape) for index, shape in enumerate(shapes)}
+    after = assert_rewrites(net(nodes, {"x": (1, 3, 8, 10)}, ["y"], fixed), SpaceToDepth())
+    assert ops(after) == ["Conv"]
+    assert not refused(after)
+    # where another reads the middle, what stands behind it stays
+    seen = net(nodes, {"x": (1, 3, 8, 10)}, ["y", "e"], fixed)
+    assert_untouched(seen, SpaceToDepth(), DepthToSpace())
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes=st.tuples(*[st.integers(1, 3)] * 4), data=st.data())
+def test_moves_through_channels_in_two_steps(sizes, data):
+    one, two = (data.draw(st.permutations(range(1, 4))) for _ in range(2))
+    a, b, c, side = sizes
+    channels = a * b * c
+    inner = (a, b, c)
+    turned = tuple(inner[axis - 1] for axis in one)
+    nodes = [
+        node("Reshape", "x s0", "p"),
+        node("Transpose", "p", "q", perm=[0, *one, 4, 5]),
+        node("Reshape", "q s1", "r"),
+        node("Transpose", "r", "s", perm=[0, *two, 4, 5]),
+        node("Reshape", "s s2", "y"),
+    ]
+    regrouped = (turned[0], turned[1] * turned[2], 1)
+    fixed = {
+        "s0": np.array((2, *inner, side, 2)),
+        "s1": np.array((2, *regrouped, side, 2)),
+        "s2": np.array((2, channels, side, 2)),
+    }
+    model = net(nodes, {"x": (2, channels, side, 2)}, ["y"], fixed)
+    moved = np.arange(channels).reshape(inner).transpose([d - 1 for d in one])
+    moved = moved.reshape(regrouped).transpose([d - 1 for d in two]).ravel()
+    if (moved == np.arange(channels)).all():
+        return
+    assert "Transpose" not in ops(assert_rewrites(model, ChannelShuffle()))
