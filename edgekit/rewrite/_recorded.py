@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ class Record:
         }  # fmt: skip
 
 
-def closure(name: str, makers: Mapping[str, Recipe], stop: Iterable[str] = ()) -> list[str]:
+def closure(name: str, makers: Mapping[str, Recipe], stop: Container[str] = ()) -> list[str]:
     """Returns what is needed to derive a tensor, in topological order, itself the last.
 
     Args:
@@ -110,12 +110,11 @@ def closure(name: str, makers: Mapping[str, Recipe], stop: Iterable[str] = ()) -
         makers: Recipes by the tensors that they write.
         stop: Tensors that are known and not derived.
     """
-    known = set(stop)
     done: dict[str, None] = {}
     stack = [name]
     while stack:
         top = stack[-1]
-        recipe = makers.get(top) if top not in known else None
+        recipe = makers.get(top) if top not in stop else None
         missing = [n for n in recipe.inputs if n and n not in done] if recipe else []
         if missing:
             stack += missing

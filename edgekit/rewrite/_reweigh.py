@@ -154,7 +154,7 @@ def _put_back(proto: onnx.ModelProto, record: Record, values: dict[str, Constant
     nodes = []
     for recipe in record.recipes:
         written = [name for name in recipe.outputs if name]
-        if wanted.isdisjoint(written) or not set(values).isdisjoint(written):
+        if wanted.isdisjoint(written) or any(name in values for name in written):
             continue
         name = free_name(f"recipe:{written[0]}", taken)
         taken.add(name)
