@@ -16,6 +16,10 @@ BOARDS = {
 }
 # against FP32 over the synthetic inputs; a random network is harsher on INT8 than a trained one
 COSINE = {"int8": 0.95, "fp16": 0.995}
+# the window of the first fully connected layer
+FIRST_CLASSIFIER = {
+    "light_bvlc_alexnet": (6, 6), "light_zfnet512": (6, 6), "light_vgg19": (7, 7)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -43,7 +47,28 @@ def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
         assert devices == {"GPU"}
     else:
         assert "DLA0" in devices
+        assert_fits_the_dla(net, board, pipeline.work)
+
+
+def assert_fits_the_dla(net, board, work):
+    """It is one loadable; on Orin nothing is beside it but the shuffle of a 2-D result."""
+    judgement, layers = work.judgement, work.network.layers
+    assert sum(group.kept for group in judgement.candidates) == 1
+    beside = [layer for layer in layers if judgement.placed[layer.name] == "GPU"]
     if board == "xavier-fp16":
-        softmax = [v for v in pipeline.work.network.layers if v.kind == "SOFTMAX"]
-        placed = {layer["name"]: layer["device"] for layer in document["plan"]["layers"]}
-        assert {placed[layer.name] for layer in softmax} <= {"GPU"}
+        assert {layer.kind for layer in beside} <= {"SHUFFLE", "SOFTMAX"}
+        assert all(v in beside for v in layers if v.kind == "SOFTMAX")
+        return
+    alone = net in {"light_densenet121", "light_squeezenet"}
+    assert [layer.kind for layer in beside] == ([] if alone else ["SHUFFLE"])
+    for layer in beside:
+        assert layer.outputs == work.network.outputs
+        assert len(work.network.tensors[layer.outputs[0]].shape) == 2
+    for layer in layers:
+        if layer.kind == "SOFTMAX":
+            assert len(work.network.tensors[layer.inputs[0]].shape) == 4
+    if net in FIRST_CLASSIFIER:
+        windows = [tuple(v.params["kernel"]) for v in layers if v.kind == "CONVOLUTION"]
+        assert windows[-3:] == [FIRST_CLASSIFIER[net], (1, 1), (1, 1)]
+    unsure = [n for n, verdict in judgement.verdicts.items() if verdict.ok and verdict.reasons]
+    assert len(unsure) == (net == "light_vgg19")  # its fc6 was reported on the GPU
