@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.errors import UsageError
-from edgekit.rewrite._all import APPROXIMATE, rewrites
+from edgekit.rewrite._all import APPROXIMATE
+from edgekit.rewrite._chosen import chosen
 from edgekit.rewrite._decide import Judge
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import RUNS, SEED
-from edgekit.rewrite._raised import raised_entry
+from edgekit.rewrite._raised import RAISED, holds, raised_entry
 from edgekit.rewrite._record import with_record
 from edgekit.rewrite._search import Search
 from edgekit.rewrite._settle import settle
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.rewrite._decide import Cost
     from edgekit.rewrite._search import Taken
-    from edgekit.rewrite._types import Rewrite
     from edgekit.targets import Target
 
-__all__ = ["chosen", "rewrite"]
+__all__ = ["rewrite"]
 
 
 def rewrite(
@@ -68,8 +67,13 @@ def rewrite(
     from edgekit.rewrite._raise_opset import raise_opset
 
     raised = raise_opset(model)
-    if raised is None:
-        return model, (), ("an operator keeps this model below opset 13: nothing was rewritten",)
+    if raised is None or (raised is not model and RAISED in disable):
+        why = f"{RAISED} is disabled" if raised else "an operator of it cannot be raised to 13"
+        return model, (), (f"nothing was rewritten: the model's opset is too old, and {why}",)
+    entry = raised_entry(model, raised) if raised is not model else None
+    if entry is not None and not holds(entry):
+        note = f"{RAISED} differs (seed {SEED}) and nothing was rewritten: please report it"
+        return model, (), (note,)
     judge = Judge(target, precision, tensorrt, cost)
     search = Search(Graph(raised), items, judge, progress=progress)
     search.run()
@@ -77,50 +81,10 @@ def rewrite(
     if settled is None:
         return model, (), tuple(search.notes)
     applied = tuple(_applied(item) for item in settled.taken)
-    if raised is not model:
-        entry = raised_entry(model, raised)
-        if entry.nodes or not applied:
-            applied = (entry, *applied)
+    if entry is not None and (entry.nodes or not applied):
+        applied = (entry, *applied)
     kept = with_record(settled.model, settled.graph, applied, original=model)
     return kept, applied, tuple(search.notes)
-
-
-def chosen(
-    enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
-) -> list[Rewrite]:
-    """Returns the rewrites to try.
-
-    Raises:
-        UsageError: "rewrite.unknown".
-    """
-    exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
-    approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
-    listed = [] if isinstance(enable, str) else list(enable)
-    for name in [*listed, *disable]:
-        if name in approximate and name not in disable:
-            raise UsageError(
-                f"rewrite '{name}' changes results",
-                code="rewrite.unknown",
-                hint=f"allow it with --allow-approx {name} (rewrite.allow_approx)",
-            )
-        if name not in (*exact, *approximate):
-            raise _unknown("rewrite", name, exact)
-    for name in allow_approx:
-        if name not in approximate:
-            raise _unknown("approximate rewrite", name, approximate)
-    wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
-    return [item for item in rewrites() if item.name in wanted]
-
-
-def _unknown(what: str, name: str, known: Sequence[str]) -> UsageError:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    return UsageError(
-        f"unknown {what} '{name}'",
-        code="rewrite.unknown",
-        hint=f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}",
-    )
 
 
 def _applied(taken: Taken) -> Applied:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._apply import chosen
+from edgekit.rewrite._chosen import chosen
 from edgekit.rewrite._decide import Judge
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._regions import regions

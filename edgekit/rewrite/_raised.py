@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import RUNS, SEED, Proof, compare, random_feeds
-from edgekit.rewrite._types import Applied, Node, names
+from edgekit.rewrite._types import Applied, MalformedError, Node, names
 
 if TYPE_CHECKING:
     from edgekit.network import Model
 
-__all__ = ["RAISED", "raised_entry"]
+__all__ = ["RAISED", "holds", "raised_entry"]
 
 #: Name of the entry; no rewrite of the list, for it has no anchor.
 RAISED = "raise-opset"
@@ -41,13 +42,21 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
         outputs = [name for name in node.outputs if name]
         read = [name for name in dict.fromkeys(node.inputs) if name and not old.constant(name)]
         feeds = random_feeds(old, read, runs, seed)
-        proof = compare(Part(old, [node], ()), Part(new, made, ()), feeds, outputs)
+        try:
+            proof = compare(Part(old, [node], ()), Part(new, made, ()), feeds, outputs)
+        except MalformedError:  # what cannot be computed is not proved
+            proof = Proof(math.inf, math.inf)
         worst = Proof(
             max(worst.float32 or 0.0, proof.float32 or 0.0), max(worst.float64, proof.float64)
         )
     return Applied(
         RAISED, _REASON, "", names(gone), names(come), worst.float32, worst.float64, runs, seed
     )
+
+
+def holds(entry: Applied) -> bool:
+    """Whether raising changed no result."""
+    return Proof(entry.max_error, entry.max_error_float64 or 0.0).holds()
 
 
 def _makers(node: Node, old: Graph, new: Graph) -> list[Node]:

@@ -1,0 +1,53 @@
+"""Which rewrites to try, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError
+from edgekit.rewrite._all import APPROXIMATE, rewrites
+from edgekit.rewrite._raised import RAISED
+
+if TYPE_CHECKING:
+    from edgekit.rewrite._types import Rewrite
+
+__all__ = ["chosen"]
+
+
+def chosen(
+    enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
+) -> list[Rewrite]:
+    """Returns the rewrites to try.
+
+    Raises:
+        UsageError: "rewrite.unknown".
+    """
+    exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
+    approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
+    listed = [] if isinstance(enable, str) else list(enable)
+    for name in [*listed, *(name for name in disable if name != RAISED)]:
+        if name in approximate and name not in disable:
+            raise UsageError(
+                f"rewrite '{name}' changes results",
+                code="rewrite.unknown",
+                hint=f"allow it with --allow-approx {name} (rewrite.allow_approx)",
+            )
+        if name not in (*exact, *approximate):
+            raise _unknown("rewrite", name, exact)
+    for name in allow_approx:
+        if name not in approximate:
+            raise _unknown("approximate rewrite", name, approximate)
+    wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
+    return [item for item in rewrites() if item.name in wanted]
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> UsageError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return UsageError(
+        f"unknown {what} '{name}'",
+        code="rewrite.unknown",
+        hint=f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}",
+    )
