@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.rewrite._prove import RUNS, SEED
 from edgekit.rewrite._raised import RAISED
 from edgekit.rewrite._record_read import record_of
-from edgekit.rewrite._recorded import KEY, OPERATORS, Derived, Recipe, Record, closure
-from edgekit.rewrite._step import MalformedError
+from edgekit.rewrite._recorded import KEY, Derived, Record, closure, recipe_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +52,7 @@ def with_record(
         {},
         {},
         {},
-        tuple(_recipe(node) for node in _nodes(graph)),
+        tuple(recipe_of(node) for node in _nodes(graph)),
         {},
     )
     if before is not None:
@@ -137,9 +136,6 @@ def _completed(
         weights[name] = Derived(tuple(sources), tuple(recipe))
         needed.update(recipe)
     recipes = tuple(r for r in record.recipes if needed & set(r.outputs))
-    for item in recipes:
-        if item.op not in OPERATORS:
-            raise MalformedError(f"{item.op} derives {item.outputs[0]!r}: recipes have none")
     made = {name for recipe in recipes for name in recipe.outputs}
     stations = {name: kind for name, kind in stations.items() if name in made}
     return replace(
@@ -181,23 +177,6 @@ def _type(name: str, before: Record | None, graph: Graph) -> tuple[str, tuple[in
 def _nodes(graph: Graph) -> list[Node]:
     # a node of several outputs stands there under each of them
     return list({id(node): node for node in graph.recipes().values()}.values())
-
-
-def _recipe(node: Node) -> Recipe:
-    attributes = {key: _attribute(node, value) for key, value in sorted(node.attrs.items())}
-    return Recipe(node.op, node.inputs, node.outputs, attributes)
-
-
-def _attribute(node: Node, value: Any) -> Any:
-    if isinstance(value, bool | int):
-        return int(value)
-    if isinstance(value, float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_attribute(node, part) for part in value]
-    if hasattr(value, "item"):  # a number of NumPy's
-        return value.item()
-    raise MalformedError(f"{node.op} {node.name!r} has an attribute that no recipe can have")
 
 
 def _apart(before: Record, graph: Graph) -> Record:

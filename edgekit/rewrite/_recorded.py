@@ -7,10 +7,14 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.rewrite._types import MalformedError
+
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["KEY", "OPERATORS", "SCHEMA", "Derived", "Recipe", "Record", "closure"]
+    from edgekit.rewrite._types import Node
+
+__all__ = ["KEY", "OPERATORS", "SCHEMA", "Derived", "Recipe", "Record", "closure", "recipe_of"]
 
 KEY = "edgekit.rewrite"
 SCHEMA = "edgekit.rewritten/1"
@@ -33,6 +37,30 @@ class Recipe:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+
+
+def recipe_of(node: Node) -> Recipe:
+    """Returns a node that derives constants in the form in which a record keeps it.
+
+    Raises:
+        MalformedError: Recipes may not have the operator, or an attribute of its kind.
+    """
+    if node.op not in OPERATORS or node.domain:
+        raise MalformedError(f"{node.op} derives {node.outputs[0]!r}: recipes have none")
+    attributes = {key: _attribute(node, value) for key, value in sorted(node.attrs.items())}
+    return Recipe(node.op, node.inputs, node.outputs, attributes)
+
+
+def _attribute(node: Node, value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return int(value)
+    if isinstance(value, float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_attribute(node, part) for part in value]
+    if hasattr(value, "item"):  # a number of NumPy's
+        return value.item()
+    raise MalformedError(f"{node.op} {node.name!r} has an attribute that no recipe can have")
 
 
 @dataclass(frozen=True, slots=True)

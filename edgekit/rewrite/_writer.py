@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.rewrite._recorded import recipe_of
 from edgekit.rewrite._types import Fixed, Match, Node
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class Writer:
                 ``output``, or else made of the anchor's name and ``role``.
             role: What it is for, in a word; the operator when empty.
             attrs: Attributes; those that are None are left out.
+
+        Raises:
+            MalformedError: A recipe of an operator that no record may have.
         """
         return self.many(op, inputs, [output], name=name, role=role, **attrs)[0]
 
@@ -84,6 +88,9 @@ class Writer:
             tuple(written),
             {key: value for key, value in attrs.items() if value is not None},
         )
+        if recipe and any(inputs):
+            # refused now, and not when the record is written and all is lost
+            recipe_of(node)
         self.nodes.append(node)
         if recipe:
             self._known.update(written)

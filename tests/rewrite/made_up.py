@@ -101,6 +101,16 @@ class Sink(Toy):
         new.node("Reshape", [positive, before.inputs[1]], output=at.outputs[0])
 
 
+class StrangePool(WholePool):
+    """The right one with a constant beside it that no record can derive."""
+
+    name = "strange-pool"
+
+    def replace(self, graph, match, new):
+        new.node("Sin", [new.constant([0.5])])
+        super().replace(graph, match, new)
+
+
 class Spin(Toy):
     """Relu -> Relu, for ever."""
 

@@ -16,6 +16,7 @@ from tests.rewrite.made_up import (
     Sink,
     SmallPool,
     Spin,
+    StrangePool,
     WholePool,
     WrongPool,
     classified,
@@ -83,8 +84,11 @@ def test_branches_are_kept_or_taken_back_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize(
     ("bad", "said"),
-    [(WrongPool, "seed 0"), (SmallPool, "MalformedError"), (Crashing, "ZeroDivisionError")],
-)
+    [
+        (WrongPool, "seed 0"), (SmallPool, "MalformedError"), (Crashing, "ZeroDivisionError"),
+        (StrangePool, "recipes have none"),
+    ],
+)  # fmt: skip
 def test_a_bad_rewrite_is_reported_and_costs_nothing_else(monkeypatch, bad, said):
     before = pooled()
     after, applied, notes = run(monkeypatch, before, bad(), WholePool())
