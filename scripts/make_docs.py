@@ -15,6 +15,7 @@ from cost_tables import cost_page
 
 from edgekit.config import json_schema, reference_page
 from edgekit.dla import docs_page
+from edgekit.rewrite import rewrites_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -26,6 +27,7 @@ def pages() -> dict[str, str]:
         "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "dla-support.md": docs_page(),
         "cost-model.md": cost_page(),
+        "rewrites.md": rewrites_page(),
     }
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._all import APPROXIMATE, rewrites
     from edgekit.rewrite._apply import rewrite
     from edgekit.rewrite._claim import Claim, claim_of_document, claim_of_model
+    from edgekit.rewrite._docs import rewrites_page
     from edgekit.rewrite._list import rewrite_list
     from edgekit.rewrite._offer import offers
     from edgekit.rewrite._record import record_document
@@ -39,6 +40,7 @@ __all__ = [
     "rewrite",
     "rewrite_list",
     "rewrites",
+    "rewrites_page",
     "verify",
     "whole_network",
 ]
@@ -49,6 +51,7 @@ __getattr__ = lazy(
         "_all": "APPROXIMATE rewrites",
         "_apply": "rewrite",
         "_claim": "Claim claim_of_document claim_of_model",
+        "_docs": "rewrites_page",
         "_list": "rewrite_list",
         "_offer": "offers",
         "_record": "record_document",

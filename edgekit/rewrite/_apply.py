@@ -48,7 +48,8 @@ def rewrite(
         target: The board.
         precision: "int8", "fp16" or "fp32".
         tensorrt: TensorRT release on the board; the target's usual one when None.
-        enable: "all", "none" or names.
+        enable: "all", "none" or names. Raising the opset, without which an older model cannot
+            be rewritten, need not be among them.
         disable: Names to leave out.
         allow_approx: Names of approximate rewrites to apply as well.
         cost: Predicts microseconds of a judged network; what raises them is taken back.
@@ -62,7 +63,7 @@ def rewrite(
         UsageError: An unknown name.
     """
     items = chosen(enable, disable, allow_approx)
-    if target.dla.cores == 0 or not items:
+    if target.dla.cores == 0 or not (items or RAISED in enable):
         return model, (), ()
     from edgekit.rewrite._raise_opset import raise_opset
 

@@ -18,7 +18,7 @@ __all__ = ["chosen"]
 def chosen(
     enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
 ) -> list[Rewrite]:
-    """Returns the rewrites to try.
+    """Returns the rewrites to try; raising the opset, which may be named, is none of them.
 
     Raises:
         UsageError: "rewrite.unknown".
@@ -26,7 +26,9 @@ def chosen(
     exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
     approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
     listed = [] if isinstance(enable, str) else list(enable)
-    for name in [*listed, *(name for name in disable if name != RAISED)]:
+    for name in [*listed, *disable]:
+        if name == RAISED:
+            continue
         if name in approximate and name not in disable:
             raise UsageError(
                 f"rewrite '{name}' changes results",

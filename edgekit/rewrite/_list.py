@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.rewrite._all import APPROXIMATE, rewrites
+from edgekit.rewrite._raised import RAISED, RAISED_REASON
 
 __all__ = ["rewrite_list"]
 
@@ -14,7 +15,8 @@ def rewrite_list() -> list[dict[str, Any]]:
 
     Each has ``name`` (for ``rewrite.enable`` and ``disable``), ``reason``, ``operators`` (ONNX
     operators that it begins at), ``approximate`` (it changes results and is off unless allowed by
-    name) and ``enabling`` (it is also tried where it only opens the way for others).
+    name) and ``enabling`` (it is also tried where it only opens the way for others). Raising the
+    opset, which comes before all of them, is one of the list and begins at no operator.
     """
     rows = [
         {
@@ -26,4 +28,13 @@ def rewrite_list() -> list[dict[str, Any]]:
         }
         for item in rewrites()
     ]
+    rows.append(
+        {
+            "name": RAISED,
+            "reason": RAISED_REASON,
+            "operators": [],
+            "approximate": False,
+            "enabling": True,
+        }
+    )
     return sorted(rows, key=lambda row: (row["approximate"], row["name"]))

@@ -12,11 +12,11 @@ from edgekit.rewrite._types import Applied, MalformedError, Node, names
 if TYPE_CHECKING:
     from edgekit.network import Model
 
-__all__ = ["RAISED", "holds", "raised_entry"]
+__all__ = ["RAISED", "RAISED_REASON", "holds", "raised_entry"]
 
 #: Name of the entry; no rewrite of the list, for it has no anchor.
 RAISED = "raise-opset"
-_REASON = (
+RAISED_REASON = (
     "before opset 13 Softmax is one of two dimensions, which no DLA runs, and forms that other "
     "rewrites write do not exist"
 )
@@ -50,7 +50,15 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
             max(worst.float32 or 0.0, proof.float32 or 0.0), max(worst.float64, proof.float64)
         )
     return Applied(
-        RAISED, _REASON, "", names(gone), names(come), worst.float32, worst.float64, runs, seed
+        RAISED,
+        RAISED_REASON,
+        "",
+        names(gone),
+        names(come),
+        worst.float32,
+        worst.float64,
+        runs,
+        seed,
     )
 
 

@@ -121,7 +121,9 @@ def test_the_list(run):
     text = run("rewrite", "--list")
     for item in rewrites():
         assert item.name in text
-    assert {row["name"] for row in document["rewrites"]} == {item.name for item in rewrites()}
+    assert "raise-opset" in text
+    names = [row["name"] for row in document["rewrites"]]
+    assert sorted(names) == sorted(["raise-opset", *(item.name for item in rewrites())])
     assert max(map(len, text.splitlines())) <= 80
 
 

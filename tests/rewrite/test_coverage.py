@@ -2,7 +2,7 @@
 
 from edgekit._data import data_folder
 from edgekit._knowledge import read_knowledge
-from edgekit.rewrite import rewrites
+from edgekit.rewrite import APPROXIMATE, rewrites, rewrites_page
 
 
 def _read(name):
@@ -39,3 +39,20 @@ def test_every_name_is_that_of_one_rewrite():
     assert len(set(names)) == len(names)
     named = {name for _, row in _rows() for name in row.get("rewrites", ())}
     assert named - set(names) == set()
+
+
+def test_the_page_has_every_rewrite_once_and_every_operator():
+    page = rewrites_page()
+    for item in rewrites():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{item.name}` |")]
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 5
+        assert cells[1].startswith(item.operators[0])
+        assert item.reason[1:].replace("|", "&#124;") == cells[2][1:]
+        assert (cells[3] == "yes") != item.name.startswith(APPROXIMATE)
+        assert bool(cells[4]) == item.enabling
+    marked = page.partition("## NVIDIA's")[2].partition("\n## ")[0]
+    for name in _read("reconstruction")["operators"]:
+        assert f"\n| {name} | " in marked
+    for name in _read("reconstruction")["without"]:
+        assert f"\n| {name} | " in page.rpartition("## ")[2]

@@ -1,6 +1,6 @@
 """Activations, scales, arithmetic and logic.
 
-What has no exact form in the DLA's operations stands in ``WITHOUT``, with the reason.
+What has no exact form in the DLA's operations stands in ``dla/reconstruction.yaml`` (``without``).
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from edgekit.rewrite.pointwise._soft_shrink import SoftShrink
 from edgekit.rewrite.pointwise._softsign import Softsign
 from edgekit.rewrite.pointwise._sub import Sub
 from edgekit.rewrite.pointwise._where import Where
-from edgekit.rewrite.pointwise._without import WITHOUT
 
 if TYPE_CHECKING:
     from edgekit.rewrite._types import Rewrite
 
-__all__ = ["REWRITES", "WITHOUT"]
+__all__ = ["REWRITES"]
 
 # in the order in which they are tried at a node: whole functions before their parts
 REWRITES: tuple[Rewrite, ...] = (

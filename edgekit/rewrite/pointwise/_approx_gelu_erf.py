@@ -25,6 +25,7 @@ class ApproxGeluErf:
     )
     operators: tuple[str, ...] = OPERATORS
     enabling = False
+    deviation = 4.8e-4
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """A Gelu without approximation, or the Erf in what exporters write for it."""

@@ -28,6 +28,7 @@ class ApproxGeluSigmoid:
     )
     operators: tuple[str, ...] = OPERATORS
     enabling = False
+    deviation = 0.0204
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """A Gelu without approximation, or the Erf in what exporters write for it."""

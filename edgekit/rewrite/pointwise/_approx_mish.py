@@ -28,6 +28,7 @@ class ApproxMish:
     )
     operators: tuple[str, ...] = ("Mish", "Softplus")
     enabling = False
+    deviation = 0.104
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """A Mish of an image, or Softplus, Tanh and Mul as exporters write it."""

@@ -26,6 +26,7 @@ class ApproxSigmoidHardSigmoid:
     )
     operators: tuple[str, ...] = ("Sigmoid",)
     enabling = False
+    deviation = 0.0692
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """A Sigmoid of an image."""

@@ -26,6 +26,7 @@ class ApproxSiluHardSwish:
     )
     operators: tuple[str, ...] = ("Sigmoid", "Swish")
     enabling = False
+    deviation = 0.143
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """The Sigmoid of x that only the product with x reads, or a Swish."""

@@ -22,6 +22,7 @@ class ApproxSoftplusRelu:
     reason = "the DLA has no softplus; ReLU differs by at most ln 2 = 0.6932, at zero"
     operators: tuple[str, ...] = ("Softplus",)
     enabling = False
+    deviation = 0.6932
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """A Softplus of an image."""

@@ -35,6 +35,7 @@ def test_deviation(item, most, nodes, opset):
     x = np.linspace(-30, 30, WIDE[-1], dtype=np.float32).reshape(WIDE)
     old, new = (session(m).run(None, {"x": x})[0] for m in (model, after))
     assert 0.97 * most < np.abs(old - new).max() <= most
+    assert item.deviation == most
     assert str(most) in item.reason
     assert str(most) in type(item).__doc__
 
