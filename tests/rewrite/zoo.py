@@ -182,6 +182,25 @@ def channel_shuffle_of_a_sum():
 
 
 @entry()
+def shufflenet_v1_unit():
+    nodes, shapes = shuffle(4, 16, 16)
+    nodes[0].input[0], nodes[-1].output[0] = "r", "s"
+    sizes = ((1, 16), (2, 16), (3, 64))
+    norms = {f"{k}{i}": np.abs(weight(n, seed=i)) + 0.5 for i, n in sizes for k in "gbmv"}
+    return between(
+        node("Conv", "c k1", "d1", group=4), node("BatchNormalization", "d1 g1 b1 m1 v1", "n1"),
+        node("Relu", "n1", "r"), *nodes,
+        node("Conv", "s k2", "d2", group=16, pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "d2 g2 b2 m2 v2", "n2"), node("Conv", "n2 k3", "d3", group=4),
+        node("BatchNormalization", "d3 g3 b3 m3 v3", "n3"), node("Add", "n3 c", "e"),
+        node("Relu", "e", "h"),
+        maps=64, out_maps=64,
+        weights={**shapes, **norms, "k1": weight(16, 16, 1, 1), "k2": weight(16, 1, 3, 3),
+                 "k3": weight(64, 4, 1, 1)},
+    )  # fmt: skip
+
+
+@entry()
 def space_to_depth():
     return between(node("SpaceToDepth", "c", "h", blocksize=2), out_maps=32)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite.layout._channel_shuffle import ChannelShuffle
+from edgekit.rewrite.layout._channel_shuffle_dense import ChannelShuffleDense
 from edgekit.rewrite.layout._channel_shuffle_fold import ChannelShuffleFold
 from edgekit.rewrite.layout._channel_shuffle_parts import ChannelShuffleParts
 from edgekit.rewrite.layout._concat_axis import ConcatAxis
@@ -45,6 +46,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ChannelShuffleFold(),
     ChannelShuffle(),
     ChannelShuffleParts(),
+    ChannelShuffleDense(),
     SpaceToDepth(),
     DepthToSpace(),
     TransposeIntoWeights(),

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match, Node
-from edgekit.rewrite.layout._channelwise import channelwise, mixes_channels
-from edgekit.rewrite.layout._shuffles import MOST_BRANCHES, Shuffle, shuffle_at
+from edgekit.rewrite.layout._channelwise import mixes_channels
+from edgekit.rewrite.layout._shuffle_chains import chain_before, chains_behind, write_chain
+from edgekit.rewrite.layout._shuffles import Shuffle, shuffle_at
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._writer import Writer
 
 __all__ = ["ChannelShuffleFold"]
-
-
-# a chain of per-channel operators is followed for so many nodes
-_MOST_NODES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +50,11 @@ class ChannelShuffleFold:
         if found is None:
             return None
         shuffle: Shuffle = found.facts
-        chain = _before(graph, shuffle.source)
+        chain = chain_before(graph, shuffle.source, mixes_channels)
         if chain is not None:
             fold = _Fold(shuffle, (chain,), before=True)
         else:
-            chains = _behind(graph, shuffle.output)
+            chains = chains_behind(graph, shuffle.output, mixes_channels)
             if chains is None:
                 return None
             fold = _Fold(shuffle, chains, before=False)
@@ -72,75 +68,9 @@ class ChannelShuffleFold:
         if fold.before:
             order = new.constant(list(picks), role="order")
             (chain,) = fold.chains
-            _write(graph, chain, new, order, chain[0].inputs[0], output, {1: 0, 2: 0})
+            write_chain(graph, chain, new, order, chain[0].inputs[0], output, {1: 0, 2: 0})
             return
         inverse = sorted(range(len(picks)), key=picks.__getitem__)
         order = new.constant(inverse, role="order")
         for chain in fold.chains:
-            _write(graph, chain, new, order, source, chain[-1].outputs[0], {1: 1})
-
-
-def _before(graph: Graph, tensor: str) -> tuple[Node, ...] | None:
-    """The nodes from an ungrouped convolution to the shuffle, which nobody else reads."""
-    chain: list[Node] = []
-    for _ in range(_MOST_NODES):
-        node = graph.producer(tensor)
-        if node is None or graph.only_reader(tensor) is None:
-            return None
-        chain.insert(0, node)
-        if mixes_channels(graph, node):
-            return tuple(chain)
-        parts = channelwise(graph, node)
-        if parts is None:
-            return None
-        tensor = node.inputs[parts.data]
-    return None
-
-
-def _behind(graph: Graph, output: str) -> tuple[tuple[Node, ...], ...] | None:
-    """Chains from the shuffle to ungrouped convolutions; None when another reads it."""
-    readers = graph.readers(output)
-    if not 0 < len(readers) <= MOST_BRANCHES or not graph.inner(output, readers):
-        return None
-    chains = [_chain(graph, reader, output) for reader in readers]
-    found = tuple(chain for chain in chains if chain is not None)
-    return found if len(found) == len(chains) else None
-
-
-def _chain(graph: Graph, reader: Node, tensor: str) -> tuple[Node, ...] | None:
-    chain: list[Node] = []
-    node: Node | None = reader
-    for _ in range(_MOST_NODES):
-        if node is None:
-            return None
-        chain.append(node)
-        if mixes_channels(graph, node):
-            return tuple(chain) if node.inputs.index(tensor) == 0 else None
-        parts = channelwise(graph, node)
-        if parts is None or node.inputs[parts.data] != tensor:
-            return None
-        tensor = node.outputs[0]
-        node = graph.only_reader(tensor)
-    return None
-
-
-def _write(
-    graph: Graph,
-    chain: tuple[Node, ...],
-    new: Writer,
-    order: str,
-    source: str,
-    output: str,
-    ends: Mapping[int, int],
-) -> None:
-    """Writes a chain again; ``ends``: axis of its convolution's constants along the channels."""
-    for node in chain:
-        parts = channelwise(graph, node)
-        data, axes = (0, ends) if parts is None else (parts.data, parts.axes)
-        inputs = list(node.inputs)
-        for position, axis in axes.items():
-            if node.input(position):
-                inputs[position] = new.node("Gather", [inputs[position], order], axis=axis)
-        inputs[data] = source
-        target = output if node is chain[-1] else ""
-        source = new.node(node.op, inputs, output=target, name=node.name, **node.attrs)
+            write_chain(graph, chain, new, order, source, chain[-1].outputs[0], {1: 1})
