@@ -181,17 +181,21 @@ class Sources(Stored):
         what ``edgekit rewrite`` wrote; and it may be one that was rewritten likewise.
 
         Raises:
-            DataError: "refit.mismatch": its weights differ in name, shape or type.
+            DataError: "refit.mismatch": its weights differ in name, shape or type, or something
+                differs that is no weight.
         """
         from edgekit import network
-        from edgekit.rewrite import check_file, record_of, reweigh
+        from edgekit.rewrite import check_file, check_network, record_of, reweigh
 
         check_file(path, self.model)
         section = self.file.model
         # cut points of a rewritten file may be no tensors of the original's
         outputs = section.outputs or None if record_of(self.source) is None else None
         other = network.load(path, shapes=self._shapes_of(path) or None, outputs=outputs)
-        return other if record_of(self.model) is None else reweigh(self.model, other)
+        if record_of(self.model) is not None:
+            return reweigh(self.model, other)
+        check_network(self.model, other)
+        return other
 
     def _shapes_of(self, path: Path) -> dict[str, list[int]]:
         """The sizes for another file's inputs: those of the configuration, or else of the model."""

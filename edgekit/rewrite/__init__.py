@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._record import record_document
     from edgekit.rewrite._record_read import record_of
     from edgekit.rewrite._reweigh import check_file, reweigh
+    from edgekit.rewrite._same_network import check_network
     from edgekit.rewrite._types import Applied, Match, Node, Rewrite
     from edgekit.rewrite._verify import refusal, verify
     from edgekit.rewrite._whole import network_error, whole_network
@@ -29,6 +30,7 @@ __all__ = [
     "Node",
     "Rewrite",
     "check_file",
+    "check_network",
     "claim_of_document",
     "claim_of_model",
     "network_error",
@@ -57,6 +59,7 @@ __getattr__ = lazy(
         "_record": "record_document",
         "_record_read": "record_of",
         "_reweigh": "check_file reweigh",
+        "_same_network": "check_network",
         "_types": "Applied Match Node Rewrite",
         "_verify": "refusal verify",
         "_whole": "network_error whole_network",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from edgekit.rewrite._parameters import operators_of, parameters_of
 from edgekit.rewrite._prove import RUNS, SEED
 from edgekit.rewrite._raised import RAISED
 from edgekit.rewrite._record_read import record_of
@@ -54,6 +55,8 @@ def with_record(
         {},
         tuple(recipe_of(node) for node in _nodes(graph)),
         {},
+        parameters_of(original) if before is None else before.parameters,
+        operators_of(original) if before is None else before.operators,
     )
     if before is not None:
         before = _apart(before, graph)

@@ -80,6 +80,10 @@ def _record(text: str) -> Record:
         if found.recipe and found.recipe[-1] != name:
             _refuse(f"the recipe of weight {name!r} ends in another one")
         weights[name] = found
+    parameters, operators = _mapping(raw, "parameters"), _mapping(raw, "operators")
+    if not all(isinstance(item, str) for item in parameters.values()):
+        _refuse("'parameters' are no digests")
+    _numbers(list(operators.values()), "operators", _LARGEST_SIZE)
     return Record(
         original,
         (opset[0], opset[1]),
@@ -89,6 +93,8 @@ def _record(text: str) -> Record:
         stations,
         recipes,
         constants,
+        parameters,
+        operators,
     )
 
 

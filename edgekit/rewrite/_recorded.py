@@ -92,6 +92,9 @@ class Record:
             weights: with those of such a model nothing before them is needed.
         recipes: In topological order.
         constants: What recipes read beside weights.
+        parameters: Digest of each constant of the original that is no weight, by name; rewrites
+            may have read its value.
+        operators: How many nodes of each operator and attributes the original has.
     """
 
     original: str
@@ -102,6 +105,8 @@ class Record:
     stations: Mapping[str, tuple[str, tuple[int, ...]]]
     recipes: tuple[Recipe, ...]
     constants: Mapping[str, np.ndarray]
+    parameters: Mapping[str, str]
+    operators: Mapping[str, int]
 
     def makers(self) -> dict[str, Recipe]:
         """Returns the recipes by the tensors that they write."""
@@ -127,6 +132,8 @@ class Record:
                 for r in self.recipes
             ],
             "constants": {name: _encoded(value) for name, value in self.constants.items()},
+            "parameters": dict(self.parameters),
+            "operators": dict(self.operators),
         }  # fmt: skip
 
 

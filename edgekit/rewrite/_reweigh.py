@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.network._graph import free_name
+from edgekit.rewrite._parameters import parameters_of
 from edgekit.rewrite._record import set_record
 from edgekit.rewrite._record_read import record_of
 from edgekit.rewrite._recorded import Record, closure
+from edgekit.rewrite._same_network import check_derived, check_network
 
 if TYPE_CHECKING:
     import onnx
@@ -77,7 +79,8 @@ def reweigh(rewritten: Model, other: Model) -> Model:
         other: The original network with other values, or one that was rewritten likewise.
 
     Raises:
-        DataError: Code "refit.mismatch": weights that are missing or of another shape or type.
+        DataError: Code "refit.mismatch": weights that are missing or of another shape or type, or
+            constants and attributes that are no weights and differ.
         ModelError: Code "rewrite.record": the model's record cannot be true.
     """
     import onnx
@@ -90,6 +93,7 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     faults = differences({n: (v.dtype.name, tuple(v.shape)) for n, v in given.items()}, needed)
     if faults:
         raise mismatch(faults, len(needed), other.source)
+    check_network(rewritten, other)
     record = record_of(rewritten)
     proto = onnx.ModelProto()
     proto.CopyFrom(rewritten.proto)
@@ -99,11 +103,15 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     made = canonical(proto, None, source=other.source, weights=values)  # type: ignore[arg-type]
     if weight_types(made) != weight_types(rewritten):
         raise _untrue(rewritten, "its recipes do not derive its weights")
+    check_derived(rewritten, record, made, other)
     if record is None:
         return made
     before = record_of(other)
     original = before.original if before is not None else other.digest
-    return set_record(made, replace(record, original=original))
+    # a number that recipes read may be another one now
+    there = before.parameters if before is not None else parameters_of(other)
+    parameters = {name: there.get(name, digest) for name, digest in record.parameters.items()}
+    return set_record(made, replace(record, original=original, parameters=parameters))
 
 
 def _constants(model: Model) -> dict[str, Constant]:

@@ -15,7 +15,7 @@ from edgekit.rewrite._reweigh import needed_weights
 from edgekit.targets import get
 from tests.pipeline.nets import small_net
 from tests.rewrite import toys
-from tests.rewrite.nets import net, node, weight
+from tests.rewrite.nets import net, node
 
 ORIN = get("jetson-agx-orin-64gb")
 DOUBLED, HALVES = toys.Doubled(), toys.Halves()
@@ -103,21 +103,6 @@ def test_weights_that_wait_are_not_computed_before_they_are_asked_for():
     assert type(made.weights).__name__ == "Weights"
     assert made.weights.entries["s:twice:whole"].digest is None
     same(made, toys.taken(halves(1), (DOUBLED, "one")))
-
-
-def test_a_small_factor_of_the_original_is_taken_from_the_other():
-    def scaled(factor, seed=0):
-        return net(
-            [node("Mul", "x s", "a", "one"), node("Mul", "a k", "y", "factor")],
-            {"x": (1, 300, 1, 1)}, ["y"], {"s": weight(1, 300, 1, 1, seed=seed), "k": factor},
-        )  # fmt: skip
-
-    after = toys.taken(scaled(0.5), (DOUBLED, "one"))
-    same(reweigh(after, scaled(0.25, 4)), toys.taken(scaled(0.25, 4), (DOUBLED, "one")))
-    # and where a recipe reads it
-    derived = toys.taken(scaled(0.5), (DOUBLED, "factor"))
-    assert "k" in needed_weights(derived)
-    same(reweigh(derived, scaled(0.25, 4)), toys.taken(scaled(0.25, 4), (DOUBLED, "factor")))
 
 
 def test_a_model_that_was_not_rewritten_just_gets_the_weights():
