@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.network._graph import reads
@@ -161,9 +161,12 @@ class Graph:
 
     def inner(self, tensor: str, nodes: Iterable[Node]) -> bool:
         """Whether only ``nodes`` read a tensor and the graph does not return it."""
-        names = {node.name for node in nodes}
         needed = tensor in self._returned or tensor in self._captured
-        return not needed and all(name in names for name in self._readers.get(tensor, ()))
+        return not needed and self.read_within(tensor, {node.name for node in nodes})
+
+    def read_within(self, tensor: str, names: Collection[str]) -> bool:
+        """Whether all readers of a tensor are among the nodes called ``names``."""
+        return all(name in names for name in self._readers.get(tensor, ()))
 
     def returned(self, tensor: str) -> bool:
         """Whether the graph returns a tensor."""

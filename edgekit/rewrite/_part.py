@@ -17,6 +17,9 @@ __all__ = ["Part", "new_part", "old_part"]
 
 # constants of up to this many elements say how an operator works; larger ones are weights
 _SMALL = 64
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+# whose floating-point constants the layers depend on; all others' are weights, of any size
+_READS_FLOATS = frozenset({"Clip", "Pad", "Resize", "Upsample"})
 
 
 class Part:
@@ -34,6 +37,7 @@ class Part:
         self.returned = returned
         self._graph = graph
         self._step = step
+        self._telling = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
         self._brought = {item.name: item for item in step.fixed} if step else {}
         self._derived = (
             {n for node in step.new if _is_recipe(graph, step, node) for n in node.outputs}
@@ -125,19 +129,32 @@ class Part:
         return helper.make_tensor_value_info(name, elem, self.shape(name))
 
     def _value(self, name: str) -> Any:
+        import numpy as np
+
+        if not self._inline(name):
+            return None
+        if not self._tells(name):
+            return np.zeros(self.shape(name), self.dtype(name))
+        item = self._brought.get(name) or self._graph.fixed(name)
+        return item.stored() if item else self._graph.value(name)
+
+    def _inline(self, name: str) -> bool:
+        if name in self._derived or self._graph.recipe(name) is not None:
+            return False
         size = 1
         for side in self.shape(name):
             size *= side
-        if size > _SMALL or name in self._derived or self._graph.recipe(name) is not None:
-            return None
-        item = self._brought.get(name) or self._graph.fixed(name)
-        return item.stored() if item else self._graph.value(name)
+        return size <= _SMALL
+
+    def _tells(self, name: str) -> bool:
+        return name in self._telling or self.dtype(name) not in _FLOATS
 
     def _small(self, name: str) -> Hashable:
         if not self.constant(name):
             return None
-        value = self._value(name)
-        return "weight" if value is None else value.tobytes()
+        if not self._inline(name):
+            return "weight"
+        return self._value(name).tobytes() if self._tells(name) else "number"
 
 
 def old_part(graph: Graph, step: Step) -> Part:
@@ -158,15 +175,16 @@ def _part(
     # one neighbour may read another's result, beside the step
     chosen = in_order([*around[0], *nodes, *around[1]])
     own = {node.name for node in nodes} | {node.name for side in around for node in side}
+    inside = {name for node in chosen for name in node.inputs}
+    written = frozenset(step.outputs if step else ())
     returned = set()
     for node in chosen:
         for name in node.outputs:
-            readers = graph.readers(name)
-            outside = any(r.name not in own for r in readers) and name not in (
-                step.outputs if step else ()
-            )
-            inside = any(name in other.inputs for other in chosen)
-            if name and (graph.returned(name) or outside or not inside):
+            if name and (
+                graph.returned(name)
+                or name not in inside
+                or (name not in written and not graph.read_within(name, own))
+            ):
                 returned.add(name)
     return Part(graph, chosen, returned, step)
 

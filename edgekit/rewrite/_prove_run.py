@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from edgekit.rewrite._float64 import evaluate
-from edgekit.rewrite._step import MalformedError, proto_of
+from edgekit.rewrite._prove_session import Session, shared, started
+from edgekit.rewrite._step import MalformedError
 from edgekit.rewrite._types import Fixed, Node
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx
 
     from edgekit.rewrite._graph import Graph
 
 __all__ = ["Part"]
 
-# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
-_QUIET = 4
-_OLDEST_IR = 8
-# larger constants are lent to ONNX Runtime, which wants to see shapes and axes in the graph
-_INLINE_BYTES = 1024
 # nodes that write this many elements are worth more than one thread
 _LARGE = 1 << 20
+# whose floating-point constants say how they work
+_READS_FLOATS = frozenset(
+    {"Clip", "DequantizeLinear", "OneHot", "Pad", "QuantizeLinear", "Range", "Resize", "Upsample"}
+)
 
 
 class Part:
@@ -62,17 +61,40 @@ class Part:
         if not computed:
             return [self._with_constants({}, outputs) for _ in feeds]
         known = {name: self._narrow(name) for name in self._read() if name in self._constants}
-        lent = {name: value for name, value in known.items() if value.nbytes > _INLINE_BYTES}
-        proto = self._proto(known, lent, feeds[0], computed)
-        try:
-            session = _session(proto, lent, self._large())
-            made = [session.run(computed, dict(feed)) for feed in feeds]
-        except Exception:
-            # ONNX Runtime's own exceptions share no base class but Exception
+        made = self._by_shared(known, feeds, computed)
+        if made is None:
+            made = _runs(
+                lambda: started(self._graph, self._nodes, known, feeds[0], computed, self._large()),
+                [list(feed.values()) for feed in feeds],
+            )
+        if made is None:
             return None
         return [
             self._with_constants(dict(zip(computed, run, strict=True)), outputs) for run in made
         ]
+
+    def _by_shared(
+        self,
+        known: Mapping[str, np.ndarray],
+        feeds: Sequence[Mapping[str, np.ndarray]],
+        computed: Sequence[str],
+    ) -> list[list[np.ndarray]] | None:
+        """Feeds the weights to a session that all parts of this form have in common.
+
+        Starting one takes longer than running small nodes does.
+
+        Returns:
+            None where that is not worth it, or ONNX Runtime wants the weights as constants.
+        """
+        if self._large():
+            return None
+        telling = {n for node in self._nodes if node.op in _READS_FLOATS for n in node.inputs}
+        fed = {n: v for n, v in known.items() if v.dtype.kind == "f" and n not in telling}
+        shown = {n: v for n, v in known.items() if n not in fed}
+        return _runs(
+            lambda: shared(self._graph, self._nodes, shown, {**feeds[0], **fed}, computed),
+            [[*feed.values(), *fed.values()] for feed in feeds],
+        )
 
     def _add(self, node: Node) -> None:
         graph = self._graph
@@ -118,76 +140,13 @@ class Part:
                     sizes.append(size)
         return max(sizes, default=0) >= _LARGE
 
-    def _proto(
-        self,
-        known: Mapping[str, np.ndarray],
-        lent: Mapping[str, np.ndarray],
-        feeds: Mapping[str, np.ndarray],
-        outputs: Sequence[str],
-    ) -> onnx.ModelProto:
-        import numpy as np
-        from onnx import helper, numpy_helper
 
-        from edgekit.network._emit import stub
-
-        def info(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueInfoProto:
-            kind = np.dtype(np.float32) if dtype.kind in "fV" else dtype
-            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape)
-
-        graph = self._graph
-        body = helper.make_graph(
-            [_in_float32(proto_of(node)) for node in self._nodes],
-            "part",
-            [info(name, value.dtype, value.shape) for name, value in feeds.items()],
-            [info(name, _dtype(graph.dtype(name)), graph.shape(name)) for name in outputs],
-            [
-                stub(name, value) if name in lent else numpy_helper.from_array(value, name)
-                for name, value in known.items()
-            ],
-        )
-        opsets = [helper.make_opsetid("", graph.opset)]
-        version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
-        return helper.make_model(body, opset_imports=opsets, ir_version=max(version, _OLDEST_IR))
-
-
-def _dtype(name: str) -> np.dtype:
-    import numpy as np
-
-    # bfloat16 is none of NumPy's own types
-    return np.dtype(np.float32) if name == "bfloat16" else np.dtype(name)
-
-
-def _in_float32(proto: onnx.NodeProto) -> onnx.NodeProto:
-    """The node with FP32 where it names another floating-point type."""
-    import onnx
-    from onnx import TensorProto
-
-    floats = {TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
-    if not any(item.name in {"to", "dtype"} and item.i in floats for item in proto.attribute):
-        return proto
-    changed = onnx.NodeProto()
-    changed.CopyFrom(proto)
-    for item in changed.attribute:
-        if item.name in {"to", "dtype"} and item.i in floats:
-            item.i = TensorProto.FLOAT
-    return changed
-
-
-def _session(proto: onnx.ModelProto, lent: Mapping[str, np.ndarray], large: bool) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # packed weights would be another copy, for one or two runs
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    if not large:
-        options.intra_op_num_threads = 1
-    values = [ort.OrtValue.ortvalue_from_numpy(value) for value in lent.values()]
-    options.add_external_initializers(list(lent), values)
-    session = ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    # it reads them in place
-    session.edgekit_values = values
-    return session
+def _runs(
+    start: Callable[[], Session], feeds: Sequence[Sequence[np.ndarray]]
+) -> list[list[np.ndarray]] | None:
+    try:
+        session = start()
+        return [session.run(values) for values in feeds]
+    except Exception:
+        # ONNX Runtime's own exceptions share no base class but Exception
+        return None

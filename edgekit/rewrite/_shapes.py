@@ -17,6 +17,8 @@ __all__ = ["infer", "plain"]
 
 # constants of up to this many elements are shown to shape inference
 _SHOWN = 64
+# whose floating-point inputs inference looks at; values of others would only tell equal steps apart
+_READS_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
 _REMEMBERED = 4096
 
 #: Shape, type name and, where inference may need it, the value of a tensor read from outside.
@@ -41,7 +43,11 @@ def infer(
     brought = {item.name: item for item in fixed}
     written = {name for node in nodes for name in node.outputs if name}
     read = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in written)
-    outer = {name: _outer(graph, brought.get(name) or graph.fixed(name), name) for name in read}
+    telling = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
+    outer = {
+        name: _outer(graph, brought.get(name) or graph.fixed(name), name, name in telling)
+        for name in read
+    }
     numbers = {name: f"t{i}" for i, name in enumerate([*read, *_outputs(nodes)])}
     key = _key(graph.opset, nodes, outer, numbers)
     found = _known().get(key)
@@ -91,14 +97,14 @@ def _key(
     return opset, tuple(rows)
 
 
-def _outer(graph: Graph, item: Fixed | None, name: str) -> _Outer:
+def _outer(graph: Graph, item: Fixed | None, name: str, floats: bool) -> _Outer:
     shape = tuple(item.value.shape) if item else graph.shape(name)
     dtype = item.dtype if item else graph.dtype(name)
     size = 1
     for side in shape:
         size *= side
     value = None
-    if size <= _SHOWN:
+    if size <= _SHOWN and (floats or not dtype.startswith(("float", "bfloat"))):
         value = item.stored() if item else graph.value(name)
     return shape, dtype, value
 
