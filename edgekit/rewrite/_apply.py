@@ -65,12 +65,12 @@ def rewrite(
     items = chosen(enable, disable, allow_approx)
     if target.dla.cores == 0 or not (items or RAISED in enable):
         return model, (), ()
-    from edgekit.rewrite._raise_opset import raise_opset
+    from edgekit.rewrite._raise_opset import obstacle, raise_opset
 
     raised = raise_opset(model)
     if raised is None or (raised is not model and RAISED in disable):
-        why = f"{RAISED} is disabled" if raised else "an operator of it cannot be raised to 13"
-        return model, (), (f"nothing was rewritten: the model's opset is too old, and {why}",)
+        why = f"{RAISED} is disabled" if raised else f"{obstacle(model)} cannot be raised to it"
+        return model, (), (f"nothing was rewritten: rewrites need opset 13, and {why}",)
     entry = raised_entry(model, raised) if raised is not model else None
     if entry is not None and not holds(entry):
         note = f"{RAISED} differs (seed {SEED}) and nothing was rewritten: please report it"

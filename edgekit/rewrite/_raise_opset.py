@@ -7,11 +7,12 @@ What changed between the opsets: ONNX's operator changelog.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.rewrite._raise_nodes import CHANGED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from edgekit.network import Model
 
-__all__ = ["raise_opset"]
+__all__ = ["Raiser", "obstacle", "raise_opset"]
 
 _OPSET = 13
 
@@ -40,10 +41,9 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     """
     from edgekit.network import canonical
 
-    opset = next(int(o.version) for o in model.proto.opset_import if not o.domain)
-    if opset >= min(least, _OPSET):
+    if _opset(model) >= min(least, _OPSET):
         return model
-    proto = _Raiser(model, opset).run()
+    proto = Raiser(model).run()
     if proto is None:
         return None
     try:
@@ -53,11 +53,31 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     return replace(raised, folded={**raised.folded, **model.folded})
 
 
-class _Raiser:
-    def __init__(self, model: Model, opset: int) -> None:
+def obstacle(model: Model) -> str:
+    """Returns what keeps a model from being raised, for people: operator and name of the node."""
+    raiser = Raiser(model)
+    raiser.run()
+    return raiser.stuck or "the network as a whole"
+
+
+def _opset(model: Model) -> int:
+    return next(int(o.version) for o in model.proto.opset_import if not o.domain)
+
+
+class Raiser:
+    """A model on its way to opset 13.
+
+    Attributes:
+        opset: What it comes from.
+        types: Element type and shape by tensor.
+        stuck: The node that could not be raised; empty as long as there is none.
+    """
+
+    def __init__(self, model: Model) -> None:
         import onnx
 
-        self.opset = opset
+        self.opset = _opset(model)
+        self.stuck = ""
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(model.proto)
         graph = self.proto.graph
@@ -79,14 +99,16 @@ class _Raiser:
         graph = self.proto.graph
         made: list[onnx.NodeProto] = []
         for node in graph.node:
+            self.stuck = f"{node.op_type} {node.name!r}"
             for body in subgraphs(node):
-                if any(_CHANGED.get(inner.op_type) or not self.fits(inner) for inner in body.node):
+                if any(CHANGED.get(inner.op_type) or not self.fits(inner) for inner in body.node):
                     return None
-            change = None if node.domain else _CHANGED.get(node.op_type)
+            change = None if node.domain else CHANGED.get(node.op_type)
             nodes = change(self, node) if change is not None else [node]
             if nodes is None or not all(self.fits(item) for item in nodes):
                 return None
             made += nodes
+        self.stuck = ""
         del graph.node[:]
         graph.node.extend(made)
         for item in self.proto.opset_import:
@@ -133,147 +155,3 @@ class _Raiser:
         name = free_name(f"{node.name}:{role}", self.names)
         self.names.add(name)
         return name
-
-
-def _take(node: onnx.NodeProto, *names: str) -> dict[str, Any]:
-    """Takes attributes out of a node and returns their values; None for those that it lacks."""
-    from edgekit.network._window import attributes
-
-    found = attributes(node)
-    kept = [item for item in node.attribute if item.name not in names]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    return {name: found.get(name) for name in names}
-
-
-def _read(node: onnx.NodeProto, inputs: Sequence[str]) -> list[onnx.NodeProto]:
-    inputs = list(inputs)
-    while inputs and not inputs[-1]:
-        inputs.pop()
-    del node.input[:]
-    node.input.extend(inputs)
-    return [node]
-
-
-def _softmax(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    # all axes from this one on were one: often all but one of them have size 1
-    from onnx import helper
-
-    shape = at.types[node.input[0]][1]
-    given = _take(node, "axis")["axis"]
-    first = (1 if given is None else given) % max(len(shape), 1)
-    wide = [axis for axis in range(first, len(shape)) if shape[axis] > 1]
-    if len(wide) <= 1 or first >= len(shape):
-        axis = wide[0] if wide else min(first, len(shape) - 1)
-        node.attribute.append(helper.make_attribute("axis", axis))
-        return [node]
-    before, after = (at.name(node, role) for role in ("flatten", "reshape"))
-    source, target = node.input[0], node.output[0]
-    at.tensors |= {before, after}
-    node.input[0], node.output[0] = before, after
-    node.attribute.append(helper.make_attribute("axis", 1))
-    size = at.whole(node, "shape", shape)
-    return [
-        helper.make_node("Flatten", [source], [before], before, axis=first),
-        node,
-        helper.make_node("Reshape", [after, size], [target], after),
-    ]
-
-
-def _clip(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    from onnx import helper
-
-    if at.opset >= 11:
-        return [node]
-    kind = helper.tensor_dtype_to_np_dtype(at.types[node.input[0]][0])
-    bounds = _take(node, "min", "max")
-    named = ["" if v is None else at.constant(node, n, v, kind) for n, v in bounds.items()]
-    return _read(node, [node.input[0], *named])
-
-
-def _batch_norm(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    return [node] if at.opset >= 9 or _take(node, "spatial")["spatial"] in {None, 1} else None
-
-
-def _pad(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    from onnx import helper
-
-    if at.opset >= 11:
-        return [node]
-    kind = helper.tensor_dtype_to_np_dtype(at.types[node.input[0]][0])
-    given = _take(node, "pads", "value")
-    fill = "" if given["value"] is None else at.constant(node, "value", given["value"], kind)
-    return _read(node, [node.input[0], at.whole(node, "pads", given["pads"]), fill])
-
-
-def _slice(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    if at.opset >= 10:
-        return [node]
-    given = _take(node, "starts", "ends", "axes")
-    return _read(node, [node.input[0], *(at.whole(node, n, v) for n, v in given.items())])
-
-
-def _top_k(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    if at.opset >= 10:
-        return [node]
-    return _read(node, [node.input[0], at.whole(node, "k", [_take(node, "k")["k"]])])
-
-
-def _listed(attribute: str) -> Callable[[_Raiser, onnx.NodeProto], list[onnx.NodeProto]]:
-    def change(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        given = _take(node, attribute)[attribute]
-        return _read(node, [node.input[0], at.whole(node, attribute, given)])
-
-    return change
-
-
-def _resize(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    from onnx import helper
-
-    from edgekit.network._window import attributes
-
-    if node.op_type == "Resize" and at.opset >= 11:
-        return [node]
-    given = _take(node, "scales")["scales"]
-    scales = at.constant(node, "scales", given, "float32") if given else node.input[1]
-    word = "floor"
-    if attributes(node).get("mode", "nearest") == "nearest":
-        sizes = (at.types[name][1] for name in (node.input[0], node.output[0]))
-        steps = {(b > a) - (b < a) for a, b in zip(*sizes, strict=True)}
-        if {1, -1} <= steps:
-            return None
-        # onnx's own example of opset 10 and ONNX Runtime take the next element when shrinking
-        word = "ceil" if -1 in steps else "floor"
-    node.op_type = "Resize"
-    fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": word}
-    node.attribute.extend(helper.make_attribute(name, word) for name, word in fixed.items())
-    return _read(node, [node.input[0], "", scales])
-
-
-def _scatter(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    node.op_type = "ScatterElements"
-    return [node]
-
-
-def _scan(at: _Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    return [node] if at.opset >= 9 else None
-
-
-_CHANGED: Mapping[str, Callable[[_Raiser, Any], list[onnx.NodeProto] | None]] = {
-    "BatchNormalization": _batch_norm,
-    "Clip": _clip,
-    "Hardmax": _softmax,
-    "LogSoftmax": _softmax,
-    "Pad": _pad,
-    "ReduceSum": _listed("axes"),
-    "Resize": _resize,
-    "Scan": _scan,
-    "Scatter": _scatter,
-    "Slice": _slice,
-    "Softmax": _softmax,
-    "Split": _listed("split"),
-    "Squeeze": _listed("axes"),
-    "TopK": _top_k,
-    "Unsqueeze": _listed("axes"),
-    "Upsample": _resize,
-}
