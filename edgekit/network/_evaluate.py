@@ -221,6 +221,9 @@ class Evaluation:
                 hint="check the sizes given for the inputs, or export the model again",
             ) from error
         self._check_channels(node)
+        # onnx has no inference of shapes for it
+        if node.op_type == "GroupNormalization":
+            return {node.output[0]: types[node.input[0]]}
         return found
 
     def _check_channels(self, node: onnx.NodeProto) -> None:

@@ -29,7 +29,7 @@ class _Axis:
 
 def _resize(call: Call) -> Sequence[np.ndarray] | None:
     if call.opset < 11:
-        return None
+        call = _as_of_11(call)
     x = call.wide(0)
     axes = _axes(call, x)
     how = call.text("coordinate_transformation_mode", "half_pixel")
@@ -51,6 +51,16 @@ def _resize(call: Call) -> Sequence[np.ndarray] | None:
     if outside.any():
         y = np.where(outside, call.real("extrapolation_value", 0.0), y)
     return [np.ascontiguousarray(y)]
+
+
+def _as_of_11(call: Call) -> Call:
+    """Upsample, and Resize of opset 10, as the Resize that runtimes take them for."""
+    scales = call.optional(1)
+    if scales is None:
+        scales = np.asarray(call.attrs["scales"], np.float64)
+    word = "ceil" if (scales < 1).any() else "floor"
+    fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": word}
+    return Call("Resize", (call.inputs[0], None, scales), {**call.attrs, **fixed}, 11)
 
 
 def _axes(call: Call, x: np.ndarray) -> list[_Axis]:
@@ -139,4 +149,4 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
-KERNELS: Mapping[str, Kernel] = {"Resize": _resize}
+KERNELS: Mapping[str, Kernel] = {"Resize": _resize, "Upsample": _resize}

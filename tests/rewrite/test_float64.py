@@ -161,6 +161,16 @@ def test_resizing(how, mode, rounding, sizes, scales, outside):
     assert_as_runtime("Resize", inputs, attributes, 13, tolerance=1e-4)
 
 
+@pytest.mark.parametrize(("op", "opset"), [("Upsample", 9), ("Resize", 10)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resizing_before_opset_11(op, opset, mode):
+    scales = np.array([1, 1, 2.5, 3], np.float32)
+    assert_as_runtime(op, [numbers(1, 2, 4, 5), scales], {"mode": mode}, opset)
+    assert_as_runtime(
+        "Upsample", [numbers(1, 2, 4, 5)], {"mode": mode, "scales": [1, 1, 2, 3.0]}, 7
+    )
+
+
 @pytest.mark.parametrize(
     ("op", "shapes", "attributes"),
     [

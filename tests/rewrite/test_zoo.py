@@ -12,9 +12,10 @@ from edgekit.rewrite._claim import claim_of_model
 from edgekit.targets import get
 from tests.rewrite import real_nets
 from tests.rewrite.nets import assert_same
-from tests.rewrite.zoo import ZOO
+from tests.rewrite.zoos import ZOO
 
 ORIN, XAVIER = get("jetson-agx-orin-64gb"), get("jetson-agx-xavier")
+BOARDS = {"int8": (ORIN, "int8"), "xavier": (XAVIER, "fp16")}
 NETS = {
     "yolo_v5": ["Reshape", "Transpose", "Reshape", "Transpose"],
     "yolo_v8": ["Reshape", "Reshape", "Concat"],
@@ -53,7 +54,7 @@ def done(name):
 
 
 def test_the_zoo_is_large_enough():
-    assert len(ZOO) >= 40
+    assert len(ZOO) >= 100
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -62,6 +63,17 @@ def test_what_people_write_ends_on_the_dla(name):
     assert notes == ()
     assert off(after) == list(ZOO[name].left)
     assert len(off(after)) <= len(off(before))
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [(n, w) for n, e in ZOO.items() for w in BOARDS if getattr(e, w) is not None]
+)
+def test_with_int8_and_on_xavier(name, where):
+    before, left = ZOO[name].make(), getattr(ZOO[name], where)
+    after, _, notes = rewritten(before, *BOARDS[where])
+    assert notes == ()
+    assert off(after, *BOARDS[where]) == list(left)
+    assert_same(before, after)
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -20,18 +20,23 @@ BOOL = TensorProto.BOOL
 
 @dataclass(frozen=True)
 class Entry:
-    """A graph of the zoo: how to make it, and what stays on the GPU afterwards."""
+    """A graph of the zoo: how to make it, and what stays on the GPU afterwards.
+
+    ``int8`` and ``xavier`` say it for INT8 and for AGX Xavier with FP16 where that is told.
+    """
 
     make: Callable[[], Model]
     left: tuple[str, ...]
+    int8: tuple[str, ...] | None = None
+    xavier: tuple[str, ...] | None = None
 
 
 ZOO: dict[str, Entry] = {}
 
 
-def entry(*left):
+def entry(*left, **others):
     def add(make):
-        ZOO[make.__name__.replace("_", "-")] = Entry(make, left)
+        ZOO[make.__name__.replace("_", "-")] = Entry(make, left, **others)
         return make
 
     return add
