@@ -98,11 +98,10 @@ class Placing(Sources):
     def _better_without(self, model: Model) -> str:
         if self.file.placement.profile is not None:
             return ""  # measured times are of one of the two networks only
-        from edgekit.network import layers
         from edgekit.pipeline._worth import better_without
 
         self.update(0, 1, "planning with and without the rewrites")
-        before, after = (self._asked(layers(item)) for item in (self.source, model))
+        before, after = (self._asked(*self._judged(item)) for item in (self.source, model))
         return better_without(before, after)
 
     @property
@@ -177,12 +176,12 @@ class Placing(Sources):
         """All that the placement needs, to ask it once or with changes."""
         return self._asked(self.network, self.judgement)
 
-    def _asked(self, network: Network, judgement: Judgement | None = None) -> Ask:
+    def _asked(self, network: Network, judgement: Judgement) -> Ask:
         from edgekit.placement import Ask
 
         return Ask(
-            network, judgement or self._judge(network), self.target, self.file.precision,
-            self.file.power_mode, self.options,
+            network, judgement, self.target, self.file.precision, self.file.power_mode,
+            self.options,
         )  # fmt: skip
 
     @cached_property
@@ -236,14 +235,15 @@ class Placing(Sources):
         from edgekit.config import open_config
 
         other = type(self)(open_config(self.config, **changes), self.cache, force=self.force)
-        other.update = self.update
+        other.update, other.weighs = self.update, self.weighs
         mine, its = self.file, other.file
         shared = []
         if mine.model == its.model:
             shared.append("source")
             keys = ("target", "precision", "tensorrt", "calibration", "rewrite")
             if all(getattr(mine, key) == getattr(its, key) for key in keys):
-                shared += ["_rewriting", "model", "network", "judgement"]
+                # whether the rewrites are used follows from the wishes, which may differ
+                shared += ["_found", "_rewritten", "_seen"]
         old, new = mine.placement, its.placement
         if (old.profile, old.layer_info) == (new.profile, new.layer_info):
             shared.append("_profile")

@@ -88,9 +88,9 @@ class Sources(Stored):
         return {**result, "model": self.source.source}
 
     @cached_property
-    def _rewriting(self) -> dict[str, Any]:
+    def _found(self) -> dict[str, Any]:
+        """What the rewrites give, whether it is used or not; no wish of the user's changes it."""
         section = self.file.rewrite
-        weighs = self.weighs and not section.always
 
         def compute() -> dict[str, Any]:
             from edgekit.placement import forecast
@@ -108,11 +108,6 @@ class Sources(Stored):
                 cost=lambda network, judgement: forecast(network, judgement, self.target),
                 progress=lambda done: self.update(0, 1, f"{done} rewrites tried"),
             )
-            why = self._better_without(model) if applied and weighs else ""
-            if why:
-                model, applied = self.source, ()
-                notes = (*notes, f"the rewrites are not used: {why} (rewrite.always: true uses "
-                         "them all the same)")  # fmt: skip
             self._rewritten = model
             rows = [item.to_json() for item in applied]
             return {
@@ -122,13 +117,48 @@ class Sources(Stored):
                 "notes": list(notes),
             }
 
-        settings = section.model_dump()
         result: dict[str, Any] = self.stored(
-            "rewrite", compute, self.source.digest, settings, self._wishes if weighs else [],
+            "rewrite", compute, self.source.digest, section.model_dump(exclude={"always"}),
             *self._rules,
         )  # fmt: skip
-        self.notes += result["notes"]
         return result
+
+    @cached_property
+    def _rewriting(self) -> dict[str, Any]:
+        """What is used of the rewrites: all or, where the plan is better without, nothing."""
+        found = self._found
+        why = ""
+        if found["model"] and self.weighs and not self.file.rewrite.always:
+            why = self.stored(
+                "worth", lambda: self._better_without(self._load(found["model"])),
+                self.source.digest, found["model"]["digest"], self._wishes, *self._rules,
+            )  # fmt: skip
+        if why:
+            from edgekit.rewrite import record_document
+
+            found = {
+                "model": None,
+                "applied": [],
+                "record": record_document(self.source, self.source, []),
+                "notes": [
+                    *found["notes"],
+                    f"the rewrites are not used: {why} (rewrite.always: true uses them all the "
+                    "same)",
+                ],
+            }
+        self.notes += found["notes"]
+        return found
+
+    def _load(self, record: dict[str, Any]) -> Model:
+        """Returns the rewritten model; rewrites again where somebody emptied the cache's blobs."""
+        rewritten: Model | None = self.__dict__.get("_rewritten")
+        rewritten = rewritten or load_model(self.cache, record, self.source)
+        if rewritten is None:
+            self.force = True
+            del self._found
+            return self._load(self._found["model"])
+        self._rewritten = rewritten
+        return rewritten
 
     @property
     def rewrites(self) -> list[dict[str, Any]]:
@@ -146,15 +176,7 @@ class Sources(Stored):
     def model(self) -> Model:
         """The model after the rewrites."""
         record = self._rewriting["model"]
-        if record is None:
-            return self.source
-        rewritten: Model | None = self.__dict__.get("_rewritten")
-        rewritten = rewritten or load_model(self.cache, record, self.source)
-        if rewritten is None:  # somebody emptied the cache's blobs
-            self.force = True
-            del self._rewriting
-            return self.model
-        return rewritten
+        return self._load(record) if record else self.source
 
     @property
     def model_digest(self) -> str:
@@ -162,17 +184,28 @@ class Sources(Stored):
         record = self._rewriting["model"]
         return str(record["digest"]) if record else self.source.digest
 
-    @cached_property
+    @property
     def network(self) -> Network:
         """The layers of the rewritten model."""
-        from edgekit.network import layers
+        return self._judged(self.model)[0]
 
-        return layers(self.model)
-
-    @cached_property
+    @property
     def judgement(self) -> Judgement:
         """The verdicts on the rewritten model."""
-        return self._judge(self.network)
+        return self._judged(self.model)[1]
+
+    def _judged(self, model: Model) -> tuple[Network, Judgement]:
+        """Returns the layers and verdicts of a model, the rewritten one or the one that came."""
+        if model.digest not in self._seen:
+            from edgekit.network import layers
+
+            network = layers(model)
+            self._seen[model.digest] = network, self._judge(network)
+        return self._seen[model.digest]
+
+    @cached_property
+    def _seen(self) -> dict[str, tuple[Network, Judgement]]:
+        return {}
 
     def other_weights(self, path: Path) -> Model:
         """Returns the rewritten model with the weights of another file of the original's names.

@@ -1,0 +1,210 @@
+"""Rewrites are left out where the best plan is predicted to be worse with them, and only there."""
+
+import json
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit.config import parse_config
+from edgekit.errors import GateError, UsageError
+from edgekit.network import layers, save
+from edgekit.pipeline import Cache, Pipeline
+from edgekit.pipeline import _worth as worth
+from edgekit.placement import Ask, forecast, plan_value
+from edgekit.rewrite import record_of
+from tests.rewrite.nets import net, node, weight
+from tests.rewrite.real_nets import unet
+
+ORIN = "jetson-agx-orin-64gb"
+# what deconv-padding makes of a deconvolution, which the GPU runs as a layer of its own
+SLICE = "convtranspose_12:slice"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A U-Net: in FP16 the GPU alone is best, and the form for the DLA is slower there."""
+    path = tmp_path_factory.mktemp("worth")
+    save(unet(), path / "unet.onnx")
+    plain = net(
+        [node("Conv", "x w", "c", pads=[1] * 4), node("Relu", "c", "y")],
+        {"x": (1, 16, 32, 32)}, ["y"], {"w": weight(16, 16, 3, 3)},
+    )  # fmt: skip
+    save(plain, path / "plain.onnx")
+    return path
+
+
+@pytest.fixture
+def opened(folder):
+    """Opens configurations that share one cache."""
+
+    def one(placement="objective: latency", extra="", model="unet.onnx"):
+        text = (
+            f"version: 1\nname: net\nmodel: {{onnx: {model}}}\ntarget: {ORIN}\nprecision: fp16\n"
+            f"placement: {{{placement}}}\n{extra}"
+        )
+        config = parse_config(text, "net.yaml", folder)
+        return Pipeline(config, out=folder / "out", cache=Cache(folder / "cache"))
+
+    return one
+
+
+ALWAYS = "rewrite: {always: true}\n"
+
+
+def test_where_the_plan_is_worse_with_them_it_is_made_without_and_says_so(opened):
+    with_them = opened(extra=ALWAYS).plan()
+    pipeline = opened()
+    plan = pipeline.plan()
+    work = pipeline.work
+    assert work.model is work.source
+    assert work.rewrites == []
+    assert work.record["rewrites"] == []
+    assert plan_value(plan) < plan_value(with_them)
+    told = [note for note in plan.notes if "the rewrites are not used" in note]
+    assert len(told) == 1
+    assert f"predicted at {plan_value(with_them):.4g} µs with them" in told[0]
+    assert f"{plan_value(plan):.4g} µs without" in told[0]
+    assert "rewrite.always" in told[0]
+    assert plan.to_json()["notes"] == list(plan.notes)
+
+
+def test_the_command_tells_it_in_its_json_and_its_text(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+
+    def told(*more):
+        arguments = ["unet.onnx", "-t", ORIN, "--precision", "fp16", "--objective", "latency"]
+        with pytest.raises(SystemExit) as caught:
+            _main.main(["plan", *arguments, *more, "-q"])
+        assert caught.value.code == 0
+        return capsys.readouterr().out
+
+    notes = json.loads(told("--json"))["notes"]
+    assert sum("the rewrites are not used" in note for note in notes) == 1
+    assert "the rewrites are not used" in told()
+
+
+def test_always_uses_them_and_rewrite_itself_rewrites(opened, folder):
+    always = opened(extra=ALWAYS)
+    notes = always.plan().notes
+    assert not any("not used" in note for note in notes)
+    names = [item["rewrite"] for item in always.work.rewrites]
+    assert set(names) == {"deconv-padding"}
+    assert record_of(always.work.model) is not None
+    document = opened().rewrite(folder / "out.onnx")
+    assert [item["rewrite"] for item in document["rewrites"]] == names
+    assert document["notes"] == []
+    assert document["after"]["loadables"] <= document["before"]["loadables"]
+    assert (folder / "out.onnx").is_file()
+
+
+def test_other_objectives_have_other_answers(opened):
+    used = {}
+    for objective in ("latency", "throughput", "gpu_time", "energy"):
+        pipeline = opened(f"objective: {objective}")
+        plan = pipeline.plan()
+        used[objective] = bool(pipeline.work.rewrites)
+        forced = plan_value(opened(f"objective: {objective}", ALWAYS).plan())
+        # never worse than with them, whichever way round the objective counts
+        if objective == "throughput":
+            assert plan_value(plan) >= forced
+        else:
+            assert plan_value(plan) <= forced
+    assert used == {"latency": False, "throughput": True, "gpu_time": True, "energy": True}
+
+
+def test_of_throughput_more_is_better(opened):
+    wish = 'objective: throughput, pin: [{layers: "*", device: GPU}]'
+    pipeline = opened(wish)
+    plan, forced = pipeline.plan(), opened(wish, ALWAYS).plan()
+    assert pipeline.work.rewrites == []
+    assert plan_value(plan) > plan_value(forced)
+    assert any("frames/s without" in note for note in plan.notes)
+
+
+def test_what_is_kept_of_one_wish_is_not_used_for_another(opened):
+    """The rewriting is one for all wishes; whether it is used is told apart, read back too."""
+
+    def seen(pipeline):
+        notes = pipeline.plan().notes
+        return len(pipeline.work.rewrites), sum("not used" in note for note in notes)
+
+    for _ in range(2):
+        assert seen(opened()) == (0, 1)
+        assert seen(opened(extra=ALWAYS)) == (2, 0)
+        assert seen(opened("objective: throughput")) == (2, 0)
+        document = opened().rewrite()
+        assert len(document["rewrites"]) == 2
+    again, other = opened().work, opened("objective: latency, max_loadables: 7").work
+    assert again.rewrites == other.rewrites == []
+    assert again.fresh == set()
+    assert other.fresh == {"worth"}
+
+
+def test_another_objective_in_what_if_and_table_is_planned_as_on_its_own(opened):
+    latency, throughput = opened(), opened("objective: throughput")
+    own = plan_value(throughput.plan())
+    for first in (latency, throughput):
+        document = first.what_if("objective throughput")
+        assert document["after"]["value"] == pytest.approx(own, rel=1e-9)
+        assert first.work.variant(placement={"objective": "latency"}).rewrites == []
+    row = throughput.table()["rows"][0]
+    assert row["latency_us"] == pytest.approx(plan_value(latency.plan()), rel=1e-9)
+    assert row["throughput_qps"] == pytest.approx(own, rel=1e-9)
+
+
+def test_a_pin_of_what_only_the_rewritten_network_has_keeps_them(opened):
+    assert SLICE not in {layer.name for layer in layers(unet()).layers}
+    pipeline = opened(f'objective: latency, pin: [{{layers: "{SLICE}", device: GPU}}]')
+    plan = pipeline.plan()
+    assert len(pipeline.work.rewrites) == 2
+    assert {layer.name: layer.device for layer in plan.layers}[SLICE] == "GPU"
+    assert not any("not used" in note for note in plan.notes)
+    with pytest.raises(UsageError) as caught:
+        opened("objective: latency, pin: [{layers: nothing, device: GPU}]").plan()
+    assert caught.value.code == "plan.pin"
+
+
+def test_a_bound_that_only_the_network_as_it_came_keeps(opened):
+    wish = "objective: throughput, bounds: {latency_us: 130}"
+    pipeline = opened(wish)
+    plan = pipeline.plan()
+    assert pipeline.work.rewrites == []
+    assert any("it cannot be planned with them" in note for note in plan.notes)
+    with pytest.raises(GateError) as caught:
+        opened(wish, ALWAYS).plan()
+    assert caught.value.code == "plan.infeasible"
+
+
+def test_a_wish_that_only_the_rewritten_network_keeps(opened):
+    """Without the GPU nothing but the rewritten network is planned, though it is slower there."""
+    pipeline = opened("objective: latency, gpu: false")
+    assert {layer.device for layer in pipeline.plan().layers} == {"DLA0"}
+    assert len(pipeline.work.rewrites) == 2
+    with pytest.raises(GateError):
+        opened("objective: latency, gpu: false", "rewrite: {enable: none}\n").plan()
+
+
+def test_it_is_planned_twice_only_where_the_gpu_got_slower(opened, monkeypatch):
+    pipeline = opened()
+    work = pipeline.work
+    before, after = (work._asked(*work._judged(m)) for m in (work.source, work._load(
+        work._found["model"])))  # fmt: skip
+    alone = [forecast(a.network, a.judgement, a.target).gpu_only_us for a in (before, after)]
+    assert alone[0] < alone[1]
+    asked = []
+    plan = Ask.plan
+    monkeypatch.setattr(Ask, "plan", lambda *a, **k: asked.append(a[0]) or plan(*a, **k))
+    assert worth.better_without(before, after)
+    assert len(asked) == 2
+    # the other way round the GPU gets faster, and nothing has to be weighed
+    assert worth.better_without(after, before) == ""
+    assert worth.better_without(before, before) == ""
+    assert len(asked) == 2
+
+
+def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
+    monkeypatch.setattr(worth, "better_without", None)
+    pipeline = opened(model="plain.onnx")
+    pipeline.plan()
+    assert pipeline.work.rewrites == []
+    assert pipeline.work.notes == []
