@@ -65,7 +65,7 @@ def _record(text: str) -> Record:
         _refuse("'opset' is not two numbers")
     originals = {name: _type(item, name) for name, item in _mapping(raw, "originals").items()}
     stations = {name: _type(item, name) for name, item in _mapping(raw, "stations").items()}
-    constants = {name: _decoded(item, name) for name, item in _mapping(raw, "constants").items()}
+    constants = _constants(raw)
     recipes = _recipes(_list(raw.get("recipes"), "recipes"), {*originals, *constants})
     made = {name for recipe in recipes for name in recipe.outputs}
     if not set(stations) <= made:
@@ -96,6 +96,17 @@ def _record(text: str) -> Record:
         parameters,
         operators,
     )
+
+
+def _constants(raw: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    found, total = {}, 0
+    for name, item in _mapping(raw, "constants").items():
+        found[name] = _decoded(item, name)
+        total += found[name].nbytes
+        # runs take little room in the text, however long they are
+        if total > _LARGEST_TEXT:
+            _refuse("its constants are too large")
+    return found
 
 
 def _rounds(raw: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], ...]:
@@ -158,7 +169,14 @@ def _decoded(item: Any, name: str) -> np.ndarray:
     except (binascii.Error, ValueError):
         _refuse(f"constant {name!r} is not in base64")
     kind = np.dtype(dtype)
-    if len(plain) != kind.itemsize * math.prod(shape):
+    size, counts = math.prod(shape), item.get("counts")
+    if counts is not None:
+        most = _LARGEST_CONSTANT // kind.itemsize
+        counts = _numbers(counts, name, most)
+        if size > most or sum(counts) != size or len(plain) != kind.itemsize * len(counts):
+            _refuse(f"constant {name!r} does not hold what its type and shape say")
+        return np.repeat(np.frombuffer(plain, kind), counts).reshape(shape)
+    if len(plain) != kind.itemsize * size:
         _refuse(f"constant {name!r} does not hold what its type and shape say")
     return np.frombuffer(plain, kind).reshape(shape)
 

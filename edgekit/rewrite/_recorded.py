@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY", "OPERATORS", "SCHEMA", "Derived", "Recipe", "Record", "closure", "recipe_of"]
 
+# a run must stand for so many elements, on average, to be shorter than they are
+_RUN = 4
+
 KEY = "edgekit.rewrite"
 SCHEMA = "edgekit.rewritten/1"
 #: What may derive weights: pure functions of their inputs, without bodies or randomness.
@@ -167,9 +170,12 @@ def _encoded(value: np.ndarray) -> dict[str, Any]:
     import numpy as np
 
     data = np.ascontiguousarray(value)
-    data = data.astype(data.dtype.newbyteorder("<"), copy=False)
-    return {
-        "dtype": value.dtype.name,
-        "shape": list(value.shape),
-        "data": base64.b64encode(data.tobytes()).decode("ascii"),
-    }
+    data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
+    found: dict[str, Any] = {"dtype": value.dtype.name, "shape": list(value.shape)}
+    # equal neighbours are written once, bit for bit: masks of 0 and 1 are as large as weights
+    rows = data.view(np.uint8).reshape(data.size, data.itemsize)
+    starts = np.flatnonzero(np.r_[data.size > 0, (rows[1:] != rows[:-1]).any(axis=1)])
+    if starts.size * _RUN < data.size:
+        found["counts"] = np.diff(np.r_[starts, data.size]).tolist()
+        data = data[starts]
+    return {**found, "data": base64.b64encode(data.tobytes()).decode("ascii")}

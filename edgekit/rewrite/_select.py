@@ -172,7 +172,8 @@ def four(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
         return (*shape, *(1,) * (4 - len(shape))), axis
     before, behind = shape[1:axis], shape[axis + 1 :]
     if math.prod(before) == 1:
-        return (shape[0], shape[axis], behind[0], math.prod(behind[1:])), 1
+        rows = behind[0] if behind else 1
+        return (shape[0], shape[axis], rows, math.prod(behind[1:])), 1
     return (shape[0], math.prod(before), shape[axis], math.prod(behind)), 2
 
 

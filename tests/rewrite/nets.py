@@ -95,7 +95,7 @@ def assert_same(before, after, runs=2, tolerance=1e-5):
     random = np.random.default_rng(7)
     old, new = session(before, optimise=False), session(after, optimise=False)
     for _ in range(runs):
-        feed = {v.name: _random(random, v) for v in old.get_inputs()}
+        feed = {v.name: any_values(random, v) for v in old.get_inputs()}
         for a, b in zip(old.run(None, feed), new.run(None, feed), strict=True):
             if a.dtype.kind != "f":
                 assert (a == b).all()
@@ -129,7 +129,8 @@ def _signature(value):
     return value.name, tensor.elem_type, [d.dim_value for d in tensor.shape.dim]
 
 
-def _random(random, value):
+def any_values(random, value):
+    """Random values for an input of an ONNX Runtime session."""
     if value.type == "tensor(bool)":
         return random.random(value.shape) < 0.5
     if "int" in value.type:

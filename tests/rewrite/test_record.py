@@ -15,7 +15,8 @@ from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._raise_opset import raise_opset
 from edgekit.rewrite._record import with_record
-from edgekit.rewrite._recorded import KEY, closure
+from edgekit.rewrite._record_read import _decoded
+from edgekit.rewrite._recorded import KEY, _encoded, closure
 from edgekit.rewrite._step import MalformedError, step_at
 from edgekit.targets import get
 from tests.pipeline.nets import small_net
@@ -136,6 +137,25 @@ def test_the_document_has_the_proofs_and_the_sources(small):
     assert nothing["rewrites"] == []
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.kron(np.eye(8), np.ones((1, 9, 1, 1))), np.zeros(0), np.float32(2.0), np.arange(9),
+        np.array([0.0, -0.0] * 8), np.full(100, np.nan), np.zeros((40, 3), bool),
+        np.repeat(np.float16([1, 2]), 50),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_constants_are_read_as_they_were_and_runs_are_written_once(value):
+    value = np.asarray(value)
+    text = json.dumps(_encoded(value))
+    back = _decoded(json.loads(text), "k")
+    assert (back.dtype, back.shape) == (value.dtype, value.shape)
+    assert back.tobytes() == value.tobytes()
+    assert len(text) <= 60 + 4 * (value.nbytes + 2) // 3
+    assert len(_encoded(np.zeros((512, 512)))["data"]) < 20
+
+
 def good():
     return json.loads(metadata(toys.taken(toys.scales(), (toys.Doubled(), "one")), KEY))
 
@@ -151,6 +171,7 @@ def refused(document):
     return error.message
 
 
+ZEROS = {"dtype": "float32", "shape": [4], "data": "AAAAAA=="}
 RECIPE = {"op": "Add", "inputs": ["s", "s"], "outputs": ["n"], "attributes": {}}
 
 
@@ -176,6 +197,12 @@ RECIPE = {"op": "Add", "inputs": ["s", "s"], "outputs": ["n"], "attributes": {}}
         {"constants": {"k": {"dtype": "float32", "shape": [2], "data": "AAAA"}}},
         {"constants": {"k": {"dtype": "float32", "shape": [1], "data": "%%%%"}}},
         {"constants": {"k": {"dtype": "float32", "shape": [1], "data": 5}}},
+        {"constants": {"k": {**ZEROS, "counts": [3]}}},
+        {"constants": {"k": {**ZEROS, "counts": 4}}},
+        {"constants": {"k": {**ZEROS, "counts": [5, -1]}}},
+        {"constants": {"k": {**ZEROS, "shape": [1 << 30], "counts": [1 << 30]}}},
+        {"constants": {f"k{i}": {**ZEROS, "shape": [1 << 24], "counts": [1 << 24]}
+                       for i in range(5)}},
     ],
     ids=str,
 )  # fmt: skip

@@ -2,16 +2,23 @@
 
 from functools import cache
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from edgekit.dla import judge
-from edgekit.network import layers
+from edgekit.network import layers, metadata, save, session
 from edgekit.placement import forecast
-from edgekit.rewrite import rewrite, verify
+from edgekit.rewrite import record_of, rewrite, verify
 from edgekit.rewrite._claim import claim_of_model
+from edgekit.rewrite._raise_opset import raise_opset
+from edgekit.rewrite._raised import RAISED
+from edgekit.rewrite._recorded import KEY, OPERATORS
+from edgekit.rewrite._replay import replay
 from edgekit.targets import get
 from tests.rewrite import real_nets
-from tests.rewrite.nets import assert_same
+from tests.rewrite.nets import any_values, assert_same
 from tests.rewrite.zoos import ZOO
 
 ORIN, XAVIER = get("jetson-agx-orin-64gb"), get("jetson-agx-xavier")
@@ -87,6 +94,33 @@ def test_the_results_stay(name):
 
 
 @pytest.mark.parametrize("name", ZOO)
+def test_others_can_open_the_file(name, tmp_path):
+    _, after, applied, _ = done(name)
+    save(after, tmp_path / "out.onnx")
+    onnx.checker.check_model(tmp_path / "out.onnx", full_check=True)
+    assert metadata(after, KEY) is not None or not applied
+    # a mask of 0 and 1 stands there in a few bytes
+    assert len(metadata(after, KEY) or "") < 20_000
+    opened = onnxruntime.InferenceSession(tmp_path / "out.onnx")  # with all its optimisations
+    random = np.random.default_rng(3)
+    feed = {value.name: any_values(random, value) for value in opened.get_inputs()}
+    plain = session(after, optimise=False).run(None, feed)
+    for a, b in zip(plain, opened.run(None, feed), strict=True):
+        if a.dtype.kind != "f":
+            assert (a == b).all()
+            continue
+        assert np.abs(a - b).max() <= 1e-5 * (np.abs(a).max() or 1)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_recipes_are_of_operators_that_records_may_have(name):
+    before, _, applied, _ = done(name)
+    steps = [(item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED]
+    recipes = replay(raise_opset(before), steps).recipes().values()
+    assert {item.op for item in recipes} <= OPERATORS
+
+
+@pytest.mark.parametrize("name", ZOO)
 def test_a_rewritten_network_is_not_rewritten_again(name):
     _, after, _, _ = done(name)
     assert rewritten(after)[0] is after
@@ -119,6 +153,7 @@ def test_networks_of_people_are_one_loadable(name, precision):
     _, judgement = judged(after, precision=precision)
     assert sum(group.kept for group in judgement.candidates) == 1
     assert_same(before, after, tolerance=3e-5)
+    assert {item.op for item in record_of(after).recipes} <= OPERATORS
 
 
 @pytest.mark.parametrize("name", NETS)
