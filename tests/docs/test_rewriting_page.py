@@ -71,3 +71,10 @@ def test_the_tables_have_the_keys_of_the_documents(folder, run, written):
         assert keys <= set(values)
         if head != "Key":  # nothing is left out
             assert keys == set(values) - {"schema"}
+
+
+def test_every_linked_page_is_there():
+    links = re.findall(r"\]\(([^)#]+)\)", PAGE.read_text())
+    assert "rewrites.md" in links
+    for link in links:
+        assert (PAGE.parent / link).exists(), link
