@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
 from edgekit.network._defer import Patience
-from edgekit.network._deferred import Constant, Deferred, real
+from edgekit.network._deferred import Constant, real
 from edgekit.network._fold import constant, fold, foldable, repeated
 from edgekit.network._graph import free_name, reads, rename_reads, subgraphs
 from edgekit.network._types import Folded
@@ -321,7 +321,7 @@ class Evaluation:
         value = self.constants.get(name)
         if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
             return None
-        if isinstance(value, Deferred) and value.dtype.kind not in "iu" and not _reads_floats(node):
+        if value.dtype.kind not in "iu" and not _reads_floats(node):
             return None
         if name not in self._hints:
             self._hints[name] = numpy_helper.from_array(real(value), name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.rewrite._chosen import chosen
+from edgekit.rewrite._collector import collector_held
 from edgekit.rewrite._decide import Judge
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import RUNS, SEED
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["rewrite"]
 
 
+@collector_held()
 def rewrite(
     model: Model,
     target: Target,

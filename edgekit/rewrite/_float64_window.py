@@ -12,6 +12,7 @@ import numpy as np
 
 from edgekit.network._window import split_padding
 from edgekit.rewrite._float64_call import Call, Kernel, wide
+from edgekit.rewrite._types import MalformedError
 
 __all__ = ["KERNELS"]
 
@@ -83,7 +84,14 @@ def _padded(x: np.ndarray, window: _Window, fill: float) -> np.ndarray:
         widths.append((begin, max(end, reach - size - begin)))
     if all(width == (0, 0) for width in widths):
         return x
-    return np.pad(x, widths, constant_values=fill)
+    if min(map(min, widths)) < 0:
+        raise MalformedError("negative padding cannot be computed in float64")
+    places = [
+        (begin, begin + size, end) for (begin, end), size in zip(widths, x.shape, strict=True)
+    ]
+    filled = np.full([stop + end for _, stop, end in places], fill, x.dtype)
+    filled[tuple(slice(start, stop) for start, stop, _ in places)] = x
+    return filled
 
 
 def _conv(call: Call) -> Sequence[np.ndarray]:

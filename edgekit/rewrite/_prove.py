@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,8 @@ TOLERANCE_FLOAT64 = 1e-9
 # far enough for what saturates (Clip, HardSwish, Sigmoid) to do so; means of many are not near 0
 _FAR = (-6.0, 10.0)
 _REMEMBERED = 4096
+# feeds of up to this many elements are remembered
+_SMALL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +162,24 @@ def random_feeds(
     graph: Graph, tensors: Sequence[str], runs: int, seed: int
 ) -> list[dict[str, np.ndarray]]:
     """Returns random values of ``tensors`` for each run, as ``prove`` says of its seed."""
+    forms = tuple((graph.shape(name), graph.dtype(name)) for name in tensors)
+    small = sum(math.prod(shape) for shape, _ in forms) <= _SMALL
+    made = (_values if small else _values.__wrapped__)(forms, runs, seed)
+    return [dict(zip(tensors, values, strict=True)) for values in made]
+
+
+@lru_cache(64)
+def _values(
+    forms: tuple[tuple[tuple[int, ...], str], ...], runs: int, seed: int
+) -> list[list[np.ndarray]]:
     import numpy as np
 
     found = []
     for run in range(runs):
         random = np.random.default_rng([seed, run])
-        found.append({n: _random(random, graph.shape(n), graph.dtype(n), run) for n in tensors})
+        found.append([_random(random, shape, dtype, run) for shape, dtype in forms])
+        for value in found[-1]:
+            value.setflags(write=False)
     return found
 
 

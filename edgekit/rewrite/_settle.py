@@ -46,6 +46,8 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
         What stays; None where the model as it came is best.
     """
     found = regions(search.graph, [item.step for item in search.taken])
+    if not found and raised is source:
+        return None
     before = _Judged(source, judge)
     left = list(found)
     while True:
