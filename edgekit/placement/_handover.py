@@ -16,7 +16,7 @@ from edgekit.placement._costs import CostModel, Layout
 from edgekit.placement._costs_formats import padded_bytes
 from edgekit.placement._kernels import Kernel
 
-__all__ = ["CALLER", "Handover", "Way", "text_of"]
+__all__ = ["CALLER", "Handover", "Way", "read_formats", "text_of"]
 
 CALLER: Layout = ("fp32", "LINEAR")
 """How the caller hands inputs over and takes outputs."""
@@ -44,6 +44,19 @@ def text_of(layout: Layout) -> str:
     return ":".join(layout)
 
 
+def read_formats(
+    model: CostModel, network: Network, kernel: Kernel, tensor: str
+) -> tuple[str, ...]:
+    """Returns the formats in which a loadable can read a tensor at a kernel, the best first.
+
+    DLA_HWC4 is for the image that the kernel's convolution reads, not for what is added to it.
+    """
+    formats = model.formats(network, kernel, "DLA0")
+    if network.layers[kernel.layers[0]].inputs == (tensor,):
+        return formats
+    return tuple(form for form in formats if form != "DLA_HWC4")
+
+
 class Handover:
     """Layouts and ways for one network; what it has computed once it remembers."""
 
@@ -65,9 +78,9 @@ class Handover:
     def into(self, name: str, source: Layout, readers: Sequence[Kernel]) -> tuple[Way, ...]:
         """Returns the ways of a tensor into a loadable in which the first of ``readers`` runs."""
         first = readers[0]
-        formats = self._model.formats(self._network, first, "DLA0")
+        formats = read_formats(self._model, self._network, first, name)
         for other in readers[1:]:
-            also = self._model.formats(self._network, other, "DLA0")
+            also = read_formats(self._model, self._network, other, name)
             formats = tuple(form for form in formats if form in also) or formats
         return self._find(name, source, True, self._precision(first, "DLA0"), formats)
 

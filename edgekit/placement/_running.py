@@ -9,7 +9,7 @@ from itertools import pairwise
 from edgekit.network import Network
 from edgekit.placement._built import Built
 from edgekit.placement._costs import CostModel
-from edgekit.placement._handover import text_of
+from edgekit.placement._handover import read_formats, text_of
 from edgekit.placement._room import Room
 from edgekit.placement._types import Loadable, PlacedLayer, Reformat, Unfused
 from edgekit.solver import OUTSIDE, Cost, Placing, Step
@@ -156,7 +156,8 @@ class Running:
                     reads[name] = self._written(chosen, b)
                 else:
                     form = chosen.get((b, step.device, True)) or self._free(b, readers[0])
-                    reads[name] = form or self._best(readers[0], reads=True)
+                    kernel = self.built.kernels[readers[0]]
+                    reads[name] = form or read_formats(self.model, self.network, kernel, name)[0]
             elif p in inside and (border.output or any(v not in inside for v in border.consumers)):
                 writes[name] = self._written(chosen, b)
         return {**reads, **writes}
@@ -167,7 +168,10 @@ class Running:
         form = chosen.get((b, self._device(border.producer), False))
         if not form and len(border.consumers) + border.output == 1:
             form = self._free(b, border.consumers[0] if border.consumers else OUTSIDE)
-        return form or self._best(border.producer, reads=False)
+        if form:
+            return form
+        formats = self.model.formats(self.network, self.built.kernels[border.producer], "DLA0")
+        return next(form for form in formats if form != "DLA_HWC4")  # it is for reading only
 
     def _free(self, b: int, reader: int) -> str:
         """Returns the loadable's format where the hand-over to a reader costs nothing, or ""."""
@@ -179,10 +183,6 @@ class Running:
 
     def _device(self, v: int) -> int:
         return self.built.problem.device(self.placing.modes[v])
-
-    def _best(self, v: int, *, reads: bool) -> str:
-        formats = self.model.formats(self.network, self.built.kernels[v], "DLA0")
-        return next(form for form in formats if reads or form != "DLA_HWC4")
 
     def _chosen(self) -> dict[tuple[int, int, bool], str]:
         """Returns the loadables' formats that a way decided: by border, core, and if it reads."""
