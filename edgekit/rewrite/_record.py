@@ -124,7 +124,7 @@ def _completed(
                 weights[name] = Derived((), ())
             continue
         sources, recipe = [], []
-        for tensor in closure(name, makers):
+        for tensor in closure([name], makers):
             if tensor in makers:
                 recipe.append(tensor)
                 if tensor in known:

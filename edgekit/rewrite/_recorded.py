@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -140,16 +140,18 @@ class Record:
         }  # fmt: skip
 
 
-def closure(name: str, makers: Mapping[str, Recipe], stop: Container[str] = ()) -> list[str]:
-    """Returns what is needed to derive a tensor, in topological order, itself the last.
+def closure(
+    roots: Iterable[str], makers: Mapping[str, Recipe], stop: Container[str] = ()
+) -> list[str]:
+    """Returns what is needed to derive tensors, in topological order, the last root at the end.
 
     Args:
-        name: The tensor.
+        roots: The tensors; what several of them need is visited once.
         makers: Recipes by the tensors that they write.
         stop: Tensors that are known and not derived.
     """
     done: dict[str, None] = {}
-    stack = [name]
+    stack = list(roots)[::-1]
     while stack:
         top = stack[-1]
         recipe = makers.get(top) if top not in stop else None

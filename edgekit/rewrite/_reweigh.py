@@ -43,17 +43,15 @@ def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, W
     if record is None:
         return types
     needed = {name: kind for name, kind in types.items() if name not in record.weights}
-    makers = record.makers()
-    for tensor in rewritten.proto.graph.initializer:
-        made = record.weights.get(tensor.name)
-        if made is None or not made.recipe:
-            continue
-        known = {**record.originals, **record.stations, tensor.name: _type(tensor)}
-        stop = {name for name in (*made.recipe, tensor.name) if name in known and name in there}
-        for name in closure(tensor.name, makers, stop):
-            if name in stop or name in record.originals:
-                needed[name] = known[name]
-    return needed
+    derived = {
+        tensor.name: _type(tensor)
+        for tensor in rewritten.proto.graph.initializer
+        if tensor.name in record.weights and record.weights[tensor.name].recipe
+    }
+    stop = {name: kind for name, kind in {**record.stations, **derived}.items() if name in there}
+    known = {**record.originals, **stop}
+    reached = closure(derived, record.makers(), stop)
+    return needed | {name: known[name] for name in reached if name in known}
 
 
 def check_file(path: str | Path, rewritten: Model) -> None:
@@ -156,8 +154,7 @@ def _put_back(proto: onnx.ModelProto, record: Record, values: dict[str, Constant
     derived = {name for name, item in record.weights.items() if item.recipe} - set(values)
     kept = [tensor for tensor in graph.initializer if tensor.name not in derived]
     gone = [tensor.name for tensor in graph.initializer if tensor.name in derived]
-    makers = record.makers()
-    wanted = {step for name in gone for step in closure(name, makers, values)}
+    wanted = set(closure(gone, record.makers(), values))
     taken = {node.name for node in graph.node}
     nodes = []
     for recipe in record.recipes:

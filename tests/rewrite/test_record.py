@@ -103,7 +103,7 @@ def test_a_second_rewriting_continues_the_first_although_inner_names_meet():
     for name, item in record.weights.items():
         if item.recipe:
             assert item.sources == ("s",)
-            assert closure(name, record.makers())[-1] == name
+            assert closure([name], record.makers())[-1] == name
 
 
 def test_a_recipe_of_two_outputs_is_written_once():

@@ -1,5 +1,7 @@
 """The rewritten network with other weights: what rewriting the other network would have given."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -9,8 +11,8 @@ from onnx import numpy_helper
 
 from edgekit.errors import DataError, ModelError
 from edgekit.network import canonical, load, metadata, save, session, with_metadata
-from edgekit.rewrite import check_file, record_of, reweigh, rewrite
-from edgekit.rewrite._recorded import KEY
+from edgekit.rewrite import _reweigh, check_file, record_of, reweigh, rewrite
+from edgekit.rewrite._recorded import KEY, Recipe, closure
 from edgekit.rewrite._reweigh import needed_weights
 from edgekit.targets import get
 from tests.pipeline.nets import small_net
@@ -78,6 +80,38 @@ def test_any_number_of_rewritings_is_derived_again(order, rounds, channels, seed
     # from a model between two of the rewritings, too
     between = toys.taken(two, (DOUBLED, order[0]))
     same(reweigh(after, between), often(two))
+
+
+class Counted(dict):
+    """Counts what is looked up."""
+
+    asked = 0
+
+    def get(self, key, default=None):
+        self.asked += 1
+        return super().get(key, default)
+
+
+def test_what_many_weights_are_derived_from_is_visited_once():
+    names = [f"w{i}" for i in range(300)]
+    makers = Counted({b: Recipe("Neg", (a,), (b,), {}) for a, b in pairwise(names)})
+    assert closure(names, makers) == names
+    assert closure(names[::-1], makers) == names
+    assert closure(names[5:], makers, {"w4"}) == names[4:]
+    assert makers.asked < 8 * len(names)
+
+
+def test_weights_in_a_chain_are_asked_for_together(monkeypatch):
+    after = toys.scales()
+    for anchor in ("one", "two", "three"):
+        after = toys.taken(after, (DOUBLED, anchor))
+    derived = [item for item in record_of(after).weights.values() if item.recipe]
+    asked = []
+    monkeypatch.setattr(
+        _reweigh, "closure", lambda roots, *rest: asked.append(len(roots)) or closure(roots, *rest)
+    )
+    same(reweigh(after, toys.scales()), after)
+    assert asked == [len(derived)] * 2 == [3] * 2
 
 
 def test_two_outputs_of_one_recipe():
