@@ -98,6 +98,8 @@ def _coordinates(item: _Axis, how: str) -> np.ndarray:
         return np.zeros(1) if item.out == 1 else y * (item.size - 1) / (item.out - 1)
     if how == "asymmetric":
         return y / item.scale
+    if how == "tf_half_pixel_for_nn":  # of opset 11 alone
+        return (y + 0.5) / item.scale
     if how == "tf_crop_and_resize":
         first, last = item.roi
         if item.out == 1:

@@ -111,7 +111,7 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     from edgekit.network._window import attributes
 
     if node.op_type == "Resize" and at.opset >= 11:
-        return [node]
+        return [node] if _half_pixels(node) else None
     given = _take(node, "scales")["scales"]
     scales = at.constant(node, "scales", given, "float32") if given else node.input[1]
     word = "floor"
@@ -126,6 +126,32 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": word}
     node.attribute.extend(helper.make_attribute(name, word) for name, word in fixed.items())
     return _read(node, [node.input[0], "", scales])
+
+
+# floor(x + 0.5) and ceil(x - 0.5 + 0.5) by their names; the other two have none
+_WITHOUT_HALF = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
+
+
+def _half_pixels(node: onnx.NodeProto) -> bool:
+    """Puts what opset 13 has in the place of tf_half_pixel_for_nn; False where it has nothing.
+
+    That mode, of opset 11 alone, reads at (x + 0.5) / scale, and half_pixel 0.5 before it (ONNX's
+    operator changelog, Resize).
+    """
+    from onnx import helper
+
+    from edgekit.network._window import attributes
+
+    given = attributes(node)
+    if given.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
+        return True
+    word = _WITHOUT_HALF.get(given.get("nearest_mode", "round_prefer_floor"))
+    if word is None or given.get("mode", "nearest") != "nearest":
+        return False
+    _take(node, "coordinate_transformation_mode", "nearest_mode")
+    modes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": word}
+    node.attribute.extend(helper.make_attribute(key, value) for key, value in modes.items())
+    return True
 
 
 def _scatter(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:

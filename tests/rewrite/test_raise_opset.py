@@ -9,7 +9,8 @@ import pytest
 
 from edgekit.errors import ModelError
 from edgekit.network import load, session
-from edgekit.rewrite._raise_opset import raise_opset
+from edgekit.rewrite._raise_opset import obstacle, raise_opset
+from edgekit.rewrite._raised import raised_entry
 from tests.rewrite.nets import assert_same, net, node, ops
 
 DATA = Path(os.path.dirname(onnx.backend.test.__file__), "data")
@@ -126,6 +127,34 @@ def test_resize_of_opset_10_and_upsample_of_9(mode):
         made = [node(op, "x s", "y", mode=mode)]
         weights = {"s": np.array([1.0, 1.0, *scales])}
         raised(made, {"x": (1, 2, 6, 6)}, weights=weights, opset=version)
+
+
+@pytest.mark.parametrize("word", ["floor", "round_prefer_floor", None])
+@pytest.mark.parametrize("factors", [[2.0, 3.0], [0.5, 0.25], [1.5, 1.0], [0.75, 2.5]], ids=str)
+def test_a_mode_of_opset_11_alone_becomes_one_of_13(word, factors):
+    how = {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn"}
+    item = node("Resize", "x r s", "y", nearest_mode=word, **how)
+    weights = {"r": np.ones(0), "s": np.array([1.0, 1.0, *factors])}
+    for version in (11, 12):
+        after = raised([item], {"x": (1, 2, 8, 8)}, weights=weights, opset=version)
+        (made,) = after.proto.graph.node
+        found = {a.name: a.s.decode() for a in made.attribute}
+        assert found["coordinate_transformation_mode"] == "half_pixel"
+    entry = raised_entry(net([item], {"x": (1, 2, 8, 8)}, ["y"], weights, 11), after)
+    assert (entry.max_error, entry.max_error_float64) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "modes", [{"nearest_mode": "ceil"}, {"nearest_mode": "round_prefer_ceil"}, {"mode": "linear"}]
+)
+def test_what_opset_13_has_no_mode_for_is_not_raised(modes):
+    how = {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn", **modes}
+    weights = {"r": np.ones(0), "s": np.array([1.0, 1.0, 2.0, 2.0])}
+    model = net(
+        [node("Resize", "x r s", "y", "up", **how)], {"x": (1, 2, 4, 4)}, ["y"], weights, 11
+    )
+    assert raise_opset(model) is None
+    assert obstacle(model) == "Resize 'up'"
 
 
 def test_weights_and_their_names_stay():
