@@ -18,7 +18,7 @@ __all__ = ["RAISED", "RAISED_REASON", "holds", "raised_entry"]
 RAISED = "raise-opset"
 RAISED_REASON = (
     "before opset 13 Softmax is one of two dimensions, which no DLA runs, and forms that other "
-    "rewrites write do not exist"
+    "rewrites write do not exist; it comes with whatever is enabled, named or not, unless disabled"
 )
 
 
