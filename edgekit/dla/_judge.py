@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._candidates import candidates
@@ -129,8 +130,20 @@ def _network_refusal(
     return None
 
 
+@lru_cache(1024)
+def _active(kind: str, generation: str, version: Version) -> tuple[Rule, ...]:
+    """The rules that hold for a layer kind, DLA generation and TensorRT release."""
+    return tuple(
+        rule
+        for rule in load_rules()
+        if not rule.network
+        and (rule.check is not None or rule.runs_in)
+        and rule.holds_for(kind, generation, version)
+    )
+
+
 class _Judging:
-    """The rules that hold for one DLA generation and TensorRT release, by layer kind."""
+    """Judges the layers of one network for one DLA generation and TensorRT release."""
 
     def __init__(
         self,
@@ -145,20 +158,10 @@ class _Judging:
         self._version = version
         self._rules = rules
         self._common = common
-        self._by_kind: dict[str, list[Rule]] = {}
 
     def verdict(self, layer: Layer, precision: str) -> Verdict:
         """Judges one layer that is built for ``precision``."""
         kind = layer.kind
-        active = self._by_kind.get(kind)
-        if active is None:
-            active = self._by_kind[kind] = [
-                rule
-                for rule in self._rules
-                if not rule.network
-                and (rule.check is not None or rule.runs_in)
-                and rule.holds_for(kind, self._generation, self._version)
-            ]
         facts = Facts(layer, self._graph, self._common)
         facts["kind_supported"] = kind in self._rules.kinds
         facts["precision"] = precision
@@ -166,7 +169,7 @@ class _Judging:
         refusals: list[tuple[Rule, Reason]] = []
         risks: list[tuple[Rule, Reason]] = []
         runs_in = precision
-        for rule in active:
+        for rule in _active(kind, self._generation, self._version):
             if precision not in rule.precisions:
                 continue
             if rule.when is not None and rule.when(facts) is not None:

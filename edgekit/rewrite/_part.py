@@ -39,8 +39,9 @@ class Part:
         self._step = step
         self._telling = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
         self._brought = {item.name: item for item in step.fixed} if step else {}
+        recipes = _recipes(graph, step) if step else set()
         self._derived = (
-            {n for node in step.new if _is_recipe(graph, step, node) for n in node.outputs}
+            {n for node in step.new if node.name in recipes for n in node.outputs}
             if step
             else set()
         )
@@ -166,7 +167,8 @@ def old_part(graph: Graph, step: Step) -> Part:
 def new_part(graph: Graph, step: Step) -> Part:
     """Returns what a step brings, with the nodes beside it."""
     around = _around(graph, step)
-    return _part(graph, around, [n for n in step.new if not _is_recipe(graph, step, n)], step)
+    recipes = _recipes(graph, step)
+    return _part(graph, around, [node for node in step.new if node.name not in recipes], step)
 
 
 def _part(
@@ -205,17 +207,13 @@ def _around(graph: Graph, step: Step) -> tuple[list[Node], list[Node]]:
     return list(before.values()), list(after.values())
 
 
-def _is_recipe(graph: Graph, step: Step, node: Node) -> bool:
-    # the writer lists recipes among the new nodes: they read constants alone
+def _recipes(graph: Graph, step: Step) -> set[str]:
+    """Names of the new nodes that read constants alone; the writer lists them among the others."""
     known = {item.name for item in step.fixed}
-    made = {n: other for other in step.new for n in other.outputs}
-
-    def constant(name: str) -> bool:
-        if name in known or graph.constant(name):
-            return True
-        maker = made.get(name)
-        return (
-            maker is not None and bool(maker.inputs) and all(constant(i) for i in maker.inputs if i)
-        )
-
-    return any(node.inputs) and all(constant(name) for name in node.inputs if name)
+    found = set()
+    for node in step.new:
+        read = [name for name in node.inputs if name]
+        if read and all(name in known or graph.constant(name) for name in read):
+            found.add(node.name)
+            known.update(node.outputs)
+    return found

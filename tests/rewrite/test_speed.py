@@ -1,0 +1,112 @@
+"""What the engine does once for all equal blocks, counted; nothing here is timed."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from edgekit.network import layers
+from edgekit.network._placer import Placer
+from edgekit.placement import forecast
+from edgekit.rewrite import _decide, _prove, _prove_session, _shapes, rewrite
+from edgekit.rewrite._graph import Graph
+from edgekit.rewrite._part import _READS_FLOATS, Part
+from tests.rewrite.made_up import ORIN
+from tests.rewrite.nets import net, node, weight
+from tests.rewrite.zoo import ZOO
+
+
+def blocks(count, width=8):
+    """Blocks of a fully connected layer, squeeze and excitation's gate, and an NHWC sum."""
+    chain, constants = [], {"flat": [1, width], "image": [1, 7, 7, width]}
+    shape = (1, width, 7, 7)
+    last = "x"
+    for i in range(count):
+        constants[f"w{i}"] = weight(width, width, 3, 3, seed=i)
+        constants[f"b{i}"] = weight(width, seed=i)
+        constants[f"g{i}"] = weight(width, width, seed=i)
+        constants[f"a{i}"] = weight(width, seed=100 + i)
+        chain += [
+            node("Conv", f"{last} w{i} b{i}", f"c{i}", pads=[1, 1, 1, 1]),
+            node("HardSwish", f"c{i}", f"h{i}"),
+            node("GlobalAveragePool", f"h{i}", f"p{i}"),
+            node("Flatten", f"p{i}", f"f{i}"),
+            node("Gemm", f"f{i} g{i} a{i}", f"d{i}"),
+            node("Reshape", f"d{i} wide", f"e{i}"),
+            node("Mul", f"h{i} e{i}", f"m{i}"),
+            node("Transpose", f"m{i}", f"n{i}", perm=[0, 2, 3, 1]),
+            node("Add", f"n{i} a{i}", f"s{i}"),
+            node("Transpose", f"s{i}", f"t{i}", perm=[0, 3, 1, 2]),
+        ]
+        last = f"t{i}"
+    constants["wide"] = [1, width, 1, 1]
+    used = {name for item in chain for name in item.input}
+    constants = {name: value for name, value in constants.items() if name in used}
+    return net(chain, {"x": shape}, [last], constants, opset=14)
+
+
+def work(monkeypatch, model):
+    """Counts what is done for a rewriting that remembers nothing from before."""
+    for known in (_shapes._known, _prove._known, _prove_session._known):
+        known.cache_clear()
+    counts = Counter()
+
+    def count(patch, owner, name):
+        real = getattr(owner, name)
+
+        def call(*args, **options):
+            counts[name] += 1
+            return real(*args, **options)
+
+        patch.setattr(owner, name, call)
+
+    with monkeypatch.context() as patch:
+        count(patch, onnx.shape_inference, "infer_shapes")
+        count(patch, _decide.Judge, "judge")
+        count(patch, onnxruntime, "InferenceSession")
+        count(patch, _prove, "_proved")
+        _, applied, notes = rewrite(
+            model, ORIN, precision="fp16", cost=lambda net, judged: forecast(net, judged, ORIN)
+        )
+    assert notes == ()
+    return counts, Counter(item.rewrite for item in applied)
+
+
+def test_equal_blocks_are_inferred_and_judged_once_and_share_sessions(monkeypatch):
+    few, short = work(monkeypatch, blocks(4))
+    many, long = work(monkeypatch, blocks(12))
+    assert long["hard-swish"] == 12 > short["hard-swish"]
+    assert sum(long.values()) > 2 * sum(short.values())
+    for name in ("infer_shapes", "judge", "InferenceSession"):
+        assert many[name] == few[name] > 0, name
+    # what reads weights is proved for each block, and nothing else is
+    assert few["_proved"] < many["_proved"] < sum(long.values())
+
+
+def test_parts_differ_by_the_numbers_that_layers_read_and_by_no_others():
+    def key(op, value):
+        model = net([node(op, "x v", "y")], {"x": (1, 8, 7, 7)}, ["y"], {"v": np.float32(value)})
+        graph = Graph(model)
+        return Part(graph, list(graph.nodes()), {"y"}, None).key()
+
+    assert key("Clip", 0.0) == key("Clip", 0.0) != key("Clip", 1.0)
+    assert key("Mul", 0.5) == key("Mul", 2.0)
+    assert key("Mul", 0.5) != key("Mul", np.full((1, 8, 1, 1), 0.5))
+
+
+def test_layers_read_no_other_numbers(monkeypatch):
+    read = set()
+    real = Placer.value
+
+    def value(self, at, index):
+        found = real(self, at, index)
+        if found is not None and np.asarray(found).dtype.kind == "f":
+            read.add(at.op_type)
+        return found
+
+    monkeypatch.setattr(Placer, "value", value)
+    for entry in ZOO.values():
+        layers(entry.make())
+    assert read
+    assert read <= _READS_FLOATS
