@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -18,12 +19,16 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yields a temporary path in the folder of ``path``; it is renamed when the block ends well.
 
     Args:
-        path: The file; its folder is there.
+        path: The file; its folder is there. Where it is a link, the file behind it is replaced.
         private: Whether only its owner may read it; otherwise the umask decides.
 
     Raises:
-        OSError: The folder is missing or cannot be written.
+        OSError: The folder is missing or cannot be written, or ``path`` is no regular file (a
+            device, a pipe, a folder).
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "it is there and is no regular file")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
     os.close(handle)
     temporary = Path(name)

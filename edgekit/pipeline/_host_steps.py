@@ -31,7 +31,6 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "model.unknown_input": ("model", "shapes"),
     "model.shape_rank": ("model", "shapes"),
     "model.shape_conflict": ("model", "shapes"),
-    "rewrite.unknown": ("rewrite",),
     "plan.pin": ("placement", "pin"),
     "plan.core": ("placement", "dla_cores"),
     "config.no-key": ("deploy", "sign_with"),
@@ -93,6 +92,8 @@ class HostSteps:
             # what was done before it failed, and the accuracy when that is what failed
             error.extra.setdefault("steps", self._step_list())
             path = _PLACES.get(error.code)
+            if error.code == "rewrite.unknown":
+                path = tuple(error.where.split("."))  # the list that has the name
             if path and path[0] in self.config.document.value:
                 error.where = self.config.document.where(path)
         self.boards.close()

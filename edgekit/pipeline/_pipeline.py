@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
+from edgekit.pipeline._outputs import may_write
 from edgekit.pipeline._questions import Questions
 from edgekit.pipeline._rewriting import after_document, approximations, verdict
 from edgekit.pipeline._steps import Step
@@ -49,10 +50,17 @@ class Pipeline(Questions):
             record: Where to write the ``edgekit.rewrites/1`` document; nowhere when None.
         """
         from edgekit.network import save as save_model
+        from edgekit.rewrite import chosen
 
         self._only("check", "rewrite")
-        before = self._check()
+        section = self.file.rewrite
+        chosen(section.enable, section.disable, section.allow_approx)
+        model = self.file.model
+        path = None if model.onnx is None else self.config.resolve(model.onnx)
+        may_write(path, {"the rewritten model": save, "the record": record})
         self.work.weighs = False  # here it is about the DLA, not about a plan
+        self.work.static_batch = True
+        before = self._check()
         self._rewrite()
         work = self.work
         document = {

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.pipeline._batch import batch_of_one, batch_text
 from edgekit.pipeline._models import load_model, store_model
 from edgekit.pipeline._stored import Stored, identity
 
@@ -22,9 +23,11 @@ class Sources(Stored):
 
     Attributes:
         weighs: Whether rewrites are left out where the plan is predicted to be worse with them.
+        static_batch: Whether a batch that the file leaves open is 1.
     """
 
     weighs = True
+    static_batch = False
 
     def _better_without(self, model: Model) -> str:
         """Why the network should stay as it came, not as ``model``; empty where it should not."""
@@ -42,11 +45,12 @@ class Sources(Stored):
 
         section = self.file.model
         if section.onnx is not None:
-            return network.load(
-                self.config.resolve(section.onnx),
-                shapes=section.shapes or None,
-                outputs=section.outputs or None,
-            )
+            path = self.config.resolve(section.onnx)
+            shapes: dict[str, list[int]] = dict(section.shapes or {})
+            if self.static_batch and not shapes:
+                shapes = batch_of_one(path)
+                self.notes += [batch_text(shapes)] if shapes else []
+            return network.load(path, shapes=shapes or None, outputs=section.outputs or None)
         key = self.cache.key("builtin", section.builtin, section.seed, section.outputs)
         record = None if self.force else self.cache.get("builtin", key)
         model = load_model(self.cache, record) if record else None

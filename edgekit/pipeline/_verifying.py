@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError
+from edgekit.pipeline._batch import batch_of_one
 
 if TYPE_CHECKING:
     from edgekit.network import Model
@@ -46,8 +47,8 @@ def verify_rewrites(
     from edgekit.rewrite import verify
 
     told = progress or Quiet()
-    claim = _claim(Path(record))
     original = _model(str(model), shapes, outputs)
+    claim = _claim(Path(record), original)
     document = verify(
         original, claim, progress=lambda done, total: told.update(done, total, "proofs")
     )
@@ -68,19 +69,18 @@ def _model(
         board = {"target": "jetson-agx-orin-64gb"} if name.startswith("builtin:") else {}
         with Pipeline(open_config(name, model=part, **board)) as pipeline:
             return pipeline.work.source
-    return network.load(
-        Path(name),
-        shapes={key: list(sizes) for key, sizes in (shapes or {}).items()} or None,
-        outputs=list(outputs or ()) or None,
-    )
+    given = {key: list(sizes) for key, sizes in (shapes or {}).items()}
+    # as for the rewriting
+    sizes = given or batch_of_one(Path(name))
+    return network.load(Path(name), shapes=sizes or None, outputs=list(outputs or ()) or None)
 
 
-def _claim(path: Path) -> Claim:
+def _claim(path: Path, original: Model) -> Claim:
     from edgekit import network
     from edgekit.rewrite import claim_of_document, claim_of_model
 
     if path.suffix.lower() == ".onnx":
-        return claim_of_model(network.load(path))
+        return claim_of_model(network.load(path), original)
     if path.is_dir() or path.suffix.lower() == ".ekb":
         from edgekit.bundle import read, rewrite_record
 

@@ -10,6 +10,7 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.rewrite._all import APPROXIMATE, rewrites
     from edgekit.rewrite._apply import rewrite
+    from edgekit.rewrite._chosen import chosen
     from edgekit.rewrite._claim import Claim, claim_of_document, claim_of_model
     from edgekit.rewrite._docs import rewrites_page
     from edgekit.rewrite._list import rewrite_list
@@ -31,6 +32,7 @@ __all__ = [
     "Rewrite",
     "check_file",
     "check_network",
+    "chosen",
     "claim_of_document",
     "claim_of_model",
     "network_error",
@@ -52,6 +54,7 @@ __getattr__ = lazy(
     {
         "_all": "APPROXIMATE rewrites",
         "_apply": "rewrite",
+        "_chosen": "chosen",
         "_claim": "Claim claim_of_document claim_of_model",
         "_docs": "rewrites_page",
         "_list": "rewrite_list",

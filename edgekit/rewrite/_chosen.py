@@ -26,30 +26,32 @@ def chosen(
     exact = [item.name for item in rewrites() if not item.name.startswith(APPROXIMATE)]
     approximate = [item.name for item in rewrites() if item.name.startswith(APPROXIMATE)]
     listed = [] if isinstance(enable, str) else list(enable)
-    for name in [*listed, *disable]:
-        if name == RAISED:
-            continue
-        if name in approximate and name not in disable:
+    for name in listed:
+        if name in approximate:
             raise UsageError(
                 f"rewrite '{name}' changes results",
                 code="rewrite.unknown",
+                where="rewrite.enable",
                 hint=f"allow it with --allow-approx {name} (rewrite.allow_approx)",
             )
-        if name not in (*exact, *approximate):
-            raise _unknown("rewrite", name, exact)
+    for key, names in (("enable", listed), ("disable", disable)):
+        for name in names:
+            if name not in (*exact, *approximate, RAISED):
+                raise _unknown("rewrite", name, exact, key)
     for name in allow_approx:
         if name not in approximate:
-            raise _unknown("approximate rewrite", name, approximate)
+            raise _unknown("approximate rewrite", name, approximate, "allow_approx")
     wanted = {*(exact if enable == "all" else listed), *allow_approx} - set(disable)
     return [item for item in rewrites() if item.name in wanted]
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> UsageError:
+def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1)
     return UsageError(
         f"unknown {what} '{name}'",
         code="rewrite.unknown",
-        hint=f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}",
+        where=f"rewrite.{key}",
+        hint=f"did you mean '{near[0]}'?" if near else "`edgekit rewrite --list` has them all",
     )

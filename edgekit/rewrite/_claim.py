@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "claim_of_document", "claim_of_model"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_MOST_RUNS = 1000
+_MOST_RUNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,21 @@ class Claim:
     runs: int
 
 
-def claim_of_model(model: Model) -> Claim:
+def claim_of_model(model: Model, original: Model | None = None) -> Claim:
     """Returns what a rewritten model says about itself.
+
+    Args:
+        model: The rewritten model.
+        original: What was rewritten; where it is the same model, nothing was.
 
     Raises:
         DataError: "rewrite.no-record": it was not rewritten.
         ModelError: "rewrite.record": its record cannot be true.
     """
     record = record_of(model)
+    if record is None and original is not None and original.digest == model.digest:
+        opset = next(int(o.version) for o in model.proto.opset_import if not o.domain)
+        return Claim(model.digest, model.digest, opset, ((),), (), SEED, RUNS)
     if record is None:
         raise DataError(
             "the model has no record of rewrites",

@@ -1,0 +1,102 @@
+"""Where results may go, and what a rewriting makes of an open batch."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit import network
+from edgekit._files import replacing
+from edgekit.config import open_config
+from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.pipeline import Cache, Pipeline, verify_rewrites
+from edgekit.pipeline._outputs import may_write
+from tests.rewrite.nets import net, node, weight
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+def test_results_replace_no_device_and_the_file_behind_a_link(tmp_path):
+    target = tmp_path / "real.txt"
+    target.write_text("old")
+    link = tmp_path / "link.txt"
+    link.symlink_to(target)
+    with replacing(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no regular file"), replacing(pipe):
+        pass
+    assert pipe.is_fifo()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.txt", "pipe", "real.txt"]
+
+
+@pytest.mark.parametrize(
+    ("save", "record", "error"),
+    [
+        ("model.onnx", None, UsageError),
+        (None, "sub/../model.onnx", UsageError),
+        ("out.onnx", "out.onnx", UsageError),
+        ("missing/out.onnx", None, ModelError),
+        ("sub", None, ModelError),
+    ],
+)
+def test_bad_places_are_refused_before_anything_is_done(tmp_path, save, record, error):
+    (tmp_path / "sub").mkdir()
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"")
+    places = {"the model": save and tmp_path / save, "the record": record and tmp_path / record}
+    with pytest.raises(error) as caught:
+        may_write(model, places)
+    assert caught.value.hint
+
+
+def open_batch(tmp_path: Path, *, sides: bool = False) -> Path:
+    model = net(
+        [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "y")],
+        {"x": (1, 3, 8, 8)}, ["y"], {"w": weight(4, 3, 3, 3)},
+    )  # fmt: skip
+    for value in (model.proto.graph.input[0], model.proto.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+    if sides:
+        model.proto.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
+    del model.proto.graph.value_info[:]
+    path = tmp_path / "open.onnx"
+    network.save(model, path)
+    return path
+
+
+def rewriting(path: Path, tmp_path: Path):
+    config = open_config(str(path), target=ORIN, precision="fp16")
+    return Pipeline(config, out=tmp_path / "out", cache=Cache(tmp_path / "cache"))
+
+
+def test_an_open_batch_is_made_static_and_told(tmp_path):
+    path, out = open_batch(tmp_path), tmp_path / "out.onnx"
+    with rewriting(path, tmp_path) as pipeline:
+        document = pipeline.rewrite(out)
+    assert any("--shape x=1,3,8,8" in note for note in document["notes"])
+    (given,) = network.load(out).proto.graph.input
+    assert [d.dim_value for d in given.type.tensor_type.shape.dim] == [1, 3, 8, 8]
+    assert verify_rewrites(path, out)["holds"]
+
+
+def test_open_sides_of_an_image_are_asked_for(tmp_path):
+    with rewriting(open_batch(tmp_path, sides=True), tmp_path) as pipeline:
+        with pytest.raises(EdgekitError) as caught:
+            pipeline.rewrite()
+        assert "--shape" in caught.value.hint
+
+
+def test_a_model_that_nothing_was_rewritten_in_is_verified(tmp_path):
+    model = net([node("Relu", "x", "y")], {"x": (1, 3, 8, 8)}, ["y"])
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    network.save(model, path)
+    with rewriting(path, tmp_path) as pipeline:
+        assert pipeline.rewrite(out)["rewrites"] == []
+    document = verify_rewrites(path, out)
+    assert document["holds"]
+    assert document["same"]
+    assert document["rewrites"] == []
