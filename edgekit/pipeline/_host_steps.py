@@ -191,11 +191,7 @@ class HostSteps:
         """Returns what a person should know about the result."""
         work = self.work
         told = [*work.notes, *work.plan.notes, *work.artefacts.notes]
-        told += [
-            f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
-            f"largest value ({item['data']})"
-            for item in approximations(work)
-        ]
+        told += [item["note"] for item in approximations(work)]
         if work.file.model.builtin is not None:
             told.append(
                 "the network's weights are random: its accuracy says how closely the target's "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,8 @@ def approximations(work: Work) -> list[dict[str, Any]]:
     """Returns what each approximate rewrite that was applied changes on the calibration data.
 
     Each is applied to the original network alone: ``max_error`` is the largest difference of any
-    output, ``rms_error`` the root of the mean square, both over the output's largest value.
+    output, ``rms_error`` the root of the mean square, both over the output's largest value; None
+    where infinities and NaNs of the original are not those of the other. ``note`` says it in words.
     """
     from edgekit.rewrite import rewrite
 
@@ -69,7 +71,19 @@ def approximations(work: Work) -> list[dict[str, Any]]:
         "approximate", compute, work.source.digest, work.model_digest, list(names),
         work.inputs_identity,
     )  # fmt: skip
-    return [{**item, "data": work.inputs_text} for item in result]
+    return [{**item, "data": work.inputs_text, "note": _note(item, work)} for item in result]
+
+
+def _note(item: Mapping[str, Any], work: Work) -> str:
+    if item["max_error"] is None:
+        return (
+            f"{item['rewrite']} changes results beyond comparison: what it gives is not finite "
+            f"where the original's is, or the other way round ({work.inputs_text})"
+        )
+    return (
+        f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
+        f"largest value ({work.inputs_text})"
+    )
 
 
 def _changes(applied: Mapping[str, Any]) -> bool:
@@ -91,13 +105,25 @@ def _error(
     for sample in inputs:
         feeds = dict(sample)
         for a, b in zip(old.run(outputs, feeds), new.run(outputs, feeds), strict=True):
-            largest = float(np.abs(a.astype(np.float64)).max(initial=0.0)) or 1.0
-            difference = np.abs(b.astype(np.float64) - a.astype(np.float64)) / largest
+            difference = _difference(a.astype(np.float64), b.astype(np.float64))
             worst = max(worst, float(difference.max(initial=0.0)))
-            squares += float((difference**2).mean())
+            squares += float((difference**2).mean()) if difference.size else 0.0
         count += 1
+    known = math.isfinite(worst)
     return {
-        "max_error": worst,
-        "rms_error": (squares / max(1, count * len(outputs))) ** 0.5,
+        "max_error": worst if known else None,
+        "rms_error": (squares / max(1, count * len(outputs))) ** 0.5 if known else None,
         "inputs": count,
     }
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``|b-a|`` over the largest ``|a|``; infinite where NaNs and infinities are not the same."""
+    import numpy as np
+
+    sane = np.isfinite(a)
+    if not np.array_equal(b[~sane], a[~sane], equal_nan=True):
+        return np.full(1, np.inf)
+    a, b = a[sane], b[sane]
+    difference = np.abs(b - a) / (np.abs(a).max(initial=0.0) or 1.0)
+    return np.where(np.isnan(difference), np.inf, difference)

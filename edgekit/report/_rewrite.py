@@ -29,12 +29,7 @@ def rewrite_text(document: Mapping[str, Any], *, width: int = WIDTH, colour: boo
     else:
         page.add("nothing to rewrite")
     for item in document["approximations"]:
-        page.add(
-            f"{item['rewrite']} changes results: by up to {item['max_error']:.1e} of an output's "
-            f"largest value ({item['data']})",
-            hang=2,
-            style="yellow",
-        )
+        page.add(item["note"], hang=2, style="yellow")
     rows: list[Sequence[str]] = [_layers(document)]
     for key in ("loadables", "transitions"):
         rows.append((key, *(str(document[part][key]) for part in ("before", "after"))))

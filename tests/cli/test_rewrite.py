@@ -144,6 +144,7 @@ def test_an_approximation_is_applied_when_allowed_and_its_error_is_told(run, fol
     (found,) = document["approximations"]
     assert (found["rewrite"], found["inputs"]) == ("approx-gelu-erf", 3)
     assert "data.npz" in found["data"]
+    assert found["note"].startswith("approx-gelu-erf changes results")
     before, after = (session(load(folder / name)) for name in ("gelu.onnx", "gelu-out.onnx"))
     errors = []
     for sample in data:
