@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.rewrite._prove_key import key
+from edgekit.rewrite._prove_reach import reach
 from edgekit.rewrite._types import Step
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ TOLERANCE = 1e-5  # of the largest value, in FP32
 TOLERANCE_FLOAT64 = 1e-9
 # far enough for what saturates (Clip, HardSwish, Sigmoid) to do so; means of many are not near 0
 _FAR = (-6.0, 10.0)
+# of the numbers that go where a step's own bounds ask for more
+_PART = 0.25
 _REMEMBERED = 4096
 # feeds of up to this many elements are remembered
 _SMALL = 1 << 16
@@ -51,11 +54,13 @@ class Proof:
             the proof in float64 stands alone.
         float64: In float64, by NumPy.
         exact: False for an approximate rewrite, for which both are only told.
+        failure: Why ONNX Runtime has no number, where it failed.
     """
 
     float32: float | None
     float64: float
     exact: bool = True
+    failure: str = field(default="", compare=False)
 
     def holds(self) -> bool:
         """Whether both are within their tolerances (a NaN is not); finite if not exact."""
@@ -74,7 +79,8 @@ def prove(graph: Graph, step: Step, *, runs: int = RUNS, seed: int = SEED) -> Pr
         step: The step.
         runs: Number of random inputs.
         seed: Of the random inputs: standard normal numbers in the first run, then uniform ones
-            from -6 to 10, by turns; fair truth values; whole numbers from 0 to 3.
+            from -6 to 10, by turns, or a quarter of them as far as the old nodes' own numbers
+            are; fair truth values; whole numbers from 0 to 3.
 
     Raises:
         MalformedError: A node cannot be computed in float64 (control flow, an unknown operator).
@@ -98,7 +104,7 @@ def _known() -> dict[tuple[str, int, int], Proof]:
 def _proved(graph: Graph, step: Step, runs: int, seed: int) -> Proof:
     from edgekit.rewrite._prove_run import Part
 
-    feeds = random_feeds(graph, step.inputs, runs, seed)
+    feeds = random_feeds(graph, step.inputs, runs, seed, reach(graph, step.old))
     old, new = Part(graph, step.old, ()), Part(graph, step.new, step.fixed)
     return compare(old, new, feeds, step.outputs, not step.rewrite.name.startswith(APPROXIMATE))
 
@@ -106,37 +112,64 @@ def _proved(graph: Graph, step: Step, runs: int, seed: int) -> Proof:
 def compare(
     old: Part,
     new: Part,
-    feeds: Sequence[Mapping[str, np.ndarray]],
+    feeds: Iterable[Mapping[str, np.ndarray]],
     outputs: Sequence[str],
     exact: bool = True,
 ) -> Proof:
-    """Runs both sides on the same feeds; the largest value is that of all runs."""
-    worst64 = _worst(
-        [new.float64(feed, outputs) for feed in feeds],
-        [old.float64(feed, outputs) for feed in feeds],
-        outputs,
-    )
-    before = old.float32(feeds, outputs)
-    if before is None:
-        return Proof(None, worst64, exact)
-    after = new.float32(feeds, outputs)
+    """Runs both sides on the same feeds; the largest value is that of all runs.
+
+    One run's results are there at a time.
+    """
+    worst64, worst32 = _Worst(outputs), _Worst(outputs)
+    known, failure = True, ""
+    for feed in feeds:
+        worst64.take(new.float64(feed, outputs), old.float64(feed, outputs))
+        if known and not failure:
+            known, failure = _in_float32(old, new, feed, outputs, worst32)
+    if not known:
+        return Proof(None, worst64.error(), exact)
+    return Proof(math.inf if failure else worst32.error(), worst64.error(), exact, failure)
+
+
+def _in_float32(
+    old: Part, new: Part, feed: Mapping[str, np.ndarray], outputs: Sequence[str], worst: _Worst
+) -> tuple[bool, str]:
+    """Whether ONNX Runtime has kernels for the old nodes, and what it failed at."""
+    from edgekit.rewrite._prove_run import RuntimeFailure
+
+    side = "old"
+    try:
+        before = old.float32(feed, outputs)
+        if before is None:
+            return False, ""
+        side = "new"
+        after = new.float32(feed, outputs)
+    except RuntimeFailure as error:
+        return True, f"the {side} nodes failed: {error}"
     if after is None:
-        return Proof(float("inf"), worst64, exact)
-    return Proof(_worst(after, before, outputs), worst64, exact)
+        return True, "ONNX Runtime has no kernel for the new nodes"
+    worst.take(after, before)
+    return True, ""
 
 
-def _worst(
-    new: Sequence[Mapping[str, np.ndarray]],
-    old: Sequence[Mapping[str, np.ndarray]],
-    outputs: Sequence[str],
-) -> float:
-    worst = 0.0
-    for name in outputs:
-        parts = [_distance(a[name], b[name]) for a, b in zip(new, old, strict=True)]
-        # of all runs together: one run's only value may be nearly 0
-        distance, largest = max(part[0] for part in parts), max(part[1] for part in parts)
-        worst = max(worst, distance / (largest or 1.0))
-    return worst
+class _Worst:
+    """``max|a-b| / max|b|`` of the worst output, of all runs together.
+
+    One run's only value may be nearly 0.
+    """
+
+    def __init__(self, outputs: Iterable[str]) -> None:
+        self._parts = dict.fromkeys(outputs, (0.0, 0.0))
+
+    def take(self, new: Mapping[str, np.ndarray], old: Mapping[str, np.ndarray]) -> None:
+        """Adds a run."""
+        for name, (most, scale) in self._parts.items():
+            distance, largest = _distance(new[name], old[name])
+            self._parts[name] = max(most, distance), max(scale, largest)
+
+    def error(self) -> float:
+        """Returns it."""
+        return max((d / (largest or 1.0) for d, largest in self._parts.values()), default=0.0)
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -159,37 +192,49 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 
 def random_feeds(
-    graph: Graph, tensors: Sequence[str], runs: int, seed: int
-) -> list[dict[str, np.ndarray]]:
-    """Returns random values of ``tensors`` for each run, as ``prove`` says of its seed."""
+    graph: Graph, tensors: Sequence[str], runs: int, seed: int, far: float = 0.0
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields random values of ``tensors`` for each run, as ``prove`` says of its seed.
+
+    Args:
+        graph: Says their shapes and types.
+        tensors: What is fed.
+        runs: Number of feeds.
+        seed: Their seed.
+        far: How far a quarter of the uniform numbers reaches at least, on both sides of 0.
+    """
     forms = tuple((graph.shape(name), graph.dtype(name)) for name in tensors)
     small = sum(math.prod(shape) for shape, _ in forms) <= _SMALL
-    made = (_values if small else _values.__wrapped__)(forms, runs, seed)
-    return [dict(zip(tensors, values, strict=True)) for values in made]
+    for run in range(runs):
+        made = (_values if small else _values.__wrapped__)(forms, run, seed, far)
+        yield dict(zip(tensors, made, strict=True))
 
 
 @lru_cache(64)
 def _values(
-    forms: tuple[tuple[tuple[int, ...], str], ...], runs: int, seed: int
-) -> list[list[np.ndarray]]:
+    forms: tuple[tuple[tuple[int, ...], str], ...], run: int, seed: int, far: float
+) -> list[np.ndarray]:
     import numpy as np
 
-    found = []
-    for run in range(runs):
-        random = np.random.default_rng([seed, run])
-        found.append([_random(random, shape, dtype, run) for shape, dtype in forms])
-        for value in found[-1]:
-            value.setflags(write=False)
+    random = np.random.default_rng([seed, run])
+    found = [_random(random, shape, dtype, run, far) for shape, dtype in forms]
+    for value in found:
+        value.setflags(write=False)
     return found
 
 
-def _random(random: np.random.Generator, shape: Sequence[int], dtype: str, run: int) -> np.ndarray:
+def _random(
+    random: np.random.Generator, shape: Sequence[int], dtype: str, run: int, far: float
+) -> np.ndarray:
     import numpy as np
 
     if dtype == "bool":
         return random.random(shape) < 0.5
     if dtype.startswith(("int", "uint")):
         return random.integers(0, 4, shape).astype(dtype)
-    if run % 2:
-        return random.uniform(*_FAR, shape).astype(np.float32)
-    return random.standard_normal(shape, dtype=np.float32)
+    if run % 2 == 0:
+        return random.standard_normal(shape, dtype=np.float32)
+    near = random.uniform(*_FAR, shape)
+    if far <= -_FAR[0]:
+        return near.astype(np.float32)
+    return np.where(random.random(shape) < _PART, near * (far / -_FAR[0]), near).astype(np.float32)

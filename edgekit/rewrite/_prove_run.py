@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._float64 import evaluate
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["Part"]
+__all__ = ["Part", "RuntimeFailure"]
 
 # nodes that write this many elements are worth more than one thread
 _LARGE = 1 << 20
@@ -23,6 +24,13 @@ _LARGE = 1 << 20
 _READS_FLOATS = frozenset(
     {"Clip", "DequantizeLinear", "OneHot", "Pad", "QuantizeLinear", "Range", "Resize", "Upsample"}
 )
+# how ONNX Runtime says that it lacks an operator, or an opset
+_NO_KERNEL = ("NOT_IMPLEMENTED", "No Op registered", "ValidateOpsetForDomain")
+_LONGEST = 300
+
+
+class RuntimeFailure(Exception):
+    """ONNX Runtime has the kernels, but cannot run the nodes: too little memory, odd values."""
 
 
 class Part:
@@ -40,6 +48,8 @@ class Part:
         self._constants: dict[str, np.ndarray] = {item.name: item.value for item in fixed}
         self._types = {item.name: item.dtype for item in fixed}
         self._nodes: list[Node] = []
+        # and what is fed to it besides activations
+        self._session: tuple[Session, tuple[np.ndarray, ...]] | None = None
         for node in nodes:
             self._add(node)
         read = {name for node in self._nodes for name in node.inputs}
@@ -54,47 +64,59 @@ class Part:
         return self._with_constants(made, outputs)
 
     def float32(
-        self, feeds: Sequence[Mapping[str, np.ndarray]], outputs: Collection[str]
-    ) -> list[dict[str, np.ndarray]] | None:
-        """Returns what ONNX Runtime computes for each feed; None when it cannot run the nodes."""
+        self, feed: Mapping[str, np.ndarray], outputs: Sequence[str]
+    ) -> dict[str, np.ndarray] | None:
+        """Returns what ONNX Runtime computes; None when it has no kernel for one of the nodes.
+
+        Each call has the same outputs, and feeds the same tensors in the same shapes.
+
+        Raises:
+            RuntimeFailure: ONNX Runtime cannot run the nodes for any other reason.
+        """
         computed = [name for name in outputs if name not in self._constants]
         if not computed:
-            return [self._with_constants({}, outputs) for _ in feeds]
+            return self._with_constants({}, outputs)
+        try:
+            made = self._run(feed, computed)
+        except Exception as error:
+            # ONNX Runtime's own exceptions share no base class but Exception
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            if any(reason in said for reason in _NO_KERNEL):
+                return None
+            raise RuntimeFailure(said[:_LONGEST]) from error
+        return self._with_constants(dict(zip(computed, made, strict=True)), outputs)
+
+    def _run(self, feed: Mapping[str, np.ndarray], computed: Sequence[str]) -> list[np.ndarray]:
+        if self._session is not None:
+            session, fed = self._session
+            return session.run([*feed.values(), *fed])
         known = {name: self._narrow(name) for name in self._read() if name in self._constants}
-        made = self._by_shared(known, feeds, computed)
-        if made is None:
-            made = _runs(
-                lambda: started(self._graph, self._nodes, known, feeds[0], computed, self._large()),
-                [list(feed.values()) for feed in feeds],
-            )
-        if made is None:
-            return None
-        return [
-            self._with_constants(dict(zip(computed, run, strict=True)), outputs) for run in made
-        ]
+        if not self._large():
+            # ONNX Runtime may want the weights as constants
+            with suppress(Exception):
+                return self._by_shared(known, feed, computed)
+        session = started(self._graph, self._nodes, known, feed, computed, self._large())
+        made = session.run([*feed.values()])
+        self._session = session, ()
+        return made
 
     def _by_shared(
         self,
         known: Mapping[str, np.ndarray],
-        feeds: Sequence[Mapping[str, np.ndarray]],
+        feed: Mapping[str, np.ndarray],
         computed: Sequence[str],
-    ) -> list[list[np.ndarray]] | None:
+    ) -> list[np.ndarray]:
         """Feeds the weights to a session that all parts of this form have in common.
 
         Starting one takes longer than running small nodes does.
-
-        Returns:
-            None where that is not worth it, or ONNX Runtime wants the weights as constants.
         """
-        if self._large():
-            return None
         telling = {n for node in self._nodes if node.op in _READS_FLOATS for n in node.inputs}
         fed = {n: v for n, v in known.items() if v.dtype.kind == "f" and n not in telling}
         shown = {n: v for n, v in known.items() if n not in fed}
-        return _runs(
-            lambda: shared(self._graph, self._nodes, shown, {**feeds[0], **fed}, computed),
-            [[*feed.values(), *fed.values()] for feed in feeds],
-        )
+        session = shared(self._graph, self._nodes, shown, {**feed, **fed}, computed)
+        made = session.run([*feed.values(), *fed.values()])
+        self._session = session, tuple(fed.values())
+        return made
 
     def _add(self, node: Node) -> None:
         graph = self._graph
@@ -139,14 +161,3 @@ class Part:
                         size *= side
                     sizes.append(size)
         return max(sizes, default=0) >= _LARGE
-
-
-def _runs(
-    start: Callable[[], Session], feeds: Sequence[Sequence[np.ndarray]]
-) -> list[list[np.ndarray]] | None:
-    try:
-        session = start()
-        return [session.run(values) for values in feeds]
-    except Exception:
-        # ONNX Runtime's own exceptions share no base class but Exception
-        return None

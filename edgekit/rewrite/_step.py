@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.rewrite._half import fits_half
 from edgekit.rewrite._shapes import infer
 from edgekit.rewrite._types import MalformedError, Match, Node, Rewrite, Step, proto_of
 from edgekit.rewrite._writer import Writer
@@ -18,6 +19,8 @@ __all__ = ["MalformedError", "in_order", "proto_of", "step_at"]
 def step_at(graph: Graph, rewrite: Rewrite, node: Node) -> Step | None:
     """Returns what ``rewrite`` would do at ``node``; None where it does not match.
 
+    Nor does it where it would bring numbers that FP16, in which the DLA computes, cannot hold.
+
     Raises:
         MalformedError: An output is missing, or changes its shape or type.
     """
@@ -28,7 +31,8 @@ def step_at(graph: Graph, rewrite: Rewrite, node: Node) -> Step | None:
         return None
     new = Writer(graph, match)
     rewrite.replace(graph, match, new)
-    return _step(graph, rewrite, match, new)
+    step = _step(graph, rewrite, match, new)
+    return step if fits_half(graph, step) else None
 
 
 def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:

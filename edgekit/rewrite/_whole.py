@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.errors import ModelError
 from edgekit.rewrite._graph import Graph
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ __all__ = ["LIMIT", "network_error", "whole_network"]
 #: Of the largest value of an output, from end to end: rounding adds up over the layers.
 LIMIT = 1e-3
 _LIMIT_FLOAT16 = 2e-2
+# whole numbers, the largest ones first
+_MOST = (3, 1, 0)
 
 
 def whole_network(
@@ -28,23 +31,26 @@ def whole_network(
     Args:
         model: The original.
         rewritten: What came of it.
-        runs: Number of inputs: standard normal numbers, whole ones from 0 to 3, fair truth values.
+        runs: Number of inputs: standard normal numbers, fair truth values, and whole numbers from
+            0 to 3; from 0 to 1, or only 0, where the original refuses those (indices of a table).
         seed: Of the inputs.
         exact: Whether there is a limit at all: an approximation has none.
 
     Returns:
         ``max_error`` (None when it is no number), ``limit``, ``runs``, ``seed`` and ``holds``.
+
+    Raises:
+        ModelError: "rewrite.inputs": the original runs with none of these inputs;
+            "model.runtime": ONNX Runtime refuses one of the networks.
     """
     import numpy as np
 
     graph = Graph(model)
     random = np.random.default_rng(seed)
     worst = 0.0
+    pair = _Pair(model, rewritten)
     for _ in range(runs):
-        feeds = {
-            name: _values(random, graph.shape(name), graph.dtype(name)) for name in graph.inputs
-        }
-        worst = max(worst, *network_error(model, rewritten, feeds).values())
+        worst = max(worst, *_error(pair, graph, random).values())
     halves = any(graph.dtype(name) == "float16" for name in (*graph.inputs, *graph.outputs))
     limit = _LIMIT_FLOAT16 if halves else LIMIT
     return {
@@ -61,15 +67,59 @@ def network_error(
 ) -> dict[str, float]:
     """Returns ``max|a-b| / max|b|`` by output between two models in FP32 (ONNX Runtime).
 
-    Infinite where infinities and NaNs of the original are not those of the other.
-    """
-    from edgekit.network import session
+    Infinite where infinities and NaNs of the original are not those of the other, and where only
+    the other refuses the inputs.
 
-    outputs = [value.name for value in original.proto.graph.output]
-    old, new = (
-        session(model, optimise=False).run(outputs, dict(feeds)) for model in (original, rewritten)
-    )
-    return {name: _distance(b, a) for name, a, b in zip(outputs, old, new, strict=True)}
+    Raises:
+        ModelError: "rewrite.inputs": the original refuses the inputs; "model.runtime": ONNX
+            Runtime refuses one of the models.
+    """
+    return _Pair(original, rewritten).error(feeds)
+
+
+class _Pair:
+    """Both networks, ready to run."""
+
+    def __init__(self, original: Model, rewritten: Model) -> None:
+        from edgekit.network import session
+
+        self._source = original.source
+        self._outputs = [value.name for value in original.proto.graph.output]
+        self._old, self._new = (session(item, optimise=False) for item in (original, rewritten))
+
+    def error(self, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Returns what :func:`network_error` does."""
+        try:
+            old = self._old.run(self._outputs, dict(feeds))
+        except Exception as error:
+            # ONNX Runtime's own exceptions share no base class but Exception
+            raise ModelError(
+                f"the network cannot be run on random inputs: {' '.join(str(error).split())}",
+                code="rewrite.inputs",
+                where=self._source,
+                hint="the proofs of its rewrites do not need that; compare the networks on inputs "
+                "of your own",
+            ) from error
+        try:
+            new = self._new.run(self._outputs, dict(feeds))
+        except Exception:
+            return dict.fromkeys(self._outputs, math.inf)
+        pairs = zip(self._outputs, old, new, strict=True)
+        return {name: _distance(b, a) for name, a, b in pairs}
+
+
+def _error(pair: _Pair, graph: Graph, random: np.random.Generator) -> dict[str, float]:
+    """Returns the errors on random inputs that the original takes."""
+    forms = {name: (graph.shape(name), graph.dtype(name)) for name in graph.inputs}
+    whole = any(dtype.startswith(("int", "uint")) for _, dtype in forms.values())
+    for most in _MOST if whole else _MOST[-1:]:
+        feeds = {name: _values(random, *form, most) for name, form in forms.items()}
+        try:
+            return pair.error(feeds)
+        except ModelError:
+            if most == _MOST[-1]:
+                raise
+    raise AssertionError("the last one returns or raises")
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -86,9 +136,11 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
     return worst if math.isfinite(worst) else float("inf")
 
 
-def _values(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def _values(
+    random: np.random.Generator, shape: tuple[int, ...], dtype: str, most: int
+) -> np.ndarray:
     if dtype == "bool":
         return random.random(shape) < 0.5
     if dtype.startswith(("int", "uint")):
-        return random.integers(0, 4, shape).astype(dtype)
+        return random.integers(0, most + 1, shape).astype(dtype)
     return random.standard_normal(shape).astype(dtype)

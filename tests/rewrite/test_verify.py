@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgekit.errors import DataError, GateError
+from edgekit.errors import DataError, GateError, ModelError
 from edgekit.network import canonical, load, save
 from edgekit.rewrite import _verify as module
+from edgekit.rewrite import _whole as whole
 from edgekit.rewrite import (
     claim_of_document,
     claim_of_model,
@@ -152,7 +153,7 @@ def _approximate():
     "change",
     [
         {"schema": "edgekit.rewrites/9"}, {"model": "x"}, {"rewritten": None}, {"opset": [13]},
-        {"opset": ["13", "13"]}, {"seed": -1}, {"seed": 1.5}, {"runs": 0}, {"runs": 10**9},
+        {"opset": ["13", "13"]}, {"seed": -1}, {"seed": 1.5}, {"runs": 0}, {"runs": 101},
         {"runs": True}, {"rewrites": {}}, {"rewrites": [{}]}, {"rewrites": [7]},
         {"rewrites": [{"rewrite": "a", "anchor": "b", "max_error": "1"}]},
         {"rewrites": [{"rewrite": "a", "anchor": "b", "max_error": float("nan")}]},
@@ -197,6 +198,33 @@ def test_whole_networks_are_compared_by_the_largest_value():
     assert (broken["max_error"], broken["holds"]) == (None, False)
     row = {"rewrites": [], "network": broken, "same": True, "seed": 3, "model": "m"}
     assert "seed 3" in refusal(row).hint
+
+
+@pytest.mark.parametrize(("rows", "largest"), [(4, 3), (2, 1), (1, 0)])
+def test_indices_are_within_the_table_that_they_read(rows, largest, monkeypatch):
+    made = [node("Gather", "t i", "g"), node("Add", "g x", "y")]
+    model = net(made, {"i": ((6,), 7), "x": (6, 5)}, ["y"], {"t": weight(rows, 5)})
+    fed = []
+    real = whole._distance
+    monkeypatch.setattr(whole, "_distance", lambda a, b: fed.append(b) or real(a, b))
+    found = whole_network(model, model, runs=8, seed=0)
+    assert found["holds"]
+    assert len(fed) == 8
+    wrong = net(made, {"i": ((6,), 7), "x": (6, 5)}, ["y"], {"t": weight(rows, 5) * 2})
+    assert not whole_network(model, wrong, runs=1, seed=0)["holds"]
+    shorter = net(made, {"i": ((6,), 7), "x": (6, 5)}, ["y"], {"t": weight(1, 5)})
+    if largest:
+        # what only the other one refuses is an error of the other one
+        assert whole_network(model, shorter, runs=8, seed=0)["max_error"] is None
+
+
+def test_a_network_that_runs_on_no_random_input_is_refused_by_name():
+    made = [node("Sub", "i s", "j"), node("Gather", "t j", "y")]
+    model = net(made, {"i": ((3,), 7)}, ["y"], {"t": weight(2, 5), "s": np.int64(9)})
+    with pytest.raises(ModelError) as caught:
+        whole_network(model, model, runs=1, seed=0)
+    assert caught.value.code == "rewrite.inputs"
+    assert "indices" in str(caught.value)
 
 
 def test_the_list_has_every_rewrite_with_its_reason():

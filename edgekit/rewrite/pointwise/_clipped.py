@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from edgekit.rewrite._half import in_half
 from edgekit.rewrite.pointwise._common import LARGEST_FP16, scaled
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _NARROW = 1 / 32
 def bound(graph: Graph, tensor: str, dtype: str) -> tuple[bool, float | None]:
     """Returns whether a bound is known, and the bound; None where it is none.
 
+    A bound that is one in FP32 and none in FP16 is not known: in one of the two it would be wrong.
+
     Args:
         graph: The graph.
         tensor: A scalar constant; "" for no bound.
@@ -33,8 +36,9 @@ def bound(graph: Graph, tensor: str, dtype: str) -> tuple[bool, float | None]:
     value = graph.scalar(tensor)
     if value is None or math.isnan(value):
         return False, None
-    largest = LARGEST_FP16 if dtype == "float16" else _LARGEST_FP32
-    return True, None if abs(value) >= largest else value
+    if abs(value) >= (LARGEST_FP16 if dtype == "float16" else _LARGEST_FP32):
+        return True, None
+    return (True, value) if abs(value) < LARGEST_FP16 else (False, None)
 
 
 def native(low: float | None, high: float | None) -> bool:
@@ -46,13 +50,15 @@ def native(low: float | None, high: float | None) -> bool:
 
 
 def clippable(low: float | None, high: float | None) -> bool:
-    """Whether ``clipped`` has a numerically sound form for these bounds."""
+    """Whether ``clipped`` has a numerically sound form for these bounds, in FP16 too."""
     if low is None and high is None:
+        return False
+    if low is not None and high is not None and low >= high:
+        return False
+    if not all(in_half(*_factors(width)) for width in _widths(low, high)):
         return False
     if low is None or high is None:
         return True
-    if low >= high:
-        return False
     around_zero = low <= 0 <= high
     return around_zero or high - low >= _NARROW * max(abs(low), abs(high))
 
@@ -110,6 +116,18 @@ def _apart(low: float | None, high: float | None) -> bool:
     if (low is not None and low > 0) or (high is not None and high <= 0):
         return False
     return max(abs(low or 0.0), abs(high or 0.0)) > _FAR
+
+
+def _widths(low: float | None, high: float | None) -> list[float]:
+    """Returns the widths of the clips from zero that ``clipped`` writes."""
+    if low == 0 or _apart(low, high):
+        return [abs(item) for item in (low, high) if item]
+    return [] if low is None or high is None else [high - low]
+
+
+def _factors(width: float) -> tuple[float, float]:
+    factor, _ = _fit(width)
+    return factor, 1 / factor
 
 
 def _fit(width: float) -> tuple[float, float]:

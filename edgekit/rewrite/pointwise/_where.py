@@ -51,11 +51,15 @@ class Where:
         if fixed:
             fits = form(graph.shape(condition), whole)
             moving = [name for name in branches if not graph.constant(name)]
-            return Match((node,)) if fits and moving else None
+            if not fits or not moving or not all(_within(graph, name) for name in branches):
+                return None
+            return Match((node,))
         found = tree(graph, condition, node)
         if found is None or graph.dtype(condition) != "bool":
             return None
         if not _fits(graph, condition, branches, whole):
+            return None
+        if not all(_within(graph, name) for name in branches):
             return None
         return Match((node, *found.nodes), found.again)
 
@@ -71,10 +75,18 @@ class Where:
 def _branch(graph: Graph, name: str, whole: Sequence[int]) -> bool:
     if not graph.constant(name):
         return image(graph, name) and graph.shape(name) == tuple(whole)
-    value = number(graph, name)
-    if value is not None:
-        return abs(value) <= LARGEST_FP16
     return bool(form(graph.shape(name), whole))
+
+
+def _within(graph: Graph, name: str) -> bool:
+    """Whether a constant is within FP16: 0 times what is not (a mask of -inf) is no number.
+
+    The one place where the values of an array decide, looked at when all else fits.
+    """
+    import numpy as np
+
+    value = graph.value(name)
+    return value is None or bool((np.abs(value) <= LARGEST_FP16).all())
 
 
 def _fits(graph: Graph, condition: str, branches: Sequence[str], whole: Sequence[int]) -> bool:

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.rewrite._graph import Graph
+from edgekit.rewrite._step import step_at
 from edgekit.rewrite.pointwise._clip import Clip
+from edgekit.rewrite.pointwise._common import LARGEST_FP16
 from edgekit.rewrite.pointwise._leaky_relu import LeakyRelu
 from edgekit.rewrite.pointwise._max_min_constant import MaxMinConstant
 from tests.rewrite.boards import refused
@@ -78,6 +81,42 @@ def test_what_the_dla_has_and_what_would_cancel_stays(low, high):
     else:
         model = clip_net(low, high)
     assert_untouched(model, Clip())
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1e-5), (0, 6e-8), (-1e-5, 1e-5), (-3e6, 3e6), (-1e9, 1e9), (0, 1e9),
+                      (None, 1e9), (-1e-6, 9), (0, 3e6)]
+)  # fmt: skip
+def test_factors_that_fp16_cannot_hold_are_not_written(low, high, kind):
+    if kind is np.float16 and high > LARGEST_FP16 and low == 0:
+        # in FP16 it is none, so the other one is all there is
+        return
+    bounds = {"lo": low, "hi": high}
+    used = {
+        k: np.clip(np.float64(v), -LARGEST_FP16 if kind is np.float16 else None,
+                   LARGEST_FP16 if kind is np.float16 else None).astype(kind)
+        for k, v in bounds.items() if v is not None
+    }  # fmt: skip
+    inputs = ["x", "lo" if low is not None else "", "hi"]
+    elem = 10 if kind is np.float16 else 1
+    model = net([node("Clip", inputs, "y")], {"x": (SHAPE, elem)}, {"y": elem}, used)
+    assert_untouched(model, Clip())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    low=st.one_of(st.none(), st.just(0.0), st.floats(-1e7, 1e7, width=32)),
+    exponent=st.floats(-8, 8),
+)
+def test_what_is_written_fp16_can_hold(low, exponent):
+    high = np.float32((low or 0) + 10**exponent)
+    graph = Graph(clip_net(low, high, shape=(1, 1, 2, 2)))
+    step = step_at(graph, Clip(), next(graph.nodes()))
+    for item in step.fixed if step else ():
+        size = np.abs(item.value)
+        own = np.isin(np.float32(size), np.abs(np.float32([low or 0, high])))
+        assert ((size == 0) | own | ((size >= 2**-14) & (size <= 65504))).all()
 
 
 def test_other_ranks_computed_bounds_and_whole_numbers_stay():

@@ -140,3 +140,19 @@ def test_masked_values_stay_exact():
     old, new = (session(m).run(None, feed)[0] for m in (model, rewritten(model, Where())))
     # nothing of the kept values is lost to the large one
     assert (old == new).all()
+
+
+@pytest.mark.parametrize("masked", [-np.inf, np.nan, -1e9, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("condition", ["given", "computed"])
+def test_arrays_that_fp16_cannot_hold_stay(condition, masked):
+    # 0 times minus infinity, as of a causal mask, is no number
+    causal = np.where(np.triu(np.ones((1, 1, 4, 5))), masked, 0.0).astype(np.float32)
+    used = {"mask": causal}
+    given_ = [] if condition == "given" else CONDITION
+    if condition == "given":
+        used["c"] = np.tril(np.ones((1, 1, 4, 5), bool))
+    model = truth_net(*given_, node("Where", ["c", "x", "mask"], ["y"]), weights=used)
+    assert_untouched(model, Where())
+    used["mask"] = np.clip(np.nan_to_num(causal), -1e4, 1e4)
+    allowed = truth_net(*given_, node("Where", ["c", "x", "mask"], ["y"]), weights=used)
+    assert_rewrites(allowed, Where(), gone=["Where"])
