@@ -93,7 +93,7 @@ def assert_same(before, after, runs=2, tolerance=1e-5):
             _signature(v) for v in getattr(after.proto.graph, part)
         ]
     random = np.random.default_rng(7)
-    old, new = session(before, optimise=False), session(after, optimise=False)
+    old, new = (session(item, optimise=False, threads=1) for item in (before, after))
     for _ in range(runs):
         feed = {v.name: any_values(random, v) for v in old.get_inputs()}
         for a, b in zip(old.run(None, feed), new.run(None, feed), strict=True):
