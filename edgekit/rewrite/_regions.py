@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._types import Step
 
-__all__ = ["Region", "regions"]
+__all__ = ["Region", "region_of", "regions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,10 +61,18 @@ def regions(graph: Graph, steps: Sequence[Step]) -> tuple[Region, ...]:
     members: dict[int, list[int]] = {}
     for index in range(len(steps)):
         members.setdefault(root(index), []).append(index)
-    return tuple(_region(graph, steps, found) for found in members.values())
+    steps_by = dict(enumerate(steps))
+    return tuple(region_of(graph, steps_by, found) for found in members.values())
 
 
-def _region(graph: Graph, steps: Sequence[Step], found: Sequence[int]) -> Region:
+def region_of(graph: Graph, steps: Mapping[int, Step], found: Sequence[int]) -> Region:
+    """Returns the region of the steps at ``found``.
+
+    Args:
+        graph: The graph after the steps.
+        steps: By position.
+        found: Positions, in order.
+    """
     old = {node.name for i in found for node in steps[i].old if node.proto is not None}
     new = {
         node.name

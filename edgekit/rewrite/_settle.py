@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ModelError
 from edgekit.rewrite._decide import Judge, Score, apart, score
 from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._regions import Region, regions
-from edgekit.rewrite._replay import replay
+from edgekit.rewrite._replay import Replayed, replayed
 
 if TYPE_CHECKING:
     from edgekit.network import Model
@@ -22,6 +21,8 @@ __all__ = ["Settled", "settle"]
 
 # predicted times: a smaller rise is rounding
 _RISE = 1e-4
+# up to so many regions that are no improvement by themselves are tried out one by one
+_FEW = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,10 @@ class Settled:
 def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settled | None:
     """Takes back what did not lead to an improvement, and what makes the whole slower.
 
+    A region helps where it leaves fewer layers off the DLA, or as many and fewer of them disputed,
+    among its own layers. Whether one that ties in both helps is seen in the whole network alone:
+    its neighbours may get faster by it, or slower.
+
     Args:
         source: The model as it came.
         raised: The same in the opset in which the steps were found.
@@ -49,28 +54,80 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
     if not found and raised is source:
         return None
     before = _Judged(source, judge)
-    left = list(found)
-    while True:
-        if len(left) == len(found) > 0:
-            graph, taken = search.graph, tuple(search.taken)
-        else:
-            again = _replayed(raised, search.taken, left)
-            if again is None:
-                break
-            graph, taken = again
-        after = _Judged(emit(graph), judge)
-        helpful = [r for r in left if after.of(r.new).better(before.of(r.old))]
-        if len(helpful) < len(left):
-            left = helpful
-        elif after.slower(before):
-            left = _without_dearest(left, search.taken, before, after)
-        else:
-            return Settled(after.model, graph, taken)
+    steps = dict(enumerate(search.taken))
+    state = _State(raised, judge, Replayed(search.graph, steps, found), search.notes)
+    while state.regions:
+        after = state.judged
+        scores = {r: (before.of(r.old), after.of(r.new)) for r in state.regions}
+        tied = [r for r, (old, new) in scores.items() if not (old.worse(new) or new.worse(old))]
+        worse = [r for r, (old, new) in scores.items() if new.worse(old)]
+        if worse:
+            state = state.without(worse)
+            continue
+        if tied:
+            dear = [r for r in tied if not scores[r][1].better(scores[r][0])]
+            state = _by_the_whole(state, tied, dear)
+        if not state.judged.slower(before):
+            if state.regions:
+                return Settled(state.judged.model, state.graph, state.taken)
+            break
+        state = state.without(_dearest(state, before))
     if raised is not source:
         after = _Judged(raised, judge)
         if after.whole.better(before.whole) and not after.slower(before):
             return Settled(raised, Graph(raised), ())
     return None
+
+
+class _State:
+    """What is left, and what is thought of it."""
+
+    def __init__(self, raised: Model, judge: Judge, left: Replayed, notes: list[str]) -> None:
+        self._raised = raised
+        self._judge = judge
+        self._left = left
+        self._notes = notes
+        self.graph = left.graph
+        self.regions = left.regions
+        self.judged = _Judged(emit(left.graph) if left.regions else raised, judge)
+
+    @property
+    def taken(self) -> tuple[Taken, ...]:
+        """The steps, in order."""
+        return tuple(self._left.taken.values())
+
+    def names(self, region: Region) -> frozenset[str]:
+        """The rewrites of a region."""
+        return frozenset(self._left.taken[i].step.rewrite.name for i in region.steps)
+
+    def without(self, gone: Collection[Region]) -> _State:
+        """The state without some regions, and without what cannot be repeated then."""
+        lost = {region.steps for region in gone}
+        left = [region for region in self.regions if region.steps not in lost]
+        again = replayed(self._raised, self._left.taken, left, self._notes)
+        return _State(self._raised, self._judge, again, self._notes)
+
+
+def _by_the_whole(state: _State, tied: list[Region], dear: list[Region]) -> _State:
+    """Takes back the ``tied`` regions that do not make the whole better.
+
+    Args:
+        state: With all of them.
+        tied: Those of which the layers behind them do not tell.
+        dear: Those of them that are not even faster by themselves.
+    """
+    none = state.without(tied)
+    if not state.judged.whole.better(none.judged.whole):
+        return none
+    if len(tied) == 1:
+        return state
+    # many are tried out at once, so that large networks take no longer than they must
+    parts = [[region] for region in tied] if len(tied) <= _FEW else [dear] if dear else []
+    for part in parts:
+        fewer = state.without(part)
+        if not state.judged.whole.better(fewer.judged.whole):
+            state = fewer
+    return state
 
 
 class _Judged:
@@ -113,28 +170,12 @@ class _Judged:
         return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
 
 
-def _replayed(
-    raised: Model, taken: Sequence[Taken], left: list[Region]
-) -> tuple[Graph, tuple[Taken, ...]] | None:
-    """The steps of ``left`` once more; regions that need a lost one are taken out of it."""
-    while left:
-        kept = [taken[i] for i in sorted(i for region in left for i in region.steps)]
-        try:
-            steps = [(item.step.rewrite.name, item.step.anchor) for item in kept]
-            return replay(raised, steps), tuple(kept)
-        except ModelError as error:
-            lost = [r for r in left if any(taken[i].step.anchor == error.where for i in r.steps)]
-            left.remove(lost[0])
-    return None
-
-
-def _without_dearest(
-    left: Sequence[Region], taken: Sequence[Taken], before: _Judged, after: _Judged
-) -> list[Region]:
-    """Leaves out the kind of region that costs most; all regions of the same rewrites are one."""
-    kinds = {r: frozenset(taken[i].step.rewrite.name for i in r.steps) for r in left}
+def _dearest(state: _State, before: _Judged) -> list[Region]:
+    """The kind of region that costs most; all regions of the same rewrites are one kind."""
+    kinds = {region: state.names(region) for region in state.regions}
     dearer: Counter[frozenset[str]] = Counter()
     for region, kind in kinds.items():
-        dearer[kind] += round(1000 * (after.of(region.new).us - before.of(region.old).us))
+        us = state.judged.of(region.new).us - before.of(region.old).us
+        dearer[kind] += round(1000 * us)
     worst = max(dearer, key=lambda kind: (dearer[kind], sorted(kind)))
-    return [region for region in left if kinds[region] != worst]
+    return [region for region, kind in kinds.items() if kind == worst]

@@ -117,7 +117,7 @@ def one_comparison_of_two():
 
 
 # a mask that is fed is boolean, and the GPU has to cast it whatever becomes of the selection
-@entry("Where", int8=("Where",), xavier=("Where",))
+@entry("Cast", int8=("Cast",), xavier=("Cast",))
 def chosen_by_an_input():
     return between(node("Where", "m c x", "h"), inputs={"m": ((1, 8, 16, 16), BOOL)})
 
