@@ -26,6 +26,8 @@ _READS_FLOATS = frozenset(
 )
 # how ONNX Runtime says that it lacks an operator, or an opset
 _NO_KERNEL = ("NOT_IMPLEMENTED", "No Op registered", "ValidateOpsetForDomain")
+# a kernel refuses attributes while it is made (recurrences with layout = 1), unless memory is short
+_NOT_MADE, _MEMORY = "Exception during initialization", "alloc"
 _LONGEST = 300
 
 
@@ -81,7 +83,7 @@ class Part:
         except Exception as error:
             # ONNX Runtime's own exceptions share no base class but Exception
             said = " ".join(f"{type(error).__name__}: {error}".split())
-            if any(reason in said for reason in _NO_KERNEL):
+            if _lacks_kernel(said):
                 return None
             raise RuntimeFailure(said[:_LONGEST]) from error
         return self._with_constants(dict(zip(computed, made, strict=True)), outputs)
@@ -161,3 +163,9 @@ class Part:
                         size *= side
                     sizes.append(size)
         return max(sizes, default=0) >= _LARGE
+
+
+def _lacks_kernel(said: str) -> bool:
+    if any(reason in said for reason in _NO_KERNEL):
+        return True
+    return _NOT_MADE in said and _MEMORY not in said.lower()
