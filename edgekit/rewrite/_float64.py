@@ -74,6 +74,7 @@ def _computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Se
 @cache
 def _kernels() -> Mapping[str, Kernel]:
     from edgekit.rewrite import (
+        _float64_deconvolution,
         _float64_matrix,
         _float64_moves,
         _float64_pointwise,
@@ -89,6 +90,7 @@ def _kernels() -> Mapping[str, Kernel]:
         **_float64_recurrent.KERNELS,
         **_float64_resize.KERNELS,
         **_float64_window.KERNELS,
+        **_float64_deconvolution.KERNELS,
     }
 
 

@@ -138,54 +138,6 @@ def _by_places(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> np
     return y.reshape(n, w.shape[0], *window.out)
 
 
-def _conv_transpose(call: Call) -> Sequence[np.ndarray]:
-    x, w, bias = call.wide(0), call.array(1), call.optional(2)
-    groups = call.whole("group", 1)
-    n, c, *source = x.shape
-    kernel, rank = w.shape[2:], x.ndim - 2
-    stride = call.wholes("strides") or (1,) * rank
-    dilation = call.wholes("dilations") or (1,) * rank
-    extra = call.wholes("output_padding") or (0,) * rank
-    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    full = [(i - 1) * s + e for i, s, e in zip(source, stride, extent, strict=True)]
-    begin, out = _cropping(call, full, extra, source, stride)
-    maps, deep = w.shape[1], c // groups
-    room = [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
-    y = np.zeros((n, groups, maps, *room))
-    parts = x.reshape(n, groups, deep, -1)
-    for place in itertools.product(*(range(size) for size in kernel)):
-        block = wide(w[_index(slice(None), slice(None), *place)]).reshape(groups, deep, maps)
-        block = block.transpose(0, 2, 1)
-        made = block * parts if deep == 1 else block @ parts
-        sides = zip(place, dilation, stride, source, strict=True)
-        at = tuple(slice(p * d, p * d + (i - 1) * s + 1, s) for p, d, s, i in sides)
-        y[_index(..., *at)] += made.reshape(n, groups, maps, *source)
-    kept = tuple(slice(b, b + o) for b, o in zip(begin, out, strict=True))
-    y = y[_index(..., *kept)].reshape(n, groups * maps, *out)
-    return [y if bias is None else y + wide(bias).reshape(-1, *(1,) * rank)]
-
-
-def _cropping(
-    call: Call,
-    full: Sequence[int],
-    extra: Sequence[int],
-    source: Sequence[int],
-    stride: Sequence[int],
-) -> tuple[list[int], list[int]]:
-    """How much of a deconvolution's result goes at the begin, and how much is left."""
-    rank = len(full)
-    shape, auto = list(call.wholes("output_shape"))[-rank:], call.text("auto_pad", "NOTSET")
-    if not shape and auto in {"SAME_UPPER", "SAME_LOWER"}:
-        shape = [i * s for i, s in zip(source, stride, strict=True)]
-    if not shape:
-        pads = (call.wholes("pads") if auto != "VALID" else ()) or (0,) * (2 * rank)
-        sides = zip(full, extra, pads, pads[rank:], strict=False)
-        return list(pads[:rank]), [f + x - b - e for f, x, b, e in sides]
-    totals = [max(f + x - o, 0) for f, x, o in zip(full, extra, shape, strict=True)]
-    begin = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in totals]
-    return begin, shape
-
-
 def _max_pool(call: Call) -> Sequence[np.ndarray] | None:
     if call.outputs > 1:
         return None
@@ -242,7 +194,6 @@ def _global(function: Callable[..., np.ndarray]) -> Kernel:
 KERNELS: Mapping[str, Kernel] = {
     "AveragePool": _average_pool,
     "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
     "GlobalAveragePool": _global(np.mean),
     "GlobalMaxPool": _global(np.max),
     "MaxPool": _max_pool,

@@ -114,6 +114,15 @@ def test_deconvolutions(window, grouping, maps, extra):
                       {**attributes, "group": groups})  # fmt: skip
 
 
+@pytest.mark.parametrize("grouping", [(1, 3), (3, 1)])
+def test_deconvolutions_of_more_places_than_their_input_has(grouping):
+    groups, deep = grouping
+    x, w = numbers(2, groups * deep, 2, 3), numbers(groups * deep, 2, 9, 4)
+    assert_as_runtime("ConvTranspose", [x, w, numbers(groups * 2)],
+                      {"strides": [4, 1], "dilations": [1, 2], "pads": [2, 1, 0, 1],
+                       "group": groups})  # fmt: skip
+
+
 @FAST
 @given(st.integers(1, 3).flatmap(windows), st.booleans(), st.booleans(), st.booleans())
 def test_pools(window, average, ceil, counted):
