@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgekit.bundle._atomic import replacing
@@ -72,15 +73,25 @@ def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
     return path
 
 
-def read(path: str | Path, *, verify: bool = True) -> Bundle:
-    """Opens a bundle; blobs are memory-mapped. The signature is not judged here.
+def read(
+    path: str | Path,
+    *,
+    verify: bool = True,
+    signers: Iterable[str] | None = None,
+    trust_unsigned: bool = False,
+) -> Bundle:
+    """Opens a bundle; blobs are memory-mapped.
 
     Args:
         path: A bundle folder or an ``.ekb`` file.
         verify: Hash every blob that is there.
+        signers: Lines of OpenSSH's allowed_signers form: the keys that may have signed it, which
+            is judged before anything is parsed. None: the signature is not judged here.
+        trust_unsigned: With ``signers``, accepts a bundle without a signature, or signed by an
+            unknown key; not one whose signature does not fit it.
 
     Raises:
-        BundleError: It is no bundle, or it is damaged.
+        BundleError: It is no bundle, it is damaged, or its signature is not good.
     """
     from edgekit_device._bundle import open_bundle
     from edgekit_device._errors import DeviceError
@@ -88,6 +99,8 @@ def read(path: str | Path, *, verify: bool = True) -> Bundle:
 
     try:
         files = open_bundle(Path(path))
+        if signers is not None:
+            _judge(files.manifest, files.signature, signers, trust_unsigned, str(path))
         manifest = parse(files.manifest)
         found = {digest: files.blob(digest) for digest in manifest.sizes() if files.has(digest)}
         lacking = [digest for digest in manifest.blobs if digest not in found]
@@ -113,6 +126,24 @@ def read(path: str | Path, *, verify: bool = True) -> Bundle:
         weights={w.digest: found[w.digest] for w in manifest.weights.values() if w.digest in found},
         signature=files.signature,
     )
+
+
+def _judge(
+    manifest: bytes, signature: bytes | None, signers: Iterable[str], trust: bool, where: str
+) -> None:
+    from edgekit_device._errors import DeviceError
+    from edgekit_device._signature import check_signature
+
+    with tempfile.TemporaryDirectory() as folder:
+        allowed = Path(folder, "allowed_signers")
+        allowed.write_text("".join(f"{line}\n" for line in signers), encoding="utf-8")
+        try:
+            check_signature(manifest, signature, allowed, trust_unsigned=trust, where=where)
+        except DeviceError as error:
+            if error.code == "bundle.unknown-signer":
+                # the folder of the list is gone by now
+                error.message = "no key that is known here made the bundle's signature"
+            raise
 
 
 def _write_file(entries: dict[str, memoryview], path: Path) -> None:

@@ -41,6 +41,9 @@ __all__ = ["command"]
     metavar="FILE",
     help="Repeat the proofs of a --record, a rewritten model or a bundle.",
 )
+@click.option(
+    "--trust-unsigned", is_flag=True, help="With --verify: a bundle that no known key signed."
+)
 @o.tensorrt
 @o.cut
 @o.talk
@@ -56,6 +59,7 @@ def command(
     data: Path | None,
     listed: bool,
     verify: Path | None,
+    trust_unsigned: bool,
     tensorrt: str | None,
     part: dict[str, Any],
     json: bool,
@@ -65,16 +69,19 @@ def command(
     writing = {"--save": save, "--record": record, "--precision": precision, "--enable": enable,
                "--disable": disable, "--allow-approx": allow_approx, "--data": data,
                "--tensorrt": tensorrt}  # fmt: skip
+    checking = {"--trust-unsigned": trust_unsigned}
     if listed:
-        _alone("--list", {**writing, "--verify": verify, "MODEL": model})
+        _alone("--list", {**writing, **checking, "--verify": verify, "MODEL": model})
         _list(json)
         return
     if model is None:
         raise UsageError("Missing argument 'MODEL'.", hint="edgekit rewrite --help")
     if verify is not None:
         _alone("--verify", writing)
+        part["trust_unsigned"] = trust_unsigned
         _verify(model, verify, part, json, o.progress(quiet, verbose))
         return
+    _alone("rewriting", checking)
     options = {
         "target": target,
         "precision": precision,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import DataError
+from edgekit.errors import BundleError, DataError
 from edgekit.pipeline._batch import batch_of_one
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def verify_rewrites(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
+    trust_unsigned: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1`` document.
@@ -35,20 +37,23 @@ def verify_rewrites(
         record: What says how: the record that ``rewrite`` wrote, the rewritten model, or a bundle.
         shapes: Sizes by input, where the file leaves them open.
         outputs: Tensors to cut the network at.
+        trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key. Known
+            are the key of the configuration, edgekit's own, and those that ``edgekit_device``
+            trusts here.
         progress: Where steps are told; nowhere when None.
 
     Raises:
         DataError: ``record`` is none, or of another model.
         GateError: "rewrite.not-repeated": a recorded step does not apply any more.
         ModelError: The model cannot be read.
-        BundleError: ``record`` is a damaged bundle.
+        BundleError: ``record`` is a damaged bundle, or one whose signature is not good.
     """
     from edgekit.pipeline._progress import Quiet
     from edgekit.rewrite import verify
 
     told = progress or Quiet()
     original = _model(str(model), shapes, outputs)
-    claim = _claim(Path(record), original)
+    claim = _claim(Path(record), original, str(model), trust_unsigned)
     document = verify(
         original, claim, progress=lambda done, total: told.update(done, total, "proofs")
     )
@@ -75,7 +80,7 @@ def _model(
     return network.load(Path(name), shapes=sizes or None, outputs=list(outputs or ()) or None)
 
 
-def _claim(path: Path, original: Model) -> Claim:
+def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Claim:
     from edgekit import network
     from edgekit.rewrite import claim_of_document, claim_of_model
 
@@ -84,7 +89,16 @@ def _claim(path: Path, original: Model) -> Claim:
     if path.is_dir() or path.suffix.lower() == ".ekb":
         from edgekit.bundle import read, rewrite_record
 
-        document = rewrite_record(read(path))
+        try:
+            bundle = read(path, signers=_signers(model), trust_unsigned=trust_unsigned)
+        except BundleError as error:
+            if error.code in ("bundle.unsigned", "bundle.unknown-signer"):
+                error.hint = (
+                    "give the configuration that made it in the place of the model, or "
+                    "--trust-unsigned (trust_unsigned=True) for a bundle of your own"
+                )
+            raise
+        document = rewrite_record(bundle)
         if document is None:
             raise DataError(
                 "nothing was rewritten in this bundle: it has no record",
@@ -93,6 +107,25 @@ def _claim(path: Path, original: Model) -> Claim:
             )
         return claim_of_document(document, str(path))
     return claim_of_document(_json(path), str(path))
+
+
+def _signers(model: str) -> list[str]:
+    """The keys that may have signed a bundle, as lines of OpenSSH's allowed_signers form."""
+    from edgekit._data import cache_folder
+    from edgekit.bundle import allowed_signers_line
+    from edgekit.config import open_config
+    from edgekit_device._root import default_root
+
+    keys = [cache_folder() / "keys" / "ed25519"]
+    if Path(model).suffix.lower() in (".yaml", ".yml"):
+        config = open_config(model)
+        chosen = config.file.deploy.sign_with
+        keys += [config.resolve(chosen)] if chosen else []
+    public = [key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub") for key in keys]
+    lines = [allowed_signers_line(key) for key in public if key.is_file()]
+    with contextlib.suppress(OSError, ValueError):
+        lines += (default_root() / "allowed_signers").read_text(encoding="utf-8").splitlines()
+    return lines
 
 
 def _json(path: Path) -> Any:

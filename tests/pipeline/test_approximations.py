@@ -10,7 +10,9 @@ FEEDS = [{"x": np.array([[1.0, -4.0, 2.0, 0.0]], np.float32)}, {"x": np.ones((1,
 
 
 def scaled(*factors):
-    return net([node("Mul", "x f", "y")], {"x": (1, 4)}, ["y"], {"f": np.array([factors], np.float32)})
+    return net(
+        [node("Mul", "x f", "y")], {"x": (1, 4)}, ["y"], {"f": np.array([factors], np.float32)}
+    )
 
 
 def test_the_error_is_of_the_largest_value():

@@ -1,15 +1,16 @@
 """Refit of rewritten engines from the original ONNX, and the record in the bundle."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
 
-from edgekit.bundle import read, rewrite_record
+from edgekit.bundle import allowed_signers_line, read, rewrite_record, write
 from edgekit.cli import _main
 from edgekit.config import load_config
-from edgekit.errors import DataError
+from edgekit.errors import BundleError, DataError
 from edgekit.network import load, open_inputs, save, session
 from edgekit.pipeline import Cache, Pipeline, verify_rewrites
 from edgekit.rewrite import record_of, reweigh
@@ -102,7 +103,7 @@ def test_the_refit_command_gives_a_rewritten_engine_the_originals_weights(
     assert np.abs(got - expected).max() < 0.01 < np.abs(got - old).max()
 
 
-def test_the_bundle_has_the_record_and_its_proofs_hold(folder):
+def test_the_bundle_has_the_record_and_its_proofs_hold(folder, monkeypatch):
     with opened(folder, "small.yaml") as pipeline:
         packed = pipeline.bundle()
         bundle = pipeline.packing.bundle
@@ -110,15 +111,47 @@ def test_the_bundle_has_the_record_and_its_proofs_hold(folder):
     assert record == json.loads((folder / "rewrite.json").read_text())
     assert record["model"] == load(folder / "small.onnx").digest
     assert record["rewritten"] == bundle.manifest["model"]["digest"]
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
     document = verify_rewrites(folder / "small.onnx", packed["path"])
     assert document["holds"]
     assert document["same"]
 
 
-def test_a_bundle_without_rewrites_has_no_record(folder):
+def test_nothing_of_a_bundle_is_read_before_its_signature_is_judged(folder, monkeypatch):
+    with opened(folder, "small.yaml") as pipeline:
+        path, bundle = pipeline.bundle()["path"], pipeline.packing.bundle
+    small = folder / "small.onnx"
+
+    def refused(record, **options):
+        with pytest.raises(BundleError) as caught:
+            verify_rewrites(small, record, **options)
+        assert caught.value.exit_code == 4
+        return caught.value
+
+    # no key of its own, and none that the machine trusts
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "elsewhere"))
+    monkeypatch.setenv("EDGEKIT_ROOT", str(folder / "nowhere"))
+    error = refused(path)
+    assert error.code == "bundle.unknown-signer"
+    assert "--trust-unsigned" in error.hint
+    assert verify_rewrites(small, path, trust_unsigned=True)["holds"]
+    (folder / "nowhere").mkdir()
+    line = allowed_signers_line(folder / "cache" / "keys" / "ed25519.pub")
+    (folder / "nowhere" / "allowed_signers").write_text(line + "\n")
+    assert verify_rewrites(small, path)["holds"]
+    bare = write(replace(bundle, signature=None), folder / "unsigned.ekb")
+    assert refused(bare).code == "bundle.unsigned"
+    assert verify_rewrites(small, bare, trust_unsigned=True)["holds"]
+    # what was changed afterwards is not trusted, however it is asked; nor is it parsed
+    broken = write(replace(bundle, manifest_bytes=b"{"), folder / "broken.ekb")
+    assert refused(broken, trust_unsigned=True).code == "bundle.bad-signature"
+
+
+def test_a_bundle_without_rewrites_has_no_record(folder, monkeypatch):
     with opened(folder, "rewritten.yaml") as pipeline:
         path = pipeline.bundle()["path"]
     assert rewrite_record(read(path)) is None
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
     with pytest.raises(DataError) as caught:
         verify_rewrites(folder / "small.onnx", path)
     assert caught.value.code == "rewrite.no-record"
