@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._all import APPROXIMATE
 from edgekit.rewrite._chosen import chosen
 from edgekit.rewrite._collector import collector_held
 from edgekit.rewrite._decide import Judge
+from edgekit.rewrite._entry import entry_of
 from edgekit.rewrite._graph import Graph
-from edgekit.rewrite._prove import RUNS, SEED
+from edgekit.rewrite._prove import SEED
 from edgekit.rewrite._raised import RAISED, holds, raised_entry
 from edgekit.rewrite._record import with_record
 from edgekit.rewrite._search import Search
 from edgekit.rewrite._settle import settle
-from edgekit.rewrite._types import Applied, names
+from edgekit.rewrite._types import Applied
 
 if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.rewrite._decide import Cost
-    from edgekit.rewrite._search import Taken
     from edgekit.targets import Target
 
 __all__ = ["rewrite"]
@@ -83,25 +82,8 @@ def rewrite(
     settled = settle(model, raised, judge, search)
     if settled is None:
         return model, (), tuple(search.notes)
-    applied = tuple(_applied(item) for item in settled.taken)
+    applied = tuple(entry_of(i.step, i.proof) for i in settled.taken if i.proof is not None)
     if entry is not None and (entry.nodes or not applied):
         applied = (entry, *applied)
     kept = with_record(settled.model, settled.graph, applied, original=model)
     return kept, applied, tuple(search.notes)
-
-
-def _applied(taken: Taken) -> Applied:
-    step, proof = taken.step, taken.proof
-    exact = not step.rewrite.name.startswith(APPROXIMATE)
-    assert proof is not None
-    return Applied(
-        step.rewrite.name,
-        step.rewrite.reason,
-        step.anchor,
-        names(step.old),
-        names(step.new),
-        proof.float32,
-        proof.float64 if exact else None,
-        RUNS,
-        SEED,
-    )

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import DataError, EdgekitError, GateError, ModelError
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.rewrite._emit import emit
+from edgekit.rewrite._entry import entry_of
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import Proof, prove
 from edgekit.rewrite._raised import raised_entry
 from edgekit.rewrite._record import with_record
 from edgekit.rewrite._replay import steps_again
 from edgekit.rewrite._step import MalformedError
-from edgekit.rewrite._types import Applied, names
+from edgekit.rewrite._types import Applied
 from edgekit.rewrite._whole import whole_network
 
 if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.rewrite._claim import Claim
-    from edgekit.rewrite._types import Step
 
 __all__ = ["refusal", "verify"]
 
@@ -143,28 +143,13 @@ def _round(
     try:
         for step in steps_again(graph, steps):
             proof = prove(graph, step, runs=claim.runs, seed=claim.seed)
-            applied.append(_applied(step, proof, claim))
+            applied.append(entry_of(step, proof, runs=claim.runs, seed=claim.seed))
             rows.append(_row(applied[-1], proof, claim, len(rows)))
             graph.apply(step)
             tell()
     except (ModelError, MalformedError) as error:
         raise _not_repeated(str(getattr(error, "message", error)), model.source) from error
     return with_record(emit(graph), graph, applied, original=model)
-
-
-def _applied(step: Step, proof: Proof, claim: Claim) -> Applied:
-    exact = not step.rewrite.name.startswith(APPROXIMATE)
-    return Applied(
-        step.rewrite.name,
-        step.rewrite.reason,
-        step.anchor,
-        names(step.old),
-        names(step.new),
-        proof.float32,
-        proof.float64 if exact else None,
-        claim.runs,
-        claim.seed,
-    )
 
 
 def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> dict[str, Any]:
