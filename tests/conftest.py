@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+# set before NumPy is imported: workers share the cores, and a pool in each would only wait
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the slow tests first in each worker's share of the list.
