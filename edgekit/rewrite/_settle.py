@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._decide import Judge, Score, apart, score
-from edgekit.rewrite._emit import emit
 from edgekit.rewrite._graph import Graph
+from edgekit.rewrite._judged import Judged, State
 from edgekit.rewrite._regions import Region, regions
-from edgekit.rewrite._replay import Replayed, replayed
+from edgekit.rewrite._replay import Replayed
+from edgekit.rewrite._salvage import salvaged, told
 
 if TYPE_CHECKING:
     from edgekit.network import Model
+    from edgekit.rewrite._decide import Judge
     from edgekit.rewrite._search import Search, Taken
 
 __all__ = ["Settled", "settle"]
 
-# predicted times: a smaller rise is rounding
-_RISE = 1e-4
 # up to so many regions that are no improvement by themselves are tried out one by one
 _FEW = 8
 
@@ -53,9 +51,10 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
     found = regions(search.graph, [item.step for item in search.taken])
     if not found and raised is source:
         return None
-    before = _Judged(source, judge)
+    before = Judged(source, judge)
     steps = dict(enumerate(search.taken))
-    state = _State(raised, judge, Replayed(search.graph, steps, found), search.notes)
+    state = State(raised, judge, Replayed(search.graph, steps, found), search.notes)
+    full: State | None = None
     while state.regions:
         after = state.judged
         scores = {r: (before.of(r.old), after.of(r.new)) for r in state.regions}
@@ -68,47 +67,22 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
             dear = [r for r in tied if not scores[r][1].better(scores[r][0])]
             state = _by_the_whole(state, tied, dear)
         if not state.judged.slower(before):
-            if state.regions:
-                return Settled(state.judged.model, state.graph, state.taken)
             break
+        full = full or state
         state = state.without(_dearest(state, before))
+    if full is not None and not state.regions:
+        state = salvaged(full, before) or state
+    search.notes += told(before, full, state)
+    if state.regions:
+        return Settled(state.judged.model, state.graph, state.taken)
     if raised is not source:
-        after = _Judged(raised, judge)
+        after = Judged(raised, judge)
         if after.whole.better(before.whole) and not after.slower(before):
             return Settled(raised, Graph(raised), ())
     return None
 
 
-class _State:
-    """What is left, and what is thought of it."""
-
-    def __init__(self, raised: Model, judge: Judge, left: Replayed, notes: list[str]) -> None:
-        self._raised = raised
-        self._judge = judge
-        self._left = left
-        self._notes = notes
-        self.graph = left.graph
-        self.regions = left.regions
-        self.judged = _Judged(emit(left.graph) if left.regions else raised, judge)
-
-    @property
-    def taken(self) -> tuple[Taken, ...]:
-        """The steps, in order."""
-        return tuple(self._left.taken.values())
-
-    def names(self, region: Region) -> frozenset[str]:
-        """The rewrites of a region."""
-        return frozenset(self._left.taken[i].step.rewrite.name for i in region.steps)
-
-    def without(self, gone: Collection[Region]) -> _State:
-        """The state without some regions, and without what cannot be repeated then."""
-        lost = {region.steps for region in gone}
-        left = [region for region in self.regions if region.steps not in lost]
-        again = replayed(self._raised, self._left.taken, left, self._notes)
-        return _State(self._raised, self._judge, again, self._notes)
-
-
-def _by_the_whole(state: _State, tied: list[Region], dear: list[Region]) -> _State:
+def _by_the_whole(state: State, tied: list[Region], dear: list[Region]) -> State:
     """Takes back the ``tied`` regions that do not make the whole better.
 
     Args:
@@ -130,47 +104,7 @@ def _by_the_whole(state: _State, tied: list[Region], dear: list[Region]) -> _Sta
     return state
 
 
-class _Judged:
-    """A model judged as a whole: its score, and that of the layers behind any of its nodes."""
-
-    def __init__(self, model: Model, judge: Judge) -> None:
-        from edgekit.network import layers
-
-        network = layers(model)
-        judgement = judge.judge(network)
-        predicted = judge.cost(network, judgement) if judge.cost is not None else None
-        times = predicted.layer_us if predicted else {}
-        whole = score(network, judgement)
-        self.model = model
-        self.auto_us = predicted.auto_us if predicted else 0.0
-        self.best_us = min(self.auto_us, predicted.gpu_only_us) if predicted else 0.0
-        self.whole = Score(whole.off, whole.disputed, self.auto_us)
-        self._layers: list[tuple[bool, bool, float]] = []
-        self._behind: dict[str, list[int]] = {}
-        for layer in (*network.layers, *apart(network, judgement)):
-            for name in layer.origin:
-                self._behind.setdefault(name, []).append(len(self._layers))
-            verdict = judgement.verdicts[layer.name]
-            ok = verdict.ok and layer.kind != "CONSTANT"
-            self._layers.append((not ok, ok and bool(verdict.reasons), times.get(layer.name, 0.0)))
-
-    def slower(self, other: _Judged) -> bool:
-        """Whether it is predicted to be slower than ``other``.
-
-        A layer that a DLA can run need not run there, so what makes the automatic placement slower
-        is no loss as long as the better of it and the GPU alone is as fast as before.
-        """
-        rise = 1 + _RISE
-        return self.auto_us > other.auto_us * rise and self.best_us > other.best_us * rise
-
-    def of(self, nodes: Collection[str]) -> Score:
-        """The score of the layers that stand for some of ``nodes``, their own times summed."""
-        own = {index for name in nodes for index in self._behind.get(name, ())}
-        rows = [self._layers[index] for index in sorted(own)]
-        return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
-
-
-def _dearest(state: _State, before: _Judged) -> list[Region]:
+def _dearest(state: State, before: Judged) -> list[Region]:
     """The kind of region that costs most; all regions of the same rewrites are one kind."""
     kinds = {region: state.names(region) for region in state.regions}
     dearer: Counter[frozenset[str]] = Counter()

@@ -147,6 +147,34 @@ def test_only_what_is_too_dear_is_taken_back(monkeypatch):
     assert [item.rewrite for item in applied] == ["convolution", "sink"]
 
 
+def test_of_two_that_are_too_dear_together_one_stays_and_the_other_is_told(monkeypatch):
+    before = net(
+        [
+            node("GlobalAveragePool", "x", "y", "pool"),
+            node("Gemm", "z m b", "g", "fc", transB=1),
+            node("Relu", "g", "r"),
+        ],
+        {"x": (1, 8, 7, 7), "z": (1, 8)},
+        ["y", "r"],
+        {"m": weight(16, 8), "b": weight(16)},
+    )
+
+    def cost(network, judgement):
+        both = {"AveragePool", "Conv"} <= network.operators
+        names = {layer.name: 1.0 for layer in network.layers}
+        us = 90.0 if both else 10.0
+        return SimpleNamespace(auto_us=us, gpu_only_us=us + 100, layer_us=names)
+
+    after, applied, notes = run(monkeypatch, before, WholePool(), Convolution(), Sink(), cost=cost)
+    assert len({"AveragePool", "Conv"} & set(ops(after))) == 1
+    assert applied
+    (note,) = notes
+    assert "slower" in note
+    assert "10 to 90 us" in note
+    used = {item.rewrite for item in applied}
+    assert not [name for name in used if name in note.split("(")[0]]
+
+
 def test_what_is_only_faster_is_applied(monkeypatch):
     before = classified()
     _, applied, _ = run(monkeypatch, before, Convolution(), cost=Times(Gemm=5.0))

@@ -67,7 +67,7 @@ def test_the_zoo_is_large_enough():
 @pytest.mark.parametrize("name", ZOO)
 def test_what_people_write_ends_on_the_dla(name):
     before, after, _, notes = done(name)
-    assert notes == ()
+    assert not [note for note in notes if "report" in note]
     assert off(after) == list(ZOO[name].left)
     assert len(off(after)) <= len(off(before))
 
@@ -78,7 +78,7 @@ def test_what_people_write_ends_on_the_dla(name):
 def test_with_int8_and_on_xavier(name, where):
     before, left = ZOO[name].make(), getattr(ZOO[name], where)
     after, _, notes = rewritten(before, *BOARDS[where])
-    assert notes == ()
+    assert not [note for note in notes if "report" in note]
     assert off(after, *BOARDS[where]) == list(left)
     assert_same(before, after)
 
@@ -148,7 +148,7 @@ def test_the_record_can_be_repeated(name):
 def test_networks_of_people_are_one_loadable(name, precision):
     before = getattr(real_nets, name)()
     after, _, notes = rewritten(before, precision=precision)
-    assert notes == ()
+    assert not [note for note in notes if "report" in note]
     assert off(after, precision=precision) == NETS[name]
     _, judgement = judged(after, precision=precision)
     assert sum(group.kept for group in judgement.candidates) == 1
