@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.rewrite._shapes import plain
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from edgekit.rewrite._types import Node, Step
 
 __all__ = ["Part", "new_part", "old_part"]
+
+# neighbours that may have any number of tensors, of which so many are looked at
+_WIDE = frozenset({"Concat", "Max", "Mean", "Min", "Split", "Sum"})
+_MANY = 8
+_FEW = 3
 
 # constants of up to this many elements say how an operator works; larger ones are weights
 _SMALL = 64
@@ -204,7 +210,31 @@ def _around(graph: Graph, step: Step) -> tuple[list[Node], list[Node]]:
         for reader in graph.readers(name):
             if reader.name not in gone and reader.name not in before:
                 after[reader.name] = reader
-    return list(before.values()), list(after.values())
+    touched = {*step.inputs, *step.outputs}
+    before_, after_ = (
+        [_narrow(node, touched) for node in side.values()] for side in (before, after)
+    )
+    return before_, after_
+
+
+def _narrow(node: Node, touched: Collection[str]) -> Node:
+    """A neighbour of many tensors with those that the step touches and a few more.
+
+    Its verdict is that of the whole one; looking at all of them for each would be quadratic.
+    """
+    if node.op not in _WIDE or max(len(node.inputs), len(node.outputs)) <= _MANY:
+        return node
+    return replace(
+        node,
+        inputs=_some(node.inputs, touched),
+        outputs=_some(node.outputs, touched),
+        proto=None,
+    )
+
+
+def _some(tensors: Sequence[str], touched: Collection[str]) -> tuple[str, ...]:
+    others = [name for name in tensors if name not in touched][:_FEW]
+    return tuple(name for name in tensors if name in touched or name in others)
 
 
 def _recipes(graph: Graph, step: Step) -> set[str]:

@@ -84,6 +84,20 @@ def test_equal_blocks_are_inferred_and_judged_once_and_share_sessions(monkeypatc
     assert few["_proved"] < many["_proved"] < sum(long.values())
 
 
+def branches(count):
+    """Equal branches that one Concat joins."""
+    chain = [node("HardSwish", "x", f"h{i}") for i in range(count)]
+    chain.append(node("Concat", [f"h{i}" for i in range(count)], ["y"], axis=1))
+    return net(chain, {"x": (1, 2, 4, 4)}, ["y"], opset=14)
+
+
+def test_a_step_beside_a_wide_node_is_judged_without_all_of_it(monkeypatch):
+    few, short = work(monkeypatch, branches(12))
+    many, long = work(monkeypatch, branches(60))
+    assert (short["hard-swish"], long["hard-swish"]) == (12, 60)
+    assert many["judge"] == few["judge"]
+
+
 def test_parts_differ_by_the_numbers_that_layers_read_and_by_no_others():
     def key(op, value):
         model = net([node(op, "x v", "y")], {"x": (1, 8, 7, 7)}, ["y"], {"v": np.float32(value)})
