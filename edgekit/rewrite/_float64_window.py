@@ -191,10 +191,17 @@ def _global(function: Callable[..., np.ndarray]) -> Kernel:
     return kernel
 
 
+def _global_lp_pool(call: Call) -> Sequence[np.ndarray]:
+    x, power = np.abs(call.wide(0)), call.whole("p", 2)
+    total = (x**power).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+    return [total ** (1 / power)]
+
+
 KERNELS: Mapping[str, Kernel] = {
     "AveragePool": _average_pool,
     "Conv": _conv,
     "GlobalAveragePool": _global(np.mean),
+    "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": _global(np.max),
     "MaxPool": _max_pool,
 }

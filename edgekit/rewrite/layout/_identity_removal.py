@@ -22,6 +22,9 @@ _EITHER_SIDE = {"Mul", "Add"}
 _OF_ONE = {"Concat", "Sum", "Max", "Min", "Mean"}
 _POOLS = {"AveragePool", "MaxPool"}
 _GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
+# a maximum over one NaN is no NaN in ONNX Runtime, so that it is not the operation's input
+_MAXIMA = {"MaxPool", "GlobalMaxPool"}
+_MAKE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "Mod", "Pow", "Reciprocal", "Sqrt"}
 _REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}
 # with one input that is an activation, those of the same shape and type change nothing
 _BY_SHAPE = {"Identity", "Expand", "Tile", "Cast", "Split", "DepthToSpace", "SpaceToDepth"}
@@ -53,6 +56,9 @@ class IdentityRemoval:
             return None
         same = graph.shape(source) == graph.shape(node.outputs[0])
         if not same or graph.dtype(source) != graph.dtype(node.outputs[0]):
+            return None
+        before = graph.producer(source)
+        if node.op in _MAXIMA and before is not None and before.op in _MAKE_NAN:
             return None
         return forward(graph, node, source)
 

@@ -16,12 +16,16 @@ __all__ = ["Reciprocal"]
 
 
 class Reciprocal:
-    """The numerator 0 * x + c is the constant c without a constant layer, for every finite x."""
+    """The numerator 0 * min(max(x, 0), 1) + c is the constant c without a constant layer.
+
+    The clip keeps an infinite denominator, as exp(100) in FP32 or exp(12) in FP16, from making a
+    NaN of 0 * x.
+    """
 
     name = "reciprocal"
     reason = (
-        "a constant numerator stays on the GPU; a scale of the denominator by 0 plus the constant "
-        "makes the same numerator on the DLA"
+        "a constant numerator stays on the GPU; a scale of the clipped denominator by 0 plus the "
+        "constant makes the same numerator on the DLA"
     )
     operators: tuple[str, ...] = ("Reciprocal", "Div")
     enabling = False
@@ -46,5 +50,7 @@ class Reciprocal:
         source, numerator = node.inputs[-1], match.facts
         count = channels(graph, source)
         value = vector(graph, new, numerator, count) if numerator else 1.0
-        above = scaled(new, source, 0.0, value, count, role="numerator")
+        low, high = (new.constant(bound, role="bound") for bound in (0.0, 1.0))
+        finite = new.node("Clip", [source, low, high], role="finite")
+        above = scaled(new, finite, 0.0, value, count, role="numerator")
         new.node("Div", [above, source], output=node.outputs[0])

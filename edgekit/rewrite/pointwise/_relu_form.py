@@ -41,24 +41,25 @@ class ReluForm:
         positive, negative = branches if first else reversed(branches)
         if positive != source or graph.shape(node.outputs[0]) != graph.shape(source):
             return None
-        slope, nodes = number(graph, negative), [node]
+        # a multiple or comparison that others read too is part of the proof and stays
+        slope, nodes = number(graph, negative), [node, compared]
         if slope is None:
             before = graph.producer(negative)
             found = by_constant(graph, before, "Mul")
             if found is None or before is None or found[0] != source:
                 return None
             slope = found[1]
-            if graph.only_reader(negative) is node:
-                nodes.append(before)
+            nodes.append(before)
         elif slope != 0:
             return None
-        if graph.only_reader(condition) is node:
-            nodes.append(compared)
         return Match(tuple(nodes), (source, slope))
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
-        """Writes the ReLU or the LeakyRelu."""
+        """Writes the ReLU or the LeakyRelu, and again what others read."""
         source, slope = match.facts
+        for other in match.nodes[1:]:
+            if not graph.inner(other.outputs[0], match.nodes):
+                new.node(other.op, other.inputs, output=other.outputs[0])
         output = match.nodes[0].outputs[0]
         if slope == 0:
             new.node("Relu", [source], output=output)

@@ -20,7 +20,8 @@ class Gather:
     One range of channels is a Slice, a few are Slices and a Concat, others a 1x1 convolution.
     Along H and W a range is a Slice, every n-th element a pooling of window 1, anything else goes
     through the channels between transpositions. A table that computed indices look up (an
-    embedding) has no such form.
+    embedding) has no such form. A convolution is equal for finite values: an infinity or NaN of
+    one channel makes NaNs of all that it sums, as 0 times it.
     """
 
     name = "gather"

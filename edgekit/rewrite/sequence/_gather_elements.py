@@ -15,7 +15,10 @@ __all__ = ["GatherElements"]
 
 
 class GatherElements:
-    """GatherElements whose constant indices are the same at every other place: a Gather."""
+    """GatherElements whose constant indices are the same at every other place: a Gather.
+
+    As a convolution it is equal for finite values only.
+    """
 
     name = "gather-elements"
     reason = REASON

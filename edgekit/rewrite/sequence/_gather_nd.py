@@ -15,7 +15,10 @@ __all__ = ["GatherNd"]
 
 
 class GatherNd:
-    """GatherND with constant indices along one axis, everything before it a batch or of size 1."""
+    """GatherND with constant indices along one axis, everything before it a batch or of size 1.
+
+    As a convolution it is equal for finite values only.
+    """
 
     name = "gather-nd"
     reason = REASON

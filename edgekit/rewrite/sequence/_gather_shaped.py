@@ -18,7 +18,7 @@ class GatherShaped:
     """Gather that changes the number of dimensions, or of a tensor that has not four.
 
     The same selection on four dimensions and a Reshape; ``x[0]`` of a batch of 1 is the Reshape
-    alone.
+    alone. As a convolution it is equal for finite values only.
     """
 
     name = "gather-shaped"

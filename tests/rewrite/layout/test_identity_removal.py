@@ -61,6 +61,21 @@ def test_global_pool_of_one_element():
     assert ops(assert_rewrites(model, IdentityRemoval())) == ["Conv"]
 
 
+@pytest.mark.parametrize("before", ["Sqrt", "Log", "Reciprocal"])
+def test_a_maximum_over_what_may_be_no_number_stays(before):
+    """ONNX Runtime's maximum over one NaN is the lowest number."""
+    for op, attrs in (("GlobalMaxPool", {}), ("MaxPool", {"kernel_shape": [1, 1]})):
+        nodes = [node(before, "x", "c"), node(op, "c", "y", **attrs)]
+        assert_untouched(net(nodes, {"x": (2, 3, 1, 1)}, ["y"]), IdentityRemoval())
+
+
+def test_global_pools_of_one_element_behind_a_norm():
+    """The norm is proved with it."""
+    nodes = [node("GlobalLpPool", "x", "c", p=3), node("GlobalAveragePool", "c", "y")]
+    after = assert_rewrites(net(nodes, {"x": (2, 3, 4, 5)}, ["y"]), IdentityRemoval())
+    assert ops(after) == ["GlobalLpPool"]
+
+
 def test_a_result_of_several_is_renamed():
     """What writes the source may have other results."""
     nodes = [node("Split", "x", "a b", axis=1), node("Mul", "a one", "y")]

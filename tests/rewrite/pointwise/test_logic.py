@@ -155,6 +155,25 @@ def test_selection_by_sign_is_a_relu(op, slope, zero_first):
     assert refused(after, "jetson-agx-xavier") == []
 
 
+@pytest.mark.parametrize("shared", ["m", "c"])
+@pytest.mark.parametrize("zero_first", [True, False])
+def test_a_part_of_a_relu_that_others_read_stays(shared, zero_first):
+    nodes = [
+        node("Mul", "x a", "m"),
+        node("Less", "zero x", "c") if zero_first else node("Greater", "x zero", "c"),
+        node("Where", "c x m", "v"),
+    ]
+    if shared == "m":
+        nodes.append(node("Concat", "v m", "y", axis=1))
+    else:
+        nodes += [node("Cast", "c", "d", to=1), node("Concat", "v d", "y", axis=1)]
+    model = truth_net(*nodes, weights={"zero": np.float32(0), "a": np.float32(0.1)})
+    after = ops(assert_rewrites(model, ReluForm(), gone=("Where",)))
+    kept = {"m": "Mul", "c": "Less" if zero_first else "Greater"}[shared]
+    assert {kept, "LeakyRelu"} <= set(after)
+    assert not {"Mul", "Less", "Greater"} - {kept} & set(after)
+
+
 def test_other_selections_are_no_relu():
     numbers = {"zero": np.float32(0), "one": np.float32(1), "a": np.float32(0.5)}
     for first, second in (
