@@ -27,7 +27,7 @@ FIRST_CLASSIFIER = {
 def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
     target, precision, objective = BOARDS[board]
     text = (
-        f"version: 1\nname: {net.replace('_', '-')}\nmodel: {{builtin: {net}}}\n"
+        f"version: 1\nname: {net.replace('_', '-')}-{board}\nmodel: {{builtin: {net}}}\n"
         f"target: {target}\nprecision: {precision}\ncalibration: {{count: 2}}\n"
         f"placement: {{objective: {objective}}}\n"
         "bench: {warmup_ms: 0, duration_s: 0, iterations: 1}\n"
