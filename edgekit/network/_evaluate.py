@@ -16,6 +16,7 @@ from edgekit.network._deferred import Constant, real
 from edgekit.network._fold import constant, fold, foldable, repeated
 from edgekit.network._graph import free_name, reads, rename_reads, subgraphs
 from edgekit.network._types import Folded
+from edgekit.network._window import POOLS, attributes, floored, pooled
 
 if TYPE_CHECKING:
     import onnx
@@ -24,6 +25,9 @@ __all__ = ["Evaluation"]
 
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
+# comparisons with the inference of these
+_LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+_INFERRED_SINCE = 16
 
 
 class Evaluation:
@@ -195,7 +199,9 @@ class Evaluation:
 
         schema = self._schemas.get(node.op_type)
         if schema is None:
-            schema = onnx.defs.get_schema(node.op_type, self.version)
+            # before opset 16 these are functions without an inference of shapes
+            name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""
+            schema = onnx.defs.get_schema(name or node.op_type, self.version)
             self._schemas[node.op_type] = schema
         types = {name: self._proto(name) for name in reads(node)}
         try:
@@ -221,10 +227,35 @@ class Evaluation:
                 hint="check the sizes given for the inputs, or export the model again",
             ) from error
         self._check_channels(node)
-        # onnx has no inference of shapes for it
-        if node.op_type == "GroupNormalization":
+        # onnx has no inference of shapes for these
+        if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
             return {node.output[0]: types[node.input[0]]}
-        return found
+        return self._pooled(node, found) if node.op_type in POOLS else found
+
+    def _pooled(
+        self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """A pool's results without windows that start behind the input."""
+        from onnx import helper
+
+        given = attributes(node)
+        name = node.output[0]
+        shape = _static(found.get(name))
+        if not given.get("ceil_mode") or shape is None:
+            return found
+        source = self._shape(node.input[0])[2:]
+        right = pooled(given, source, shape[2:])
+        if right == shape[2:]:
+            return found
+        # said without ceil_mode there is one size, whoever reads it
+        for key, value in (floored(given, source, right) or {}).items():
+            for item in [item for item in node.attribute if item.name == key]:
+                node.attribute.remove(item)
+            node.attribute.append(helper.make_attribute(key, value))
+        return {
+            name: helper.make_tensor_type_proto(proto.tensor_type.elem_type, (*shape[:2], *right))
+            for name, proto in found.items()
+        }
 
     def _check_channels(self, node: onnx.NodeProto) -> None:
         """What onnx's inference does not compare: a convolution's weights and its input."""

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network._window import POOLS, pooled
 from edgekit.rewrite._types import Fixed, MalformedError, Node, proto_of
 
 if TYPE_CHECKING:
@@ -110,6 +111,29 @@ def _outer(graph: Graph, item: Fixed | None, name: str, floats: bool) -> _Outer:
 
 
 def _inferred(
+    opset: int, rewrite: str, nodes: Sequence[Node], outer: Mapping[str, _Outer]
+) -> _Found:
+    """Infers all at once, and what is behind a pool that onnx takes for too long once more."""
+    found = _by_onnx(opset, rewrite, nodes, outer)
+    for index, node in enumerate(nodes):
+        if node.op not in POOLS or not node.attrs.get("ceil_mode"):
+            continue
+        name = node.inputs[0]
+        source = outer[name][0] if name in outer else found[name][0]
+        shape = found[node.outputs[0]][0]
+        right = (*shape[:2], *pooled(node.attrs, source[2:], shape[2:]))
+        if right == shape:
+            continue
+        done: dict[str, tuple[tuple[int, ...], str]] = {
+            name: found[name] for name in _outputs(nodes[:index])
+        }
+        done |= {name: (right, found[name][1]) for name in _outputs([node])}
+        known = {name: (shape, dtype, None) for name, (shape, dtype) in done.items()}
+        return {**done, **_inferred(opset, rewrite, nodes[index + 1 :], {**outer, **known})}
+    return found
+
+
+def _by_onnx(
     opset: int, rewrite: str, nodes: Sequence[Node], outer: Mapping[str, _Outer]
 ) -> _Found:
     import numpy as np
