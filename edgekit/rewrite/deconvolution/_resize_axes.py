@@ -43,7 +43,8 @@ class ResizeOneDimension:
 class ResizeChannelsLast:
     """Transposed, the axes that are resized are H and W; a Transpose behind it turns it back.
 
-    That is what models have that keep channels last; Transposes of neighbours cancel.
+    That is what models have that keep channels last; Transposes of neighbours cancel. Nothing makes
+    a Resize of other axes out of one of H and W, so each is turned once.
     """
 
     name = "resize-channels-last"

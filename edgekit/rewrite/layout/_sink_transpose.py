@@ -27,7 +27,9 @@ class SinkTranspose:
     transposed back already. The number of ways from transpositions to operations gets smaller
     with every application, and nothing moves a transposition towards the inputs, so it ends. (A
     graph input that is read behind its transposition is one way more; that happens when another
-    operand loses a transposition, of which what stands before has a limited number.)
+    operand loses a transposition, of which what stands before has a limited number.) A Resize
+    changes height and width on the other side, or the transposition stays where it is: what
+    resize-channels-last turned is never turned back, and its matches get fewer.
     """
 
     name = "sink-transpose"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["with_axes"]
 
+# batch and channels come before the axes of an image
+_LED = 2
 # operands behind the first, attributes, axes that are gone
 _Found: TypeAlias = tuple[tuple[Operand, ...], dict[str, Any], set[int]]
 
@@ -83,6 +85,10 @@ def _pad(graph: Graph, node: Node, perm: tuple[int, ...]) -> _Found | None:
 def _resize(graph: Graph, node: Node, perm: tuple[int, ...]) -> _Found | None:
     if node.input(1) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
+    # of images, height and width only: other axes no runtime resizes in every mode, and
+    # resize-channels-last would transpose them back, for ever
+    if len(perm) > _LED and any(perm[axis] < _LED for axis in _resized(graph, node)):
+        return None
     attrs = dict(node.attrs)
     if "axes" in attrs:
         attrs["axes"] = [perm[axis] for axis in attrs["axes"]]
@@ -99,3 +105,15 @@ def _resize(graph: Graph, node: Node, perm: tuple[int, ...]) -> _Found | None:
     for axis, scale in enumerate(scales):
         there[perm[axis]] = float(scale)
     return (Operand(), Operand(node.inputs[2], numbers=tuple(there))), attrs, set()
+
+
+def _resized(graph: Graph, node: Node) -> set[int]:
+    """The axes that a Resize changes, or may change."""
+    source, target = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
+    found = {axis for axis in range(len(source)) if source[axis] != target[axis]}
+    scales = None if node.input(3) else graph.value(node.input(2))
+    if scales is not None:
+        # a scale near 1 can leave the size as it is and yet move every value
+        which = [axis % len(source) for axis in node.attrs.get("axes", range(len(source)))]
+        found |= {axis for axis, scale in zip(which, scales, strict=True) if scale != 1}
+    return found
