@@ -82,7 +82,9 @@ def _cropping(
     rank = len(full)
     shape, auto = list(call.wholes("output_shape"))[-rank:], call.text("auto_pad", "NOTSET")
     if not shape and auto in {"SAME_UPPER", "SAME_LOWER"}:
-        shape = [i * s for i, s in zip(source, stride, strict=True)]
+        # a stride over the kernel asks for more than there is: no runtime makes that up
+        sides = zip(source, stride, full, extra, strict=True)
+        shape = [min(i * s, f + x) for i, s, f, x in sides]
     if not shape:
         pads = (call.wholes("pads") if auto != "VALID" else ()) or (0,) * (2 * rank)
         sides = zip(full, extra, pads, pads[rank:], strict=False)

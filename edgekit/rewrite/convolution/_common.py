@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.dla import limit, memory_facts
-from edgekit.network._window import Window, window
+from edgekit.network._window import Window, cropped_by_same, window
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -63,6 +63,8 @@ def conv_of(graph: Graph, node: Node | None, spatial: int = 2) -> Conv | None:
         return None
     shape, target = graph.shape(source), graph.shape(node.outputs[0])
     sizes = graph.shape(weight)
+    if cropped_by_same(node.attrs, sizes[2:], shape[2:], target[2:]):
+        return None
     size = window(node.attrs, sizes[2:], shape[2:], target[2:])
     return Conv(node, shape, target, sizes, size, int(node.attrs.get("group", 1)))
 

@@ -96,3 +96,10 @@ def test_what_is_left_alone():
     layer = node("ConvTranspose", "x w b", "y", pads=[1] * 4)
     inputs = {"x": (1, 4, 5, 6), "b": (2,)}
     assert_untouched(net([layer], inputs, ["y"], {"w": weight(4, 2, 3, 3)}), PADDING)
+
+
+@pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_padding_of_a_stride_over_the_kernel(side):
+    """There the result is as large as the kernel reaches, less than the stride times the input."""
+    model = deconv((1, 3, 8, 3), (5, 4), strides=[2, 9], auto_pad=side)
+    assert_rewrites(model, PADDING)
