@@ -22,8 +22,16 @@ FIRST_CLASSIFIER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("board", BOARDS)
-@pytest.mark.parametrize("net", builtin_names())
+# a board without a DLA plans nothing: its small networks say as much as its large ones
+CASES = [
+    (net, board)
+    for net in builtin_names()
+    for board in BOARDS
+    if board != "nano-fp16" or net not in FIRST_CLASSIFIER
+]
+
+
+@pytest.mark.parametrize(("net", "board"), CASES)
 def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
     target, precision, objective = BOARDS[board]
     text = (
