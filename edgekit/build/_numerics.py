@@ -75,6 +75,7 @@ def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numeri
     known = _inherit(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
     precision = {unit.name: _able(graph, unit) for unit in units}
+    _follow_floats(graph, units, precision)
     unscaled: dict[str, tuple[str, ...]] = {}
     while True:
         inside = _inside(graph, cuts, precision)
@@ -171,6 +172,25 @@ def _able(graph: Graph, unit: Unit) -> str:
         if node.op_type in WEIGHTED_OPS and quantised_weight(graph, node) is None:
             return "fp16"
     return "int8"
+
+
+def _follow_floats(graph: Graph, units: list[Unit], precision: dict[str, str]) -> None:
+    """Lets what only moves FP16 values for other than INT8 readers move them as they are.
+
+    A reshape behind a softmax, which has no INT8, would round the network's result for nobody.
+    """
+    producer = {name: unit for unit in units for name in unit.writes}
+    unit_of = {node.name: unit.name for unit in units for node in unit.nodes}
+    for unit in units:
+        if precision[unit.name] != "int8" or not set(unit.ops) <= _MOVING_OPS:
+            continue
+        sources = [producer.get(name) for name in unit.reads if graph.is_float32(name)]
+        readers = {
+            unit_of[reader] for name in unit.writes for reader in graph.readers.get(name, ())
+        } - {unit.name}
+        floats = [source for source in sources if source and precision[source.name] != "int8"]
+        if floats and floats == sources and all(precision[name] != "int8" for name in readers):
+            precision[unit.name] = "fp16"
 
 
 def _leaving(graph: Graph, unit: Unit) -> list[str]:

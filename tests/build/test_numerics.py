@@ -249,6 +249,19 @@ def test_operators_without_int8_kernels_run_in_fp16() -> None:
     assert artefacts.notes == ()
 
 
+def test_what_only_moves_a_result_in_fp16_does_not_round_it_to_int8() -> None:
+    nodes = [
+        node("Relu", "x", "r"),
+        node("Softmax", "r", "s", axis=1),
+        node("Flatten", "s", "y"),
+    ]
+    model = model_of(nodes, {}, {"x": [2, 10, 1, 1]}, ["y"])
+    artefacts = built(model, "int8", {"x": 0.02, "r": 0.02, "s": 1 / 127, "y": 1 / 127})
+    found = Runner(artefacts).run({"x": normal(2, 10, 1, 1)})["y"]
+    assert np.array_equal(found, half(found))
+    assert not np.allclose(found * 127, np.rint(found * 127), atol=1e-3)
+
+
 def test_on_the_gpu_a_result_that_no_int8_layer_reads_is_a_float() -> None:
     w, b = normal(12, 6), normal(6)
     nodes = [node("Gemm", "x w b", "logits"), node("Softmax", "logits", "y")]
