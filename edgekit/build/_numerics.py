@@ -65,8 +65,13 @@ class Numerics:
     unscaled: Mapping[str, tuple[str, ...]]
 
 
-def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numerics:
+def decide(
+    graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None, *, alone: bool = True
+) -> Numerics:
     """Chooses numerics for all units of a lane, and the rounding of all tensors.
+
+    A build of several lanes (not ``alone``) has one golden answer for all of them. Lanes are cut
+    at other places, so that results which stay in FP16 to the end would differ a little.
 
     INT8 units fall back to FP16 when their operators have no INT8 kernel, their weights are not
     constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
@@ -75,7 +80,8 @@ def decide(graph: Graph, cuts: tuple[Cut, ...], scales: Scales | None) -> Numeri
     known = _inherit(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
     precision = {unit.name: _able(graph, unit) for unit in units}
-    _follow_floats(graph, units, precision)
+    if alone:
+        _follow_floats(graph, units, precision)
     unscaled: dict[str, tuple[str, ...]] = {}
     while True:
         inside = _inside(graph, cuts, precision)

@@ -59,7 +59,7 @@ def build_reference(
     notes: dict[str, None] = {}
     done = 0
     for share, cuts in lanes_to_cut:
-        numerics = decide(graph, cuts, scales)
+        numerics = decide(graph, cuts, scales, alone=len(lanes_to_cut) == 1)
         notes.update(dict.fromkeys(_notes(numerics)))
         segments = []
         for index, segment in enumerate(cuts):
