@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from edgekit.rewrite._part import Part, new_part, old_part
+from edgekit.rewrite._part import Part, parts
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -89,13 +89,10 @@ class Judge:
 
         return judge(network, self.target, precision=self.precision, tensorrt=self.tensorrt)
 
-    def old(self, graph: Graph, step: Step) -> Score:
-        """Scores what a step would take away, among its neighbours."""
-        return self._part(old_part(graph, step))
-
-    def new(self, graph: Graph, step: Step) -> Score:
-        """Scores what a step would bring, among its neighbours."""
-        return self._part(new_part(graph, step))
+    def both(self, graph: Graph, step: Step) -> tuple[Score, Score]:
+        """Scores what a step would take away and what it would bring, among its neighbours."""
+        old, new = parts(graph, step)
+        return self._part(old), self._part(new)
 
     def _part(self, part: Part) -> Score:
         key = part.key()

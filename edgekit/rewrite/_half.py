@@ -36,11 +36,9 @@ def fits_half(graph: Graph, step: Step) -> bool:
     of the new nodes, and what recipes make depends on weights.
     """
     fixed = {item.name: item for item in step.fixed if item.value.dtype.kind == "f"}
-    known = {item.name for item in step.fixed}
     had: set[float] | None = None
     for node in step.new:
-        if all(name in known or graph.constant(name) for name in node.inputs if name):
-            known.update(node.outputs)
+        if node.name in step.recipes:
             continue
         for name in node.inputs:
             if name not in fixed:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._types import Node, Step
 
-__all__ = ["Part", "new_part", "old_part"]
+__all__ = ["Part", "parts"]
 
 # neighbours that may have any number of tensors, of which so many are looked at
 _WIDE = frozenset({"Concat", "Max", "Mean", "Min", "Split", "Sum"})
@@ -45,9 +45,8 @@ class Part:
         self._step = step
         self._telling = {n for node in nodes if node.op in _READS_FLOATS for n in node.inputs}
         self._brought = {item.name: item for item in step.fixed} if step else {}
-        recipes = _recipes(graph, step) if step else set()
         self._derived = (
-            {n for node in step.new if node.name in recipes for n in node.outputs}
+            {n for node in step.new if node.name in step.recipes for n in node.outputs}
             if step
             else set()
         )
@@ -164,17 +163,11 @@ class Part:
         return self._value(name).tobytes() if self._tells(name) else "number"
 
 
-def old_part(graph: Graph, step: Step) -> Part:
-    """Returns what a step takes away, with the nodes beside it."""
+def parts(graph: Graph, step: Step) -> tuple[Part, Part]:
+    """Returns what a step takes away and what it brings, each with the nodes beside it."""
     around = _around(graph, step)
-    return _part(graph, around, step.old, None)
-
-
-def new_part(graph: Graph, step: Step) -> Part:
-    """Returns what a step brings, with the nodes beside it."""
-    around = _around(graph, step)
-    recipes = _recipes(graph, step)
-    return _part(graph, around, [node for node in step.new if node.name not in recipes], step)
+    made = [node for node in step.new if node.name not in step.recipes]
+    return _part(graph, around, step.old, None), _part(graph, around, made, step)
 
 
 def _part(
@@ -235,15 +228,3 @@ def _narrow(node: Node, touched: Collection[str]) -> Node:
 def _some(tensors: Sequence[str], touched: Collection[str]) -> tuple[str, ...]:
     others = [name for name in tensors if name not in touched][:_FEW]
     return tuple(name for name in tensors if name in touched or name in others)
-
-
-def _recipes(graph: Graph, step: Step) -> set[str]:
-    """Names of the new nodes that read constants alone; the writer lists them among the others."""
-    known = {item.name for item in step.fixed}
-    found = set()
-    for node in step.new:
-        read = [name for name in node.inputs if name]
-        if read and all(name in known or graph.constant(name) for name in read):
-            found.add(node.name)
-            known.update(node.outputs)
-    return found

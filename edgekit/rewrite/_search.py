@@ -108,7 +108,7 @@ class Search:
                 step = step_at(self.graph, item, node)
                 if step is None:
                     continue
-                old, new = self.judge.old(self.graph, step), self.judge.new(self.graph, step)
+                old, new = self.judge.both(self.graph, step)
                 better = new.better(old)
                 if not better and (not item.enabling or new.worse(old)):
                     continue

@@ -54,6 +54,7 @@ def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:
         match.nodes[0].name,
         in_order(match.nodes),
         tuple(new.nodes),
+        frozenset(new.recipes),
         tuple(new.fixed),
         shapes,
         dtypes,

@@ -123,8 +123,8 @@ class Step:
         rewrite: What was applied.
         anchor: Name of the node at which it matched.
         old: Nodes that went away, in graph order.
-        new: Nodes that came, in topological order: those that compute constants from constants
-            (recipes of derived weights) among them.
+        new: Nodes that came, in topological order, recipes among them.
+        recipes: Names of those of them that compute constants from constants (derived weights).
         fixed: Constants that came along.
         shapes: Shape by tensor that ``new`` writes, constants among them.
         dtypes: NumPy type name by tensor that ``new`` writes.
@@ -136,6 +136,7 @@ class Step:
     anchor: str
     old: tuple[Node, ...]
     new: tuple[Node, ...]
+    recipes: frozenset[str]
     fixed: tuple[Fixed, ...]
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]

@@ -25,6 +25,7 @@ class Writer:
 
     Attributes:
         nodes: In the order written, which must be topological.
+        recipes: Names of those that are recipes.
         fixed: The constants.
     """
 
@@ -37,6 +38,7 @@ class Writer:
         self._tensors: set[str] = set()
         self._known: set[str] = set()
         self.nodes: list[Node] = []
+        self.recipes: set[str] = set()
         self.fixed: list[Fixed] = []
 
     def node(
@@ -91,6 +93,7 @@ class Writer:
         if recipe and any(inputs):
             # refused now, and not when the record is written and all is lost
             recipe_of(node)
+            self.recipes.add(node.name)
         self.nodes.append(node)
         if recipe:
             self._known.update(written)
