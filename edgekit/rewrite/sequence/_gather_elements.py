@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match, Node
+from edgekit.rewrite.sequence._along import picks_along
 from edgekit.rewrite.sequence._gathering import REASON, readable, write_selection
 
 if TYPE_CHECKING:
@@ -27,20 +28,10 @@ class GatherElements:
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Returns a GatherElements that chooses whole channels, rows or columns."""
-        if not readable(graph, node):
+        if not readable(graph, node) or 0 in graph.shape(node.inputs[1]):
             return None
-        shape, found = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
-        axis = int(node.attrs.get("axis", 0)) % len(shape)
-        if axis == 0 or 0 in found:
-            return None
-        if (*found[:axis], *found[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]):
-            return None
-        value = graph.value(node.inputs[1])
-        assert value is not None
-        line = value[tuple(slice(None) if at == axis else slice(1) for at in range(len(shape)))]
-        if not (value == line).all():
-            return None
-        return Match((node,), (axis, [int(index) % shape[axis] for index in line.ravel()]))
+        picks = picks_along(graph, node)
+        return Match((node,), picks) if picks else None
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes the selection."""

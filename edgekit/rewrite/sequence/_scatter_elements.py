@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Match, Node
+from edgekit.rewrite.sequence._along import picks_along
 from edgekit.rewrite.sequence._scattering import REASON, Place, place_match, writable, write_scatter
 
 if TYPE_CHECKING:
@@ -30,19 +31,8 @@ class ScatterElements:
 
     def match(self, graph: Graph, node: Node) -> Match | None:
         """Returns a ScatterElements that writes whole channels, rows or columns."""
-        if not writable(graph, node):
-            return None
-        shape, found = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
-        axis = int(node.attrs.get("axis", 0)) % len(shape)
-        if axis == 0 or (*found[:axis], *found[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]):
-            return None
-        value = graph.value(node.inputs[1])
-        assert value is not None
-        line = value[tuple(slice(None) if at == axis else slice(1) for at in range(len(shape)))]
-        if not (value == line).all():
-            return None
-        picks = [int(index) % shape[axis] for index in line.ravel()]
-        return place_match(node, Place(axis, picks))
+        picks = picks_along(graph, node) if writable(graph, node) else None
+        return place_match(node, Place(*picks)) if picks else None
 
     def replace(self, graph: Graph, match: Match, new: Writer) -> None:
         """Writes what stays and the updates."""
