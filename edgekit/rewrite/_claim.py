@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit.errors import DataError
+from edgekit.rewrite._graph import opset_of
 from edgekit.rewrite._prove import RUNS, SEED
 from edgekit.rewrite._raised import RAISED
 from edgekit.rewrite._record import RECORD_SCHEMA
@@ -59,8 +60,7 @@ def claim_of_model(model: Model, original: Model | None = None) -> Claim:
     """
     record = record_of(model)
     if record is None and original is not None and original.digest == model.digest:
-        opset = next(int(o.version) for o in model.proto.opset_import if not o.domain)
-        return Claim(model.digest, model.digest, opset, ((),), (), SEED, RUNS)
+        return Claim(model.digest, model.digest, opset_of(model), ((),), (), SEED, RUNS)
     if record is None:
         raise DataError(
             "the model has no record of rewrites",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from edgekit.network import Model
 
-__all__ = ["Graph", "node_of"]
+__all__ = ["Graph", "node_of", "opset_of"]
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
@@ -37,6 +37,11 @@ def node_of(proto: onnx.NodeProto) -> Node:
     )
 
 
+def opset_of(model: Model) -> int:
+    """Returns a model's version of ai.onnx."""
+    return next(int(o.version) for o in model.proto.opset_import if not o.domain)
+
+
 class Graph:
     """A model's graph while it is rewritten; every lookup takes constant time.
 
@@ -52,7 +57,7 @@ class Graph:
 
         graph = model.proto.graph
         self.model = model
-        self.opset = next(o.version for o in model.proto.opset_import if not o.domain)
+        self.opset = opset_of(model)
         self.inputs = tuple(value.name for value in graph.input)
         self.outputs = tuple(value.name for value in graph.output)
         self._returned = frozenset(self.outputs)

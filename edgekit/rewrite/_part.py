@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -147,10 +148,7 @@ class Part:
     def _inline(self, name: str) -> bool:
         if name in self._derived or self._graph.recipe(name) is not None:
             return False
-        size = 1
-        for side in self.shape(name):
-            size *= side
-        return size <= _SMALL
+        return math.prod(self.shape(name)) <= _SMALL
 
     def _tells(self, name: str) -> bool:
         return name in self._telling or self.dtype(name) not in _FLOATS

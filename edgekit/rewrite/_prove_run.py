@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -158,10 +159,7 @@ class Part:
         for node in self._nodes:
             for name in (*node.inputs, *node.outputs):
                 if graph.taken(name):
-                    size = 1
-                    for side in graph.shape(name):
-                        size *= side
-                    sizes.append(size)
+                    sizes.append(math.prod(graph.shape(name)))
         return max(sizes, default=0) >= _LARGE
 
 

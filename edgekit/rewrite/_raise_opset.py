@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.rewrite._graph import opset_of
 from edgekit.rewrite._raise_nodes import CHANGED
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     """
     from edgekit.network import canonical
 
-    if _opset(model) >= min(least, _OPSET):
+    if opset_of(model) >= min(least, _OPSET):
         return model
     proto = Raiser(model).run()
     if proto is None:
@@ -60,10 +61,6 @@ def obstacle(model: Model) -> str:
     return raiser.stuck or "the network as a whole"
 
 
-def _opset(model: Model) -> int:
-    return next(int(o.version) for o in model.proto.opset_import if not o.domain)
-
-
 class Raiser:
     """A model on its way to opset 13.
 
@@ -76,7 +73,7 @@ class Raiser:
     def __init__(self, model: Model) -> None:
         import onnx
 
-        self.opset = _opset(model)
+        self.opset = opset_of(model)
         self.stuck = ""
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(model.proto)

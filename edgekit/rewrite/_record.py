@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from edgekit.rewrite._graph import opset_of
 from edgekit.rewrite._parameters import operators_of, parameters_of
 from edgekit.rewrite._prove import RUNS, SEED
 from edgekit.rewrite._raised import RAISED
@@ -48,7 +49,7 @@ def with_record(
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
     made = Record(
         original.digest,
-        (_opset(original), graph.opset),
+        (opset_of(original), graph.opset),
         (steps,),
         {},
         {},
@@ -96,7 +97,7 @@ def record_document(
         "schema": RECORD_SCHEMA,
         "model": original.digest,
         "rewritten": rewritten.digest,
-        "opset": [_opset(original), _opset(rewritten)],
+        "opset": [opset_of(original), opset_of(rewritten)],
         "seed": applied[0]["seed"] if applied else SEED,
         "runs": applied[0]["runs"] if applied else RUNS,
         "rewrites": [dict(item) for item in applied],
@@ -208,7 +209,3 @@ def _apart(before: Record, graph: Graph) -> Record:
     )
     constants = {names.get(n, n): value for n, value in before.constants.items()}
     return replace(before, recipes=recipes, constants=constants)
-
-
-def _opset(model: Model) -> int:
-    return next(int(o.version) for o in model.proto.opset_import if not o.domain)

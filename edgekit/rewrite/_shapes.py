@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -101,11 +102,8 @@ def _key(
 def _outer(graph: Graph, item: Fixed | None, name: str, floats: bool) -> _Outer:
     shape = tuple(item.value.shape) if item else graph.shape(name)
     dtype = item.dtype if item else graph.dtype(name)
-    size = 1
-    for side in shape:
-        size *= side
     value = None
-    if size <= _SHOWN and (floats or not dtype.startswith(("float", "bfloat"))):
+    if math.prod(shape) <= _SHOWN and (floats or not dtype.startswith(("float", "bfloat"))):
         value = item.stored() if item else graph.value(name)
     return shape, dtype, value
 

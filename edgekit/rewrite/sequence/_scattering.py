@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,13 +35,10 @@ class Place(NamedTuple):
 def writable(graph: Graph, node: Node) -> bool:
     """Returns whether a node scatters activations of floats to constant indices."""
     data, indices, updates = node.inputs
-    size = 1
-    for side in graph.shape(indices):
-        size *= side
     return (
         node.attrs.get("reduction", "none") in {"none", "add"}
         and graph.constant(indices)
-        and 0 < size <= _MOST_INDICES
+        and 0 < math.prod(graph.shape(indices)) <= _MOST_INDICES
         and graph.floats(data)
         and graph.rank(data) > 1
         and 0 not in graph.shape(data)
