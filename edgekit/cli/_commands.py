@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 
 from edgekit.errors import UsageError
 
-__all__ = ["SUMMARIES", "Commands", "argument", "command"]
+__all__ = ["SUMMARIES", "Commands", "action", "argument", "command", "command_with_actions"]
 
 # what each does, in the order of a project's life; the module edgekit.cli._NAME holds it
 SUMMARIES = {
@@ -73,6 +73,24 @@ class _Argument(click.Argument):
 
 
 class _Command(click.Command):
+    actions: Mapping[str, tuple[str, str]] = {}
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Hands over to an action where the first argument names one."""
+        if args and args[0] in self.actions:
+            module, _ = self.actions[args[0]]
+            action: click.Command = getattr(
+                import_module(f"edgekit.cli.{module}"), args[0].replace("-", "_")
+            )
+            return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [
             (item.human_readable_name, item.summary)
@@ -83,6 +101,9 @@ class _Command(click.Command):
             with formatter.section("Arguments"):
                 formatter.write_dl(rows)
         super().format_options(ctx, formatter)
+        if self.actions:
+            with formatter.section("Actions (instead of MODEL; each has its own --help)"):
+                formatter.write_dl([(name, text) for name, (_, text) in self.actions.items()])
 
 
 def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -101,3 +122,30 @@ def command(name: str, example: str) -> Callable[[Callable[..., None]], click.Co
     ``example`` ends the help: "Example: edgekit ...".
     """
     return click.command(name, cls=_Command, help=SUMMARIES[name], epilog=example)
+
+
+def command_with_actions(
+    name: str, example: str, actions: Mapping[str, tuple[str, str]]
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns :func:`command`'s decorator for a command that is also ``NAME ACTION ...``.
+
+    Args:
+        name: A name of SUMMARIES.
+        example: The end of the help.
+        actions: By action the module ``edgekit.cli.MODULE``, which has a command of the action's
+            name with underscores, and one sentence for the help. A model of an action's name is
+            given as ``./NAME``.
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        made = command(name, example)(function)
+        assert isinstance(made, _Command)
+        made.actions = actions
+        return made
+
+    return decorate
+
+
+def action(summary: str, example: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns the decorator that makes a function an action of a command."""
+    return click.command(cls=_Command, help=summary, epilog=example)

@@ -1,11 +1,55 @@
-"""The values of this floor: activation scales and where they came from."""
+"""The values of this floor: activation ranges, scales and where they came from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["Scales"]
+__all__ = ["Change", "Ranges", "Scales"]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Clipping magnitudes as measured, each tensor by itself.
+
+    Attributes:
+        amax: By method ("entropy", "minmax", "percentile", "mse"), then by tensor name, in the
+            unit of the tensor; 0 for a tensor that was always zero.
+        data: What they were measured on, for people.
+        samples: Inputs measured.
+        warnings: What a person should know of the data (a tensor that never changes, ...).
+    """
+
+    amax: Mapping[str, Mapping[str, float]]
+    data: str
+    samples: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A scale that a constraint of the hardware changed.
+
+    Attributes:
+        tensor: Its name.
+        old: Scale before, None where it had none.
+        new: Scale after.
+        rule: The rule that asks for it, as ``edgekit explain`` knows it.
+        layers: The layers that tie it to others.
+    """
+
+    tensor: str
+    old: float | None
+    new: float
+    rule: str
+    layers: tuple[str, ...]
+
+    @property
+    def bits(self) -> float:
+        """Resolution lost, in bits: log2 of new over old; 0 where there was no scale before."""
+        from math import log2
+
+        return log2(self.new / self.old) if self.old else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,11 +58,13 @@ class Scales:
 
     Attributes:
         scales: By tensor name; graph inputs and every activation tensor of the network.
-        method: "entropy", "minmax", "percentile", "mse" or "cache".
+        method: "entropy", "minmax", "percentile", "mse", "cache" or "qdq".
         data: What they were measured on, for people ("16 synthetic inputs, seed 0").
         digest: SHA-256 (hex) of names and values.
         missing: Float tensors of the network without a scale (a calibration cache may lack
             some); layers that need them run in FP16.
+        changes: What the hardware's constraints changed.
+        warnings: What a person should know.
     """
 
     scales: Mapping[str, float]
@@ -26,3 +72,5 @@ class Scales:
     data: str
     digest: str
     missing: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
