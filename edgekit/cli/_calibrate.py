@@ -8,14 +8,27 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.cli._commands import command_with_actions
 
 __all__ = ["command"]
 
+_ACTIONS = {
+    "show": ("_calibrate_cache", "Show a calibration cache, beside a model what it lacks."),
+    "diff": ("_calibrate_cache", "Compare two calibration caches; exit code 1 if they differ."),
+    "merge": ("_calibrate_cache", "Merge and edit calibration caches into one."),
+    "from-qdq": (
+        "_calibrate_from_qdq",
+        "Turn a Q/DQ model into the plain model, its cache and its precisions.",
+    ),
+    "to-qdq": ("_calibrate_to_qdq", "Turn a plain model and its scales into a Q/DQ model."),
+}
 
-@o.command(
+
+@command_with_actions(
     "calibrate",
     "Example: edgekit calibrate model.onnx -t jetson-agx-orin-64gb --data images/ "
     "--save calib.cache",
+    _ACTIONS,
 )
 @o.model
 @o.target
