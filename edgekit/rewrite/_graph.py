@@ -80,6 +80,9 @@ class Graph:
         # where a node stood in the model; new ones have the place of their anchor
         self._place: dict[str, int] = {}
         self._captured: set[str] = set()
+        # tensors whose writer, or whose readers, somebody asked for; whoever wants to know clears
+        self.asked_writers: set[str] = set()
+        self.asked_readers: set[str] = set()
         for index, proto in enumerate(graph.node):
             self._add(node_of(proto), index)
 
@@ -151,14 +154,17 @@ class Graph:
 
     def producer(self, tensor: str) -> Node | None:
         """Returns the node that writes an activation; None for an input or a constant."""
+        self.asked_writers.add(tensor)
         return self._producer.get(tensor)
 
     def readers(self, tensor: str) -> tuple[Node, ...]:
         """Returns the nodes that read a tensor."""
+        self.asked_readers.add(tensor)
         return tuple(self._readers.get(tensor, {}).values())
 
     def only_reader(self, tensor: str) -> Node | None:
         """Returns the one node that reads an activation that nothing else needs; else None."""
+        self.asked_readers.add(tensor)
         readers = self._readers.get(tensor, {})
         if len(readers) != 1 or tensor in self._returned or tensor in self._captured:
             return None
@@ -171,6 +177,7 @@ class Graph:
 
     def read_within(self, tensor: str, names: Collection[str]) -> bool:
         """Whether all readers of a tensor are among the nodes called ``names``."""
+        self.asked_readers.add(tensor)
         return all(name in names for name in self._readers.get(tensor, ()))
 
     def returned(self, tensor: str) -> bool:

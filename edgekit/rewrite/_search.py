@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.rewrite._prove import RUNS, SEED, prove
 from edgekit.rewrite._prove_reach import constants_finite
-from edgekit.rewrite._step import step_at
+from edgekit.rewrite._step import step_of
+from edgekit.rewrite._unchanged import Unchanged
 
 if TYPE_CHECKING:
     from edgekit.rewrite._decide import Judge
@@ -67,6 +68,7 @@ class Search:
             for operator in item.operators:
                 self._by_operator.setdefault(operator, []).append(item)
         self._refused: set[tuple[str, str]] = set()
+        self._done = Unchanged(self.graph)
         self._room = _MOST_STEPS_PER_NODE * (10 + sum(1 for _ in self.graph.nodes()))
 
     def run(self) -> None:
@@ -82,10 +84,13 @@ class Search:
         todo = deque(node for node in self.graph.nodes() if node.op in self._by_operator)
         while todo:
             node = todo.popleft()
-            while self._alive(node):
+            while self._alive(node) and node not in self._done:
+                self._done.begin()
                 taken = self._at(node)
                 if taken is None:
+                    self._done.add(node)
                     break
+                self._done.touch(taken)
                 # what it wrote comes next, and its readers have a new neighbour
                 todo.extendleft(reversed(self._beside(taken)))
                 if len(self.taken) >= self._room:
@@ -101,11 +106,14 @@ class Search:
         return list(found.values())
 
     def _at(self, node: Node) -> Step | None:
+        if node.domain:
+            return None
         for item in self._by_operator.get(node.op, ()):
-            if (item.name, node.name) in self._refused:
+            if self._refused and (item.name, node.name) in self._refused:
                 continue
             try:
-                step = step_at(self.graph, item, node)
+                match = item.match(self.graph, node)
+                step = step_of(self.graph, item, match) if match is not None else None
                 if step is None:
                     continue
                 old, new = self.judge.both(self.graph, step)

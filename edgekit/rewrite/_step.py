@@ -13,7 +13,7 @@ from edgekit.rewrite._writer import Writer
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["MalformedError", "in_order", "proto_of", "step_at"]
+__all__ = ["MalformedError", "in_order", "proto_of", "step_at", "step_of"]
 
 
 def step_at(graph: Graph, rewrite: Rewrite, node: Node) -> Step | None:
@@ -27,8 +27,11 @@ def step_at(graph: Graph, rewrite: Rewrite, node: Node) -> Step | None:
     if node.op not in rewrite.operators or node.domain:
         return None
     match = rewrite.match(graph, node)
-    if match is None:
-        return None
+    return None if match is None else step_of(graph, rewrite, match)
+
+
+def step_of(graph: Graph, rewrite: Rewrite, match: Match) -> Step | None:
+    """Returns what ``rewrite`` would do where it matches; the rest as :func:`step_at`."""
     new = Writer(graph, match)
     rewrite.replace(graph, match, new)
     step = _step(graph, rewrite, match, new)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._types import Node
+from edgekit.rewrite.layout._dimensions import cut_dimensions, dimensions_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,13 +21,12 @@ __all__ = [
     "between_reshapes",
     "blocks_at",
     "blocks_of",
-    "cut_dimensions",
-    "dimensions_of",
 ]
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _C, _H, _W = 1, 2, 3
 _MOST_TRANSPOSES = 4
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,16 @@ def blocks_of(
         steps: Shape that is transposed, and the permutation, one after the other.
         result: Shape behind.
     """
+    moved = tuple((tuple(shape), tuple(perm)) for shape, perm in steps)
+    return _blocks_of(tuple(source), moved, tuple(result))
+
+
+@lru_cache(_REMEMBERED)
+def _blocks_of(
+    source: tuple[int, ...],
+    steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
+    result: tuple[int, ...],
+) -> Blocks | None:
     # atoms by number, in the order of the source and in the one reached
     sizes = dict(enumerate(source))
     ordered, reached = list(sizes), list(sizes)
@@ -215,33 +225,3 @@ def blocks_of(
     target = tuple(dim for _, dim in sorted(zip(order, behind, strict=True)))
     small = tuple(sizes[atom] for atom in ordered)
     return Blocks(small, dimensions_of(small, source), order, target)
-
-
-def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
-    """Cuts dimensions where another shape of the same elements has its borders.
-
-    Dimensions of size 1 have no parts; None where a border does not divide.
-    """
-    borders = {math.prod(shape[index:]) for index in range(len(shape) + 1)}
-    high, found = math.prod(sizes), []
-    for size in sizes:
-        low = high // size
-        points = [high, *sorted((b for b in borders if low < b < high), reverse=True), low]
-        pairs = list(pairwise(points))
-        if any(above % below for above, below in pairs):
-            return None
-        found.append([above // below for above, below in pairs if above != below])
-        high = low
-    return found
-
-
-def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the dimension of ``shape`` that each atom lies in."""
-    found, dim, left = [], 0, shape[0] if shape else 1
-    for size in sizes:
-        while left == 1:
-            dim += 1
-            left = shape[dim]
-        found.append(dim)
-        left //= size
-    return tuple(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.rewrite._select import factors, pick_channels
 from edgekit.rewrite._types import Match, Node
-from edgekit.rewrite.layout._blocks import cut_dimensions, dimensions_of
+from edgekit.rewrite.layout._dimensions import cut_dimensions, dimensions_of
 from edgekit.rewrite.layout._enlarge import enlarge, scale_limit
 
 if TYPE_CHECKING:
