@@ -112,8 +112,14 @@ def _conv(call: Call) -> Sequence[np.ndarray]:
 def _by_windows(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> np.ndarray:
     """One matrix product per group and block of output maps, over the input laid out by windows."""
     n, c = x.shape[:2]
-    laid = np.stack([x[window.at(place)] for place in window.places()], axis=2)
-    depth = (c // groups) * math.prod(window.kernel)
+    places = math.prod(window.kernel)
+    if places == 1:
+        laid = x[window.at((0,) * len(window.kernel))]
+    else:
+        laid = np.empty((n, c, places, *window.out))
+        for index, place in enumerate(window.places()):
+            laid[:, :, index] = x[window.at(place)]
+    depth = (c // groups) * places
     laid = laid.reshape(n, groups, depth, -1)
     maps = w.shape[0] // groups
     y = np.empty((n, w.shape[0], laid.shape[-1]))

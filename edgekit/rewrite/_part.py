@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.rewrite._shapes import plain
+from edgekit.rewrite._forms import form
 from edgekit.rewrite._step import in_order, proto_of
 
 if TYPE_CHECKING:
@@ -54,19 +54,21 @@ class Part:
 
     def key(self) -> Hashable:
         """Returns what a verdict depends on: structure, attributes, shapes, small constants."""
-        number: dict[str, int] = {}
+        number = {"": -1}
+        # flat: in these, a form is followed by the node's tensors, which are numbers, or facts
+        # where they are met first, and by how many of them are read
         rows: list[Hashable] = []
         for node in self.nodes:
-            tensors: list[Hashable] = []
-            for name in (*node.inputs, "|", *node.outputs):
-                if name in number or name in {"", "|"}:
-                    tensors.append(number.get(name, name))
-                    continue
-                number[name] = len(number)
-                tensors.append((number[name], self.shape(name), self.dtype(name), self._small(name),
-                                name in self.returned))  # fmt: skip
-            attrs = tuple((key, plain(value)) for key, value in sorted(node.attrs.items()))
-            rows.append((node.op, node.domain, attrs, tuple(tensors)))
+            rows.append(form(node))
+            for name in (*node.inputs, *node.outputs):
+                known = number.get(name)
+                if known is None:
+                    number[name] = len(number)
+                    rows.append((self.shape(name), self.dtype(name), self._small(name),
+                                 name in self.returned))  # fmt: skip
+                else:
+                    rows.append(known)
+            rows.append((len(node.inputs), len(node.outputs)))
         return tuple(rows)
 
     def shape(self, tensor: str) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -97,7 +97,7 @@ def prove(graph: Graph, step: Step, *, runs: int = RUNS, seed: int = SEED) -> Pr
 
 
 @lru_cache(1)
-def _known() -> dict[tuple[str, int, int], Proof]:
+def _known() -> dict[tuple[Hashable, int, int], Proof]:
     return {}
 
 
@@ -181,14 +181,16 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
         return never
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return (0.0, 1.0) if np.array_equal(a, b) else never
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    sane = np.isfinite(b)
-    if not sane.all():
+    a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
+    largest = float(np.abs(b).max(initial=0.0))
+    if not math.isfinite(largest):
+        sane = np.isfinite(b)
         if not np.array_equal(a[~sane], b[~sane], equal_nan=True):
             return never
         a, b = a[sane], b[sane]
+        largest = float(np.abs(b).max(initial=0.0))
     worst = float(np.abs(a - b).max(initial=0.0))
-    return (worst, float(np.abs(b).max(initial=0.0))) if np.isfinite(worst) else never
+    return (worst, largest) if math.isfinite(worst) else never
 
 
 def random_feeds(

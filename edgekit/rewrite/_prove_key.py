@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from edgekit.rewrite._forms import form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,9 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["key"]
 
+# larger constants are told apart by their digests
+_SHORT = 256
 
-def key(graph: Graph, step: Step) -> str | None:
-    """Returns a text that equal steps have in common, whatever their tensors are called.
+
+def key(graph: Graph, step: Step) -> Hashable | None:
+    """Returns what equal steps have in common, whatever their tensors are called.
 
     It stands for the opset, the operators, their attributes, how they are connected, the shapes
     and types of what they read and write, and the values of constants.
@@ -22,52 +28,46 @@ def key(graph: Graph, step: Step) -> str | None:
     Returns:
         None when the step reads the model's weights, or what was derived from them.
     """
-    import hashlib
-
     from edgekit.rewrite._all import APPROXIMATE
 
-    numbers: dict[str, int] = {"": -1}
-    brought = {item.name: item for item in step.fixed}
-    parts = [str(graph.opset), str(step.rewrite.name.startswith(APPROXIMATE))]
-
-    def described(tensor: str) -> str:
-        known = tensor in numbers
-        number = numbers.setdefault(tensor, len(numbers))
-        if known:
-            return str(number)
-        item = brought.get(tensor) or graph.fixed(tensor)
-        if item is not None:
-            return f"{number}={item.dtype}{_digest(item.value)}"
-        if graph.initializer(tensor) is not None:
-            value = graph.value(tensor)
-            return f"{number}={'' if value is None else _digest(value)}"
-        return str(number)
-
-    for name in step.inputs:
-        parts.append(f"{described(name)}:{graph.dtype(name)}{graph.shape(name)}")
-    for node in (*step.old, *step.new):
+    weights = graph.model.weights
+    nodes = (*step.old, *step.new)
+    for node in nodes:
         for name in node.inputs:
-            if name in graph.model.weights or graph.recipe(name) is not None:
+            if name in weights or graph.recipe(name) is not None:
                 return None
-        read = [described(name) for name in node.inputs]
-        written = [described(name) for name in node.outputs]
-        attributes = [(name, _plain(node.attrs[name])) for name in sorted(node.attrs)]
-        parts.append(f"{node.domain}.{node.op}{attributes}{read}{written}")
+    numbers = {"": -1}
+    brought = {item.name: item for item in step.fixed}
+    parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.name.startswith(APPROXIMATE)]
+    for name in step.inputs:
+        numbers.setdefault(name, len(numbers))
+        parts.append((graph.dtype(name), graph.shape(name)))
+    # where a tensor is met first stands its value, None for an activation; its number follows
+    for node in nodes:
+        parts.append((form(node), len(node.inputs), len(node.outputs)))
+        for name in (*node.inputs, *node.outputs):
+            known = numbers.get(name)
+            if known is not None:
+                parts.append(known)
+                continue
+            numbers[name] = len(numbers)
+            item = brought.get(name) or graph.fixed(name)
+            if item is not None:
+                parts.append((item.dtype, *_content(item.value)))
+            elif graph.initializer(name) is not None:
+                value = graph.value(name)
+                parts.append(() if value is None else _content(value))
+            else:
+                parts.append(None)
     for name in step.outputs:
-        parts.append(f"{described(name)}:{graph.dtype(name)}{graph.shape(name)}")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        parts.append((numbers.get(name), graph.dtype(name), graph.shape(name)))
+    return tuple(parts)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.SerializeToString() if hasattr(value, "SerializeToString") else value
-
-
-def _digest(value: np.ndarray) -> str:
+def _content(value: np.ndarray) -> tuple[Hashable, ...]:
     import hashlib
 
-    import numpy as np
-
-    whole = np.ascontiguousarray(value)
-    return f"{value.dtype}{value.shape}{hashlib.sha256(whole.tobytes()).hexdigest()}"
+    whole = value.tobytes()
+    if len(whole) > _SHORT:
+        whole = hashlib.sha256(whole).digest()
+    return value.dtype, value.shape, whole

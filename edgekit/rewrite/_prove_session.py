@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from edgekit.rewrite._shapes import plain
+from edgekit.rewrite._forms import form
 from edgekit.rewrite._types import Node, proto_of
 
 if TYPE_CHECKING:
@@ -81,9 +81,8 @@ def _known() -> dict[Hashable, Session]:
 
 
 def _row(node: Node, number: Mapping[str, int]) -> Hashable:
-    attrs = tuple((key, plain(value)) for key, value in sorted(node.attrs.items()))
     names = (tuple(number.get(name, name) for name in side) for side in (node.inputs, node.outputs))
-    return node.op, node.domain, attrs, *names
+    return form(node), *names
 
 
 def started(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.network._window import POOLS, pooled
+from edgekit.rewrite._forms import form
 from edgekit.rewrite._types import Fixed, MalformedError, Node, proto_of
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["infer", "plain"]
+__all__ = ["infer"]
 
 # constants of up to this many elements are shown to shape inference
 _SHOWN = 64
@@ -62,15 +63,6 @@ def infer(
     return shapes, {name: found[numbers[name]][1] for name in written}
 
 
-def plain(value: Any) -> Hashable:
-    """Returns an attribute's value as something to compare."""
-    if isinstance(value, list | tuple):
-        return tuple(value)
-    if isinstance(value, int | float | str):
-        return value
-    return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
-
-
 @lru_cache(1)
 def _known() -> dict[Hashable, _Found]:
     return {}
@@ -85,10 +77,8 @@ def _key(
 ) -> Hashable:
     rows: list[Hashable] = [
         (
-            node.op,
-            node.domain,
+            form(node),
             tuple(numbers.get(name, "") for name in (*node.inputs, *node.outputs)),
-            tuple((key, plain(value)) for key, value in sorted(node.attrs.items())),
         )
         for node in nodes
     ]

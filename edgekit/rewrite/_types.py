@@ -43,6 +43,7 @@ class Node:
             and graphs as their protos.
         domain: "" for ai.onnx.
         proto: The node as the model has it; None for one that a rewrite wrote.
+        known: Its form, once somebody asked for it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Node:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
     proto: onnx.NodeProto | None = None
+    known: list[int] = field(default_factory=list, init=False, repr=False)
 
     def input(self, index: int) -> str:
         """Returns the name of an input; "" where it is left out."""
