@@ -17,22 +17,12 @@ from edgekit.dla._neighbours import (
 from edgekit.dla._wording import WORDING
 
 if TYPE_CHECKING:
-    from edgekit.network import Layer, Network
+    from edgekit.dla._graph import Graph
+    from edgekit.network import Layer
 
-__all__ = ["Facts", "Graph", "batch_of"]
+__all__ = ["Facts", "batch_of"]
 
 _CHW = 3
-
-
-class Graph:
-    """A network with the look-ups that facts need."""
-
-    def __init__(self, network: Network) -> None:
-        self.tensors = network.tensors
-        self.producers = network.producers()
-        self.consumers = network.consumers()
-        # layers judged so far that stay on the GPU
-        self.refused: set[str] = set()
 
 
 class Facts(dict[str, Any]):

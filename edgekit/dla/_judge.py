@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla._candidates import candidates
 from edgekit.dla._checks import Failure
 from edgekit.dla._composed import dispute_composed
-from edgekit.dla._facts import Facts, Graph
+from edgekit.dla._facts import Facts
+from edgekit.dla._graph import Graph
 from edgekit.dla._memory_report import within_memory
 from edgekit.dla._precision import QDQ_NODES, QUANTIZATION, by_quantization, by_scales
 from edgekit.dla._reason import reason_of
@@ -158,9 +159,35 @@ class _Judging:
         self._version = version
         self._rules = rules
         self._common = common
+        # of layers about which nothing depends on their neighbours, by all that is asked about them
+        self._known: dict[Hashable, Verdict] = {}
 
     def verdict(self, layer: Layer, precision: str) -> Verdict:
-        """Judges one layer that is built for ``precision``."""
+        """Judges one layer that is built for ``precision``; once for all that are alike."""
+        key = self._key(layer, precision)
+        known = self._known.get(key)
+        if known is None:
+            self._graph.asked = False
+            known = self._verdict(layer, precision)
+            if not self._graph.asked:
+                self._known[key] = known
+        else:
+            known = Verdict(layer.name, known.ok, known.certainty, known.reasons, known.precision)
+        if not known.ok:
+            self._graph.refused.add(layer.name)
+        return known
+
+    def _key(self, layer: Layer, precision: str) -> Hashable:
+        tensors = self._graph.tensors
+        forms = [(tensors[name].shape, tensors[name].dtype) for name in layer.inputs]
+        forms += [(tensors[name].shape, tensors[name].dtype) for name in layer.outputs]
+        # as text, for 1 and 1.0 are equal and messages write them differently
+        return (
+            layer.kind, layer.op, bool(layer.nodes), precision, len(layer.inputs), tuple(forms),
+            repr(layer.params),
+        )  # fmt: skip
+
+    def _verdict(self, layer: Layer, precision: str) -> Verdict:
         kind = layer.kind
         facts = Facts(layer, self._graph, self._common)
         facts["kind_supported"] = kind in self._rules.kinds
@@ -185,8 +212,6 @@ class _Judging:
             self._ask_matrix(row, facts, refusals, risks)
         found = refusals or risks
         disputed = bool(found) and all(rule.certainty == "disputed" for rule, _ in found)
-        if refusals:
-            self._graph.refused.add(layer.name)
         return Verdict(
             layer.name,
             ok=not refusals,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.dla._facts import Facts, Graph
+from edgekit.dla._facts import Facts
+from edgekit.dla._graph import Graph
 from edgekit.dla._rule import ANY_KIND
 from edgekit.dla._rules import load_rules
 from edgekit.dla._versions import parse_version

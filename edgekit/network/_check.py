@@ -105,6 +105,8 @@ def text(graph: onnx.GraphProto) -> None:
         found += [item.name for item in node.attribute]
         for body in subgraphs(node):
             text(body)
+    if {*map(type, found)} <= {str}:
+        return
     for name in found:
         if not isinstance(name, str):
             raise ModelError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.network._deferred import Constant, Deferred, real, weight_arrays
 from edgekit.network._digest import frozen
 from edgekit.network._evaluate import Evaluation
+from edgekit.network._forms import dtype_name, elem_of, tensor_type
 from edgekit.network._graph import reachable, reads, rename_reads, subgraphs
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _WEIGHT_OPS = {
     "MatMul",
     "PRelu",
 }
+_FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 _OLDEST_IR = 4
 
 
@@ -54,12 +56,12 @@ def emit(
 
     nodes = _settle_outputs(state, inputs, outputs)
     nodes = reachable(nodes, outputs, state.constants)
-    _drop_unused_outputs(nodes, outputs, state.version)
-    used = {tensor for node in nodes for tensor in reads(node)} | set(outputs)
+    read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
+    _drop_unused_outputs(nodes, read, state.version)
     roles = _roles(nodes)
     weights: dict[str, Constant] = {}
     initializers = []
-    for tensor in dict.fromkeys([t for node in nodes for t in reads(node)] + list(outputs)):
+    for tensor in read:
         if tensor not in state.constants:
             continue
         value = state.constants[tensor]
@@ -73,7 +75,7 @@ def emit(
     graph = helper.make_graph(
         nodes,
         name or "network",
-        [_info(state, tensor) for tensor in inputs if tensor in used],
+        [_info(state, tensor) for tensor in inputs if tensor in read],
         [_info(state, tensor) for tensor in outputs],
         initializers,
         value_info=[
@@ -94,13 +96,13 @@ def emit(
 
 def stub(name: str, value: Constant) -> onnx.TensorProto:
     """An initializer without data, in the form that ONNX Runtime takes values for."""
-    from onnx import TensorProto, helper
+    import onnx
 
-    tensor = TensorProto(
+    tensor = onnx.TensorProto(
         name=name,
-        data_type=helper.np_dtype_to_tensor_dtype(value.dtype),
+        data_type=elem_of(value.dtype),
         dims=value.shape,
-        data_location=TensorProto.EXTERNAL,
+        data_location=onnx.TensorProto.EXTERNAL,
     )
     for key, text in (("location", STRIPPED), ("offset", "0"), ("length", str(value.nbytes))):
         tensor.external_data.add(key=key, value=text)
@@ -141,12 +143,11 @@ def _settle_outputs(
 
 
 def _drop_unused_outputs(
-    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], version: int
+    nodes: Sequence[onnx.NodeProto], used: Collection[str], version: int
 ) -> None:
     """Optional results that nobody reads (masks, saved means) lose their names."""
     import onnx
 
-    used = {tensor for node in nodes for tensor in reads(node)} | set(outputs)
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
         if len(node.output) == 1:
@@ -169,16 +170,13 @@ def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
 
 
 def _is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
-    from onnx import TensorProto, helper
-
-    elem = helper.np_dtype_to_tensor_dtype(value.dtype)
-    floats = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
     # packed and 8-bit float types have no NumPy layout that ONNX Runtime takes by reference
-    if value.dtype.kind not in "fiub" and elem != TensorProto.BFLOAT16:
+    name = dtype_name(elem_of(value.dtype))
+    if value.dtype.kind not in "fiub" and name != "bfloat16":
         return False
     if value.nbytes >= _WEIGHT_BYTES:
         return True
-    if elem not in floats or value.size == 0:
+    if name not in _FLOATS or value.size == 0:
         return False
     if any(index in _PARAMETERS.get(op, set()) for op, index in roles):
         return False
@@ -193,9 +191,9 @@ def _inline(name: str, value: np.ndarray) -> onnx.TensorProto:
 
 
 def _info(state: Evaluation, name: str) -> onnx.ValueInfoProto:
-    from onnx import helper
+    import onnx
 
-    return helper.make_tensor_value_info(name, _type(state, name), _shape(state, name))
+    return onnx.ValueInfoProto(name=name, type=tensor_type(_type(state, name), _shape(state, name)))
 
 
 def _shape(state: Evaluation, name: str) -> tuple[int, ...]:
@@ -205,10 +203,8 @@ def _shape(state: Evaluation, name: str) -> tuple[int, ...]:
 
 
 def _type(state: Evaluation, name: str) -> int:
-    from onnx import helper
-
     if name in state.constants:
-        return int(helper.np_dtype_to_tensor_dtype(state.constants[name].dtype))
+        return elem_of(state.constants[name].dtype)
     return state.types[name]
 
 

@@ -14,7 +14,8 @@ from edgekit.errors import ModelError
 from edgekit.network._defer import Patience
 from edgekit.network._deferred import Constant, real
 from edgekit.network._fold import constant, fold, foldable, repeated
-from edgekit.network._graph import free_name, reads, rename_reads, subgraphs
+from edgekit.network._forms import elem_of, tensor_type
+from edgekit.network._graph import free_name, has_bodies, reads, rename_reads
 from edgekit.network._types import Folded
 from edgekit.network._window import POOLS, attributes, floored, pooled
 
@@ -48,6 +49,7 @@ class Evaluation:
         constants: dict[str, Constant],
         inputs: Mapping[str, tuple[int, tuple[int, ...]]],
         declared: Mapping[str, onnx.TypeProto],
+        known: Mapping[str, tuple[int, tuple[int, ...]]],
     ) -> None:
         from onnx import helper
 
@@ -61,13 +63,14 @@ class Evaluation:
         self._names: set[str] = set()
         self._patience = Patience()
         self._declared = declared
+        self._known = known
         self._inputs = frozenset(inputs)
         self._protos: dict[str, onnx.TypeProto] = {}
         self._hints: dict[str, onnx.TensorProto] = {}
         self._opsets = [helper.make_opsetid("", version)]
         self._schemas: dict[str, onnx.defs.OpSchema] = {}
         for name, (elem, shape) in inputs.items():
-            self._learn(name, helper.make_tensor_type_proto(elem, shape))
+            self._learn(name, tensor_type(elem, shape))
 
     def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Visits nodes in topological order.
@@ -162,10 +165,11 @@ class Evaluation:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = plain
             return
-        outputs = self._infer(node)
-        for name in node.output:
-            if name:
-                self._learn(name, outputs.get(name), node)
+        if not self._recalled(node):
+            outputs = self._infer(node)
+            for name in node.output:
+                if name:
+                    self._learn(name, outputs.get(name), node)
         first = node.output[0]
         if node.op_type in {"Shape", "Size"}:
             shape = self._shape(node.input[0])
@@ -184,6 +188,20 @@ class Evaluation:
                 self.constants.update(values)
         else:
             self.nodes.append(node)
+
+    def _recalled(self, node: onnx.NodeProto) -> bool:
+        """Takes over what is known already of the tensors that a node writes, if it is of all."""
+        if not self._known:
+            return False
+        written = [name for name in node.output if name]
+        if any(name not in self._known for name in written):
+            return False
+        if node.op_type in POOLS and attributes(node).get("ceil_mode"):
+            # its attributes may have to be written anew
+            return False
+        for name in written:
+            self.types[name], self.shapes[name] = self._known[name]
+        return True
 
     def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
         """The outputs of a node of constants, the large ones yet to be computed."""
@@ -205,7 +223,7 @@ class Evaluation:
             self._schemas[node.op_type] = schema
         types = {name: self._proto(name) for name in reads(node)}
         try:
-            if any(True for _ in subgraphs(node)):
+            if has_bodies(node):
                 return self._infer_model(node, types)
             hints = {
                 name: hint for name in node.input if (hint := self._hint(name, node)) is not None
@@ -338,12 +356,11 @@ class Evaluation:
         return self.shapes[name]
 
     def _proto(self, name: str) -> onnx.TypeProto:
-        from onnx import helper
-
-        if name not in self._protos:
+        if name not in self._protos and name in self.constants:
             value = self.constants[name]
-            elem = helper.np_dtype_to_tensor_dtype(value.dtype)
-            self._learn(name, helper.make_tensor_type_proto(elem, value.shape))
+            self._learn(name, tensor_type(elem_of(value.dtype), tuple(value.shape)))
+        elif name not in self._protos:
+            self._protos[name] = tensor_type(self.types[name], self.shapes[name])
         return self._protos[name]
 
     def _hint(self, name: str, node: onnx.NodeProto) -> onnx.TensorProto | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
 from edgekit.network._deferred import Constant, real
-from edgekit.network._graph import subgraphs
+from edgekit.network._graph import has_bodies
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ def foldable(
     inputs = [name for name in node.input if name]
     if not inputs or any(name not in constants for name in inputs):
         return False
-    if node.op_type in _NEVER or any(True for _ in subgraphs(node)):
+    if node.op_type in _NEVER or has_bodies(node):
         return False
     if node.op_type in VIEWS:
         return True

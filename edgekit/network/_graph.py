@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "free_name",
+    "has_bodies",
     "name_nodes",
     "nearest",
     "reachable",
@@ -37,12 +38,18 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
+def has_bodies(node: onnx.NodeProto) -> bool:
+    """Whether a node has bodies of its own."""
+    return node.op_type in _WITH_BODIES and any(True for _ in subgraphs(node))
+
+
 def reads(node: onnx.NodeProto) -> list[str]:
     """Every tensor that a node reads, once each: its inputs and what its bodies capture."""
     found = dict.fromkeys(node.input)
     found.pop("", None)
-    for body in subgraphs(node):
-        found.update(dict.fromkeys(_captures(body)))
+    if node.op_type in _WITH_BODIES:
+        for body in subgraphs(node):
+            found.update(dict.fromkeys(_captures(body)))
     return list(found)
 
 

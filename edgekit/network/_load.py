@@ -80,6 +80,7 @@ def canonical(
     outputs: Sequence[str] | None = None,
     source: str = "",
     weights: Mapping[str, np.ndarray] | None = None,
+    known: Mapping[str, tuple[int, tuple[int, ...]]] | None = None,
 ) -> Model:
     """Makes a Model of a ModelProto, which is left as it is.
 
@@ -95,6 +96,8 @@ def canonical(
         weights: Values by tensor name. A name that a node produces replaces that node: so the
             generated weights of a light model can be given. Read-only arrays are kept as they
             are, others as read-only views: do not change them afterwards.
+        known: ONNX element type and shape of computed tensors by name, where an inference has
+            found them already: it is not repeated for nodes all of whose outputs are known.
 
     Raises:
         ModelError: see :func:`load`.
@@ -121,11 +124,11 @@ def canonical(
     }
     constants = _constants(graph, given, base_folder)
     inputs = [value for value in graph.input if value.name not in constants]
-    known = {value.name for value in inputs} | set(constants)
+    defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in given for name in node.output)]
-    nodes = _graph.sort(nodes, known)
-    wanted = _outputs(graph, nodes, known, outputs)
-    nodes = _graph.reachable(nodes, wanted, known)
+    nodes = _graph.sort(nodes, defined)
+    wanted = _outputs(graph, nodes, defined, outputs)
+    nodes = _graph.reachable(nodes, wanted, defined)
     _check.operators(nodes, version)
     used = {name for node in nodes for name in _graph.reads(node)} | set(wanted)
     used |= set(shapes or {})
@@ -134,6 +137,7 @@ def canonical(
         constants,
         _check.input_shapes([value for value in inputs if value.name in used], shapes or {}),
         _declared(graph, shapes),
+        known or {},
     )
     state.run(nodes)
     stripped, values = emit(

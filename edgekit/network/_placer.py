@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.network._forms import dtype_name
 from edgekit.network._graph import free_name
 from edgekit.network._importer import Importer
 from edgekit.network._types import Absorbed, Layer, Tensor
@@ -39,8 +40,6 @@ class Placer:
     """
 
     def __init__(self, model: Model) -> None:
-        from onnx import helper
-
         graph = model.proto.graph
         self.version = next(item.version for item in model.proto.opset_import if not item.domain)
         self.layers: list[Layer] = []
@@ -65,12 +64,14 @@ class Placer:
         for value in [*graph.input, *graph.value_info, *graph.output]:
             tensor = value.type.tensor_type
             shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-            kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+            kind = dtype_name(tensor.elem_type)
             self.tensors[value.name] = Tensor(value.name, shape, kind)
 
     def done(self, node: onnx.NodeProto) -> None:
         """Call after each node: the importer's layers behind it that loading removed count too."""
-        self.importer.layers(self._identities[node.name])
+        gone = self._identities.get(node.name, 0)
+        if gone:
+            self.importer.layers(gone)
 
     def constant(self, name: str) -> bool:
         """Whether a tensor is known before running: an initializer or made from some."""
@@ -218,12 +219,9 @@ class Placer:
 
     def fixed(self) -> dict[str, Tensor]:
         """The tensors of the CONSTANT layers, by name."""
-        from onnx import helper
-
         types = {name: self._initializers[name].data_type for name in self.constants}
         return {
-            name: Tensor(name, self.shape(name), helper.tensor_dtype_to_np_dtype(kind).name)
-            for name, kind in types.items()
+            name: Tensor(name, self.shape(name), dtype_name(kind)) for name, kind in types.items()
         }
 
     def inner(self, stem: str, shape: Sequence[int], like: str, *, view: bool = False) -> str:
