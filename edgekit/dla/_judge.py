@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ def judge(
     tensorrt: str | None = None,
     scales: Mapping[str, float] | None = None,
     max_loadables: int | None = None,
+    fp16_layers: Collection[str] = frozenset(),
 ) -> Judgement:
     """Judges every layer for a board, and groups what it allows into loadables.
 
@@ -53,6 +54,7 @@ def judge(
         tensorrt: TensorRT release; the board's usual one when None.
         scales: INT8 scales by tensor.
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
+        fp16_layers: Layers kept out of INT8; a strongly typed network says itself which are.
 
     Raises:
         UsageError: Unknown precision or malformed version.
@@ -88,7 +90,9 @@ def judge(
         verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in whole.layers}
     else:
         if rules.rules[_EXPLICIT].holds_for("QUANTIZE", generation, version):
-            precisions = {la.name: by_scales(la, precision, scales) for la in whole.layers}
+            precisions = {
+                la.name: by_scales(la, precision, scales, fp16_layers) for la in whole.layers
+            }
         else:
             precisions = by_quantization(whole)
         judging = _Judging(whole, generation, version, rules, common)

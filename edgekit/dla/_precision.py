@@ -7,7 +7,7 @@ runs in INT8 and the others in FP16, whatever was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,15 +21,25 @@ QDQ_NODES = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _FUSED = frozenset({"ACTIVATION", "PARAMETRIC_RELU", "SCALE", "ELEMENTWISE"})
 
 
-def by_scales(layer: Layer, precision: str, scales: Mapping[str, float] | None) -> str:
+def by_scales(
+    layer: Layer,
+    precision: str,
+    scales: Mapping[str, float] | None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> str:
     """Returns the precision of a layer in a build with a calibration cache.
 
     Args:
         layer: The layer.
         precision: What was asked for.
         scales: INT8 scales by tensor; None where every tensor is taken to have one.
+        fp16_layers: Names of layers that the user keeps out of INT8.
     """
-    if precision != "int8" or scales is None:
+    if precision != "int8":
+        return precision
+    if layer.name in fp16_layers:
+        return "fp16"
+    if scales is None:
         return precision
     return "int8" if all(name in scales for name in (*layer.inputs, *layer.outputs)) else "fp16"
 

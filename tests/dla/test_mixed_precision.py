@@ -111,3 +111,50 @@ def test_q_and_dq_make_int8_whatever_was_asked_for() -> None:
     (one,), _ = reports[0], reports[1]
     inner = dict.fromkeys(both[0].precisions, "int8")
     assert one.tensors > internal_bytes(QUANTIZED, QUANTIZED.layers, inner, "2.0")
+
+
+def test_layers_kept_in_fp16_are_judged_planned_and_counted_as_such() -> None:
+    found = judge(NET, ORIN, precision="int8", tensorrt="10.3", fp16_layers={"c1"})
+    assert dict(found.precisions) == {"c0": "int8", "c1": "fp16", "c2": "int8", "c3": "int8"}
+    assert found.verdicts["c1"].precision == "fp16"
+    placed = {x.name: x.precision for x in place(NET, found, ORIN, precision="int8").layers}
+    assert placed == found.precisions
+    (kept,), (low,) = memory_report(NET, found, ORIN), memory_report(NET, judged(EVERY), ORIN)
+    assert kept.tensors > low.tensors
+    # with scales for some tensors, what lacks them and what is kept are both FP16
+    some = judge(
+        NET, ORIN, precision="int8", tensorrt="10.3", scales={"t0": 0.1, "t1": 0.1, "t2": 0.1},
+        fp16_layers={"c0"},
+    )  # fmt: skip
+    assert [some.precisions[x] for x in ("c0", "c1", "c2", "c3")] == [
+        "fp16",
+        "int8",
+        "fp16",
+        "fp16",
+    ]
+    typed = judge(QUANTIZED, ORIN, tensorrt="11.4.1", fp16_layers={"conv"})
+    assert typed.precisions == judge(QUANTIZED, ORIN, tensorrt="11.4.1").precisions
+
+
+def test_a_rule_of_fp16_alone_holds_for_a_layer_kept_in_fp16() -> None:
+    """Some widths fit the convolution buffer with INT8 weights and not with FP16 ones."""
+    wide = {n: convolutions(2, channels=n, side=32) for n in (256, 512, 1024, 2048, 4096)}
+    found = {
+        n: (
+            judge(net, ORIN, tensorrt="10.3"),
+            judge(net, ORIN, tensorrt="10.3", fp16_layers={"c1"}),
+        )
+        for n, net in wide.items()
+    }
+    split = [
+        (low, kept)
+        for low, kept in found.values()
+        if low.verdicts["c1"].ok and not kept.verdicts["c1"].ok
+    ]
+    assert split
+    for _, kept in split:
+        assert kept.verdicts["c0"].ok
+        assert {reason.rule for reason in kept.verdicts["c1"].reasons} <= {
+            "convolution.cbuf",
+            "convolution.cbuf_limit",
+        }
