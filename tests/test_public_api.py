@@ -10,7 +10,7 @@ import edgekit
 from tests.pipeline.nets import small_net
 
 FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "solver",
-          "placement", "build", "bundle", "deploy", "bench", "report", "config",
+          "placement", "build", "sensitivity", "bundle", "deploy", "bench", "report", "config",
           "pipeline")  # fmt: skip
 
 

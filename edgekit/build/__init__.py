@@ -1,7 +1,8 @@
 """Backends: from a plan to engines. The reference backend runs the target's numerics on a CPU."""
 
 from edgekit._callable import make_callable
-from edgekit.build._accuracy import accuracy
+from edgekit.build._accuracy import Deviation, accuracy, worst_of
+from edgekit.build._kernels import Kernel, Kernels
 from edgekit.build._reference import build_reference, full_engine
 from edgekit.build._runner import Runner, run
 from edgekit.build._types import Artefacts, Segment, Weight
@@ -9,6 +10,9 @@ from edgekit.build._weights import derive_weights, digest_of, transform_value
 
 __all__ = [
     "Artefacts",
+    "Deviation",
+    "Kernel",
+    "Kernels",
     "Runner",
     "Segment",
     "Weight",
@@ -19,6 +23,7 @@ __all__ = [
     "full_engine",
     "run",
     "transform_value",
+    "worst_of",
 ]
 
 make_callable(__name__)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from edgekit.build._types import Artefacts
     from edgekit.network import Model
 
-__all__ = ["accuracy"]
+__all__ = ["Deviation", "accuracy", "worst_of"]
 
 
 @dataclass(slots=True)
-class _Error:
-    """Running sums over the inputs for one tensor, in double precision."""
+class Deviation:
+    """How far a tensor is from its reference: running sums over the inputs, in double precision."""
 
     cosines: list[float] = field(default_factory=list)
     squares: float = 0.0
@@ -33,6 +33,7 @@ class _Error:
     rows: int = 0
 
     def add(self, reference: np.ndarray, found: np.ndarray) -> None:
+        """Takes in one inference."""
         import numpy as np
 
         # integer and boolean outputs (labels) are compared as numbers
@@ -55,6 +56,10 @@ class _Error:
         # the arg max of NaN means nothing
         self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
         self.rows += int(np.size(matches))
+
+    def top1_agreement(self) -> float:
+        """Returns the share of rows whose largest value is at the same place, 0 to 1."""
+        return self.agree / self.rows if self.rows else 1.0
 
     def snr_db(self) -> float | None:
         """Variance of the reference over mean squared error; None when there is no error."""
@@ -113,7 +118,7 @@ def accuracy(
     borders = [name for segment in runner.segments for name in segment.outputs]
     names = list(dict.fromkeys([*wanted, *borders]))
     reference = session(model, outputs=names)
-    errors = {name: _Error() for name in names}
+    errors = {name: Deviation() for name in names}
     count = 0
     for feed in data:
         found = runner.run(feed, observe=True)
@@ -134,24 +139,24 @@ def accuracy(
             hint="give at least one input",
         )
     first = errors[wanted[0]]
-    whole = _summary([errors[name] for name in wanted])
+    whole = worst_of([errors[name] for name in wanted])
     return {
         **whole,
-        "top1_agreement": first.agree / first.rows if first.rows else 1.0,
+        "top1_agreement": first.top1_agreement(),
         "count": count,
         "per_segment": [
             {
                 "segment": segment.index,
                 "device": segment.device,
-                **_summary([errors[name] for name in segment.outputs]),
+                **worst_of([errors[name] for name in segment.outputs]),
             }
             for segment in runner.segments
         ],
     }
 
 
-def _summary(errors: Sequence[_Error]) -> dict[str, Any]:
-    """Returns the worst of several tensors."""
+def worst_of(errors: Sequence[Deviation]) -> dict[str, Any]:
+    """Returns ``cosine``, ``cosine_min``, ``snr_db``, ``exact`` and ``max_abs``: of the worst."""
     finite = _finite
     ratios = [error.snr_db() for error in errors]
     known = [ratio for ratio in ratios if ratio is not None]

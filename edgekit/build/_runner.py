@@ -12,9 +12,9 @@ from edgekit.errors import BuildError, DataError
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.build._types import Artefacts, Segment
+    from edgekit.build._types import Artefacts, Segment, Weight
 
-__all__ = ["Runner", "run"]
+__all__ = ["Runner", "open_engine", "run"]
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4
@@ -119,6 +119,41 @@ def _load(
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _failure(artefacts, segment, error) from error
     # the session reads the arrays in place, so they live as long as it does
+    session.edgekit_weights = lent
+    return session
+
+
+def open_engine(
+    engine: bytes,
+    weights: Mapping[str, Weight],
+    values: Mapping[str, np.ndarray],
+    name: str,
+    *,
+    threads: int = 0,
+) -> Any:
+    """Opens a stripped engine by itself; one of many, so it keeps no memory between its runs.
+
+    Raises:
+        BuildError: ONNX Runtime refuses it; ``name`` says which one it is.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = False
+    names = _missing(engine)
+    lent = [_value(values[weights[name].digest]) for name in names]
+    options.add_external_initializers(names, lent)
+    try:
+        session = ort.InferenceSession(engine, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise BuildError(
+            f"ONNX Runtime failed in {name!r}: {' '.join(str(error).split())}",
+            code="build.runtime",
+            where=name,
+            hint="check that the model itself runs in ONNX Runtime",
+        ) from error
     session.edgekit_weights = lent
     return session
 

@@ -1,0 +1,127 @@
+"""The fewest layers to keep out of INT8 for a wanted accuracy, verified build by build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from edgekit.sensitivity._types import Impact, Proposal
+
+__all__ = ["propose", "reaches", "shortfall"]
+
+Accuracy = Mapping[str, Any]
+
+
+def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
+    """Says whether an accuracy document passes a gate; a bit-equal result has no SNR and passes."""
+    value = accuracy[metric]
+    return minimum is None or value is None or value >= minimum
+
+
+def propose(
+    impacts: Sequence[Impact],
+    measure: Callable[[frozenset[str]], Accuracy],
+    *,
+    metric: str,
+    minimum: float,
+    keep: frozenset[str] = frozenset(),
+    most: int = 200,
+) -> Proposal:
+    """Looks for the fewest kernels to keep in FP16.
+
+    The worst kernels are taken until the build reaches the accuracy (their number by doubling and
+    halving), then those that turn out superfluous are given back: first many at once, at last one
+    by one. What is proposed was measured, and so was each of it without one of its kernels. There
+    may be a smaller set of others: all sets are too many.
+
+    Args:
+        impacts: The kernels in INT8, worst first.
+        measure: Builds with these layers in FP16 and returns what ``build.accuracy`` does.
+        metric: "cosine", "snr_db" or "top1_agreement".
+        minimum: The lowest value that passes.
+        keep: Layers that stay in FP16 whatever is found.
+        most: Builds to measure; a proposal that is not minimal by then is told as such.
+    """
+    known: dict[frozenset[int], Accuracy] = {}
+
+    def names(chosen: Sequence[int]) -> frozenset[str]:
+        return keep.union(*(impacts[n].layers for n in chosen))
+
+    def passes(chosen: Sequence[int]) -> bool:
+        key = frozenset(chosen)
+        if key not in known:
+            known[key] = measure(names(chosen))
+        return reaches(known[key], metric, minimum)
+
+    def proposal(chosen: Sequence[int] | None, minimal: bool) -> Proposal:
+        used = range(len(impacts)) if chosen is None else sorted(chosen)
+        layers = [name for n in used for name in impacts[n].layers]
+        return Proposal(
+            metric,
+            minimum,
+            None if chosen is None else (*sorted(keep), *layers),
+            len(used),
+            known[frozenset(used)],
+            known[frozenset()],
+            minimal,
+            len(known),
+        )
+
+    everything = range(len(impacts))
+    if passes(()):
+        return proposal((), minimal=True)
+    if not passes(everything):
+        return proposal(None, minimal=False)
+    chosen = _worst(passes, len(impacts))
+    chosen, minimal = _fewest(chosen, passes, lambda: len(known) < most)
+    return proposal(chosen, minimal)
+
+
+def _worst(passes: Callable[[Sequence[int]], bool], count: int) -> list[int]:
+    """Returns the fewest kernels from the head of the ranking that reach the accuracy."""
+    low, high = 0, 1
+    while high < count and not passes(range(high)):
+        low, high = high, 2 * high
+    high = min(high, count)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if passes(range(middle)):
+            high = middle
+        else:
+            low = middle
+    return list(range(high))
+
+
+def _fewest(
+    chosen: list[int], passes: Callable[[Sequence[int]], bool], more: Callable[[], bool]
+) -> tuple[list[int], bool]:
+    """Leaves out what is not needed: halves, quarters, ... (delta debugging), the mildest first."""
+    size = max(1, len(chosen) // 2)
+    while True:
+        smaller = False
+        start = len(chosen)
+        while start > 0:
+            begin = max(0, start - size)
+            rest = [*chosen[:begin], *chosen[start:]]
+            if not more():
+                return chosen, False
+            if passes(rest):
+                chosen, smaller = rest, True
+            start = begin
+        if size == 1 and not smaller:
+            return chosen, True
+        size = max(1, size // 2)
+
+
+def shortfall(proposal: Proposal) -> str:
+    """Says that FP16 of all layers misses the accuracy too, with the numbers."""
+    metric = proposal.metric
+    return (
+        f"{metric} against FP32 is {_figure(proposal.int8[metric])} in INT8 and "
+        f"{_figure(proposal.accuracy[metric])} with all {proposal.kernels} INT8 kernels in FP16, "
+        f"below {proposal.minimum:g}: no layers to keep in FP16 reach it"
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "exact" if value is None else f"{value:.6g}"
