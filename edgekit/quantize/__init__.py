@@ -1,20 +1,40 @@
 """Activation scales: measured on data, or read from TensorRT's calibration cache."""
 
-from edgekit.quantize._cache import read_cache, write_cache
+from edgekit.quantize._cache import (
+    CalibrationCache,
+    cache_of,
+    load_cache,
+    tensorrt_number,
+    write_cache,
+)
+from edgekit.quantize._cache_edit import CacheDiff, diff, edit, merge
+from edgekit.quantize._cache_scales import CacheReading, read_cache, scales_of
 from edgekit.quantize._calibrate import calibrate
 from edgekit.quantize._data import Samples, load_data
 from edgekit.quantize._feeds import check_feed, input_specs
 from edgekit.quantize._methods import METHODS
+from edgekit.quantize._needs import Lack
 from edgekit.quantize._types import Scales
 
 __all__ = [
     "METHODS",
+    "CacheDiff",
+    "CacheReading",
+    "CalibrationCache",
+    "Lack",
     "Samples",
     "Scales",
+    "cache_of",
     "calibrate",
     "check_feed",
+    "diff",
+    "edit",
     "input_specs",
+    "load_cache",
     "load_data",
+    "merge",
     "read_cache",
+    "scales_of",
+    "tensorrt_number",
     "write_cache",
 ]

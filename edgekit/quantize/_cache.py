@@ -1,40 +1,118 @@
-"""TensorRT's calibration caches: text, one tensor a line."""
+"""TensorRT's calibration caches: text, one tensor a line, read leniently and written exactly.
+
+TensorRT's own reader is not public; trtexec's is (readScalesFromCalibrationCache in
+samples/common/sampleEngines.cpp of github.com/NVIDIA/TensorRT, the same from 8.0 to 10.x): a line
+is split at its last colon, up to eight hexadecimal digits follow, and of two lines of one name the
+last counts (``tensorScales[name] = ...``). NVIDIA's own caches (qat2ptq.cache of
+github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write no leading zeros.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgekit._files import replacing
 from edgekit.errors import DataError
-from edgekit.quantize._groups import share
-from edgekit.quantize._scales import hex_of, make_scales
+from edgekit.quantize._scales import float32, hex_of
+from edgekit.quantize._types import Scales
 
-if TYPE_CHECKING:
-    from edgekit.network import Network
-    from edgekit.quantize._types import Scales
+__all__ = [
+    "ALGORITHM",
+    "CalibrationCache",
+    "cache_of",
+    "load_cache",
+    "parse_cache",
+    "tensorrt_number",
+    "write_cache",
+]
 
-__all__ = ["read_cache", "tensorrt_number", "write_cache"]
+#: The calibrator that a DLA needs, as a header names it.
+ALGORITHM = "EntropyCalibration2"
+_ALGORITHMS = frozenset({ALGORITHM, "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration"})
+_HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
+_LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
 
-_HEX_DIGITS = 8
+
+@dataclass(frozen=True, eq=False)
+class CalibrationCache:
+    """A calibration cache.
+
+    Attributes:
+        version: NV_TENSORRT_VERSION of its header: 8602, 100300.
+        algorithm: The calibrator of its header: "EntropyCalibration2".
+        scales: Scale (amax / 127, float32) by tensor name, in file order; 0 where TensorRT had no
+            range for a tensor.
+        notes: What was odd in the file, for people.
+    """
+
+    version: int
+    algorithm: str
+    scales: Mapping[str, float]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def header(self) -> str:
+        """The first line."""
+        return f"TRT-{self.version}-{self.algorithm}"
+
+    @property
+    def text(self) -> str:
+        """The file as TensorRT writes it.
+
+        Raises:
+            DataError: A tensor name has a line break.
+        """
+        lines = [self.header]
+        for name, scale in self.scales.items():
+            if "\n" in name or "\r" in name:
+                raise DataError(
+                    f"tensor name {name!r} has a line break, which a calibration cache cannot hold",
+                    code="cache.name",
+                    where=name,
+                    hint="rename the tensor in the model",
+                )
+            lines.append(f"{name}: {hex_of(scale)}")
+        return "\n".join(lines) + "\n"
+
+    def for_tensorrt(self, version: str) -> CalibrationCache:
+        """Returns the cache with the header that ``version`` and IInt8EntropyCalibrator2 write."""
+        return replace(self, version=tensorrt_number(version), algorithm=ALGORITHM)
+
+    def complaint(self, version: str) -> str:
+        """Returns what TensorRT ``version`` says of the header on a DLA; empty where nothing.
+
+        TensorRT does not use a cache of another calibrator, and calibrates again: "Calibration
+        table does not match calibrator algorithm type". Without data that fails, or gives the
+        ranges of trtexec's random inputs. TRT-8600 is reported to be refused so by 10.3, and
+        TRT-100300 to be read by 10.16: the major number counts.
+        """
+        wanted = tensorrt_number(version)
+        if self.algorithm == ALGORITHM and _major(self.version) == _major(wanted):
+            return ""
+        return (
+            f"the cache's header {self.header} is not TRT-{wanted}-{ALGORITHM}: TensorRT {version} "
+            "would ignore the file and calibrate again"
+        )
 
 
-def read_cache(path: str | Path, network: Network) -> Scales:
-    """Reads a calibration cache for ``network``.
+def load_cache(path: str | Path) -> CalibrationCache:
+    """Reads a calibration cache.
 
-    The format is TensorRT's (readScalesFromCalibrationCache): a line ``TRT-8600-...``, then
-    ``NAME: HEX`` with the big-endian float32 bits of amax / 127, leading zeros left out. Names
-    may hold colons, so a line is split at the last one. Tensors that must share a scale with a
-    listed one (pooling, concatenation, shuffles) get it; the others are in ``missing``.
+    Lenient as TensorRT: line ends may be CRLF, lines empty, digits upper case or without leading
+    zeros, the last line unfinished; names may hold colons and spaces. Of a tensor's lines the
+    last counts, and ``notes`` tells of it.
 
     Raises:
-        DataError: The file cannot be read, is not a cache, or names no tensor of the network.
+        DataError: The file cannot be read, or is no cache ("cache.header", "cache.line",
+            "cache.scale" name the line).
     """
-    source = Path(path)
     try:
-        lines = source.read_text(encoding="utf-8").splitlines()
+        text = Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"cannot read the calibration cache: {getattr(error, 'strerror', None) or error}",
@@ -42,53 +120,58 @@ def read_cache(path: str | Path, network: Network) -> Scales:
             where=str(path),
             hint="give the text file that TensorRT's calibrator or edgekit calibrate wrote",
         ) from error
-    if not lines or not lines[0].startswith("TRT-"):
+    return parse_cache(text, str(path))
+
+
+def parse_cache(text: str, where: str = "") -> CalibrationCache:
+    """Returns the cache that stands in a text.
+
+    Args:
+        text: A file's content.
+        where: What errors call it.
+
+    Raises:
+        DataError: As :func:`load_cache`.
+    """
+    # a name may have other characters that Python takes for line ends
+    lines = text.split("\n")
+    header = _HEADER.fullmatch(lines[0])
+    if header is None:
         raise DataError(
             "this is not a TensorRT calibration cache",
             code="cache.header",
-            where=f"{path}:1",
+            where=f"{where}:1",
             hint="the first line reads like TRT-8600-EntropyCalibration2",
         )
-    found: dict[str, float] = {}
+    version, algorithm = int(header[1]), header[2]
+    scales: dict[str, float] = {}
+    twice: dict[str, int] = {}
     for number, line in enumerate(lines[1:], start=2):
         if line.strip():
-            name, scale = _parse(line, f"{path}:{number}")
-            # TensorRT writes 0 for a tensor it has no range for
-            if scale > 0:
-                found[name] = scale
-    floats = [name for name, tensor in network.tensors.items() if tensor.dtype == "float32"]
-    own = {name: found[name] for name in floats if name in found}
-    if not own:
-        raise DataError(
-            "the calibration cache names no tensor of this network",
-            code="cache.foreign",
-            where=str(path),
-            hint=f"it lists {len(found)} tensors, such as {next(iter(found), 'none')!r}; "
-            f"the network has {floats[0]!r}"
-            if floats
-            else "the network has no float tensors",
-        )
-    inferred = {name: value for name, value in share(network, own).items() if name not in own}
-    scales = {**own, **inferred}
-    missing = tuple(name for name in floats if name not in scales)
-    data = f"calibration cache {source.name}, {len(own)} of {len(floats)} tensors"
-    return make_scales(scales, method="cache", data=data, missing=missing)
+            name, scale = _parse(line, f"{where}:{number}")
+            if name in scales and scales[name] != scale:
+                twice[name] = number
+            scales[name] = scale
+    notes = [
+        f"{name!r} stands there with several scales: the last one counts (line {number})"
+        for name, number in twice.items()
+    ]
+    if algorithm not in _ALGORITHMS:
+        notes.append(f"no calibrator of TensorRT's is called {algorithm!r}")
+    return CalibrationCache(version, algorithm, scales, tuple(notes))
 
 
 def _parse(line: str, where: str) -> tuple[str, float]:
-    name, colon, digits = line.rpartition(":")
-    digits = digits.strip()
-    try:
-        if not colon or not name or len(digits) > _HEX_DIGITS:
-            raise ValueError
-        scale = float(struct.unpack(">f", int(digits, 16).to_bytes(4, "big"))[0])
-    except (ValueError, OverflowError):
+    found = _LINE.fullmatch(line)
+    if found is None:
         raise DataError(
             f"cannot read {line[:80]!r}",
             code="cache.line",
             where=where,
             hint="a line is NAME: HEX, the float32 bits of the scale, such as input: 3c010a14",
-        ) from None
+        )
+    name, digits = found[1], found[2]
+    scale = float(struct.unpack(">f", int(digits, 16).to_bytes(4, "big"))[0])
     if not math.isfinite(scale) or scale < 0:
         raise DataError(
             f"tensor {name!r} has the scale {scale}",
@@ -107,6 +190,8 @@ def tensorrt_number(version: str) -> int:
     """
     try:
         major, minor, patch = [*map(int, version.split(".")), 0, 0][:3]
+        if min(major, minor, patch) < 0 or major > 99 or max(minor, patch) > 99:
+            raise ValueError
     except ValueError:
         raise DataError(
             f"{version!r} is not a TensorRT version",
@@ -118,29 +203,50 @@ def tensorrt_number(version: str) -> int:
     return major * 1000 + minor * 100 + patch
 
 
-def write_cache(scales: Scales, path: str | Path, tensorrt: str) -> None:
-    """Writes a cache that IInt8EntropyCalibrator2, the calibrator DLA needs, reads back.
+def _major(number: int) -> int:
+    return number // 10000 if number >= 100000 else number // 1000
+
+
+def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
+    """Returns the cache that IInt8EntropyCalibrator2, the calibrator a DLA needs, reads back.
 
     The algorithm in the header is always EntropyCalibration2, whatever measured the scales:
     TensorRT ignores a cache whose header names another calibrator than the one asking.
 
+    Args:
+        scales: Scale by tensor name.
+        tensorrt: The release that will read it.
+
+    Raises:
+        DataError: No TensorRT version.
+    """
+    rounded = {name: float32(scale) for name, scale in scales.items()}
+    return CalibrationCache(tensorrt_number(tensorrt), ALGORITHM, rounded)
+
+
+def write_cache(
+    scales: Scales | CalibrationCache, path: str | Path, tensorrt: str | None = None
+) -> None:
+    """Writes a calibration cache; a reader sees the old file or the new one, never a part.
+
+    Args:
+        scales: Scales, which get the header of :func:`cache_of`, or a cache as it is.
+        path: The file.
+        tensorrt: The release that will read it; for a cache, None keeps its header.
+
     Raises:
         DataError: A tensor name has a line break, or the file cannot be written.
     """
-    lines = [f"TRT-{tensorrt_number(tensorrt)}-EntropyCalibration2"]
-    for name, scale in scales.scales.items():
-        if "\n" in name or "\r" in name:
-            raise DataError(
-                f"tensor name {name!r} has a line break, which a calibration cache cannot hold",
-                code="cache.name",
-                where=name,
-                hint="rename the tensor in the model",
-            )
-        lines.append(f"{name}: {hex_of(scale)}")
-    target = Path(path)
+    if isinstance(scales, CalibrationCache):
+        cache = scales if tensorrt is None else scales.for_tensorrt(tensorrt)
+    else:
+        if tensorrt is None:
+            raise TypeError("scales have no TensorRT version of their own: give one")
+        cache = cache_of(scales.scales, tensorrt)
+    content = cache.text.encode()
     try:
-        with replacing(target) as part:
-            part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with replacing(Path(path)) as part:
+            part.write_bytes(content)
     except OSError as error:
         raise DataError(
             f"cannot write the calibration cache: {error.strerror}",

@@ -1,0 +1,190 @@
+"""A network's scales from a calibration cache: what is listed, what follows, what is lacking."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError
+from edgekit.quantize._cache import CalibrationCache, load_cache
+from edgekit.quantize._follow import FLOATS, follow
+from edgekit.quantize._needs import Lack, needs
+from edgekit.quantize._scales import make_scales
+from edgekit.quantize._types import Scales
+
+if TYPE_CHECKING:
+    from edgekit.network import Layer, Model, Network
+
+__all__ = ["CacheReading", "read_cache", "scales_of"]
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class CacheReading:
+    """What a calibration cache gives a network.
+
+    Attributes:
+        scales: The scales, listed and inferred; ``missing`` are the tensors of ``lacks``.
+        lacks: Tensors that INT8 layers need a scale of and that have none.
+        free: Tensors that need no scale and have none.
+        inferred: Where a scale that the cache does not list comes from, by tensor: "follows",
+            "bound" or the original network's tensor of the same values.
+        unknown: The cache's tensors that the network does not have.
+        unnamed: Layers without a name among them ("(Unnamed Layer* 64) [Shuffle]_output"), which
+            TensorRT numbers as it likes: they are not counted in ``unknown``.
+    """
+
+    scales: Scales
+    lacks: tuple[Lack, ...]
+    free: frozenset[str]
+    inferred: Mapping[str, str]
+    unknown: tuple[str, ...]
+    unnamed: int
+
+    @property
+    def judged(self) -> Mapping[str, float]:
+        """What ``dla.judge`` takes as scales: tensors that need none count as having one."""
+        return {**dict.fromkeys(self.free, 1.0), **self.scales.scales}
+
+
+def read_cache(path: str | Path, network: Network) -> Scales:
+    """Reads a calibration cache for ``network``: :func:`load_cache`, then :func:`scales_of`.
+
+    Raises:
+        DataError: The file cannot be read, is not a cache, or names no tensor of the network.
+    """
+    return scales_of(load_cache(path), network, name=str(path)).scales
+
+
+def scales_of(
+    cache: CalibrationCache,
+    network: Network,
+    *,
+    model: Model | None = None,
+    original: Model | None = None,
+    on_dla: Collection[str] | None = None,
+    name: str = "",
+) -> CacheReading:
+    """Returns the scales that a cache gives a network.
+
+    Tensors that the cache does not list get a scale where it follows exactly from others (moves,
+    maxima, ReLU, concatenation). Where the network was rewritten and the cache is of the
+    original, a tensor that is new gets the scale of the original's tensor that holds the same
+    values, or else a bound that can be proved.
+
+    Args:
+        cache: The cache.
+        network: The layers that the scales are for.
+        model: Their model; needed where ``original`` is given.
+        original: The model before it was rewritten.
+        on_dla: Layers that can run on the target's DLA; None where all may.
+        name: The cache's file, for people.
+
+    Raises:
+        DataError: "cache.foreign": the cache names no tensor of either network.
+    """
+    floats = [n for n, tensor in network.tensors.items() if tensor.dtype in FLOATS]
+    old = _names(original) if original is not None else frozenset()
+    used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in old}
+    known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
+    if not known and not any(used.values()):
+        raise _foreign(cache, floats, name)
+    fused = _marked(network, known)
+    for tensor in fused:
+        del known[tensor]
+    own = len(known)
+    inferred: dict[str, str] = {}
+
+    def add(found: Mapping[str, float], why: str) -> None:
+        known.update(found)
+        inferred.update(dict.fromkeys(found, why))
+
+    add(follow(network, known), "follows")
+    fresh = [n for n in floats if n not in old] if original is not None else []
+    lacks = needs(network, known, on_dla=on_dla)
+    lacking = {lack.tensor for lack in lacks.lacks}.intersection(fresh)
+    if lacking and model is not None and original is not None:
+        from edgekit.quantize._equal import equal_tensors
+
+        gone = {n: s for n, s in used.items() if s > 0 and n not in network.tensors}
+        for tensor, twins in equal_tensors(original, model, gone, lacking).items():
+            known[tensor] = max(gone[twin] for twin in twins)
+            inferred[tensor] = twins[0]
+        add(follow(network, known), "follows")
+    add(follow(network, known, bounds=frozenset(fresh)), "bound")
+    found = needs(network, known, on_dla=on_dla)
+    unknown = [n for n in cache.scales if n not in used]
+    unnamed = [n for n in unknown if n.startswith("(Unnamed Layer*")]
+    listed = f"calibration cache {Path(name).name}".rstrip()
+    data = f"{listed}, {own} of {len(floats)} tensors"
+    scales = make_scales(
+        {n: known[n] for n in floats if n in known},
+        method="cache",
+        data=data + (f", {len(inferred)} inferred" if inferred else ""),
+        missing=tuple(lack.tensor for lack in found.lacks),
+    )
+    warnings = [*cache.notes]
+    if len(unknown) > len(unnamed):
+        shown = [n for n in unknown if n not in set(unnamed)]
+        warnings.append(
+            f"{len(shown)} tensors of the calibration cache are none of the network's, such as "
+            + ", ".join(map(repr, shown[:_SHOWN]))
+        )
+    if fused:
+        warnings.append(
+            f"the cache's scale 1.0 of {len(fused)} convolutions before an addition, such as "
+            f"{fused[0]!r}, is the qdq-translator's mark for a fused kernel, not a range"
+        )
+    return CacheReading(
+        scales=replace(scales, warnings=tuple(warnings)),
+        lacks=found.lacks,
+        free=found.free - known.keys(),
+        inferred=inferred,
+        unknown=tuple(n for n in unknown if not n.startswith("(Unnamed Layer*")),
+        unnamed=len(unnamed),
+    )
+
+
+def _names(model: Model) -> frozenset[str]:
+    graph = model.proto.graph
+    return frozenset(
+        {value.name for value in graph.input} | {n for node in graph.node for n in node.output if n}
+    )
+
+
+def _marked(network: Network, known: Mapping[str, float]) -> list[str]:
+    """Returns the tensors that qdq-translator's --add_unary_ew_scales_for_dla marks as fused.
+
+    It gives a convolution whose one reader is an addition of two the scale 1.0, which DLA's
+    compiler takes for none.
+    """
+    consumers = network.consumers()
+    marked = []
+    for layer in network.layers:
+        if layer.kind != "CONVOLUTION" or known.get(layer.outputs[0]) != 1.0:
+            continue
+        readers = consumers.get(layer.outputs[0], ())
+        if len(readers) == 1 and _adds_two(readers[0]):
+            marked.append(layer.outputs[0])
+    return marked
+
+
+def _adds_two(layer: Layer) -> bool:
+    adds = layer.kind == "ELEMENTWISE" and layer.params.get("function") == "SUM"
+    return adds and len(layer.inputs) == 2
+
+
+def _foreign(cache: CalibrationCache, floats: list[str], name: str) -> DataError:
+    first = next(iter(cache.scales), "none")
+    return DataError(
+        "the calibration cache names no tensor of this network",
+        code="cache.foreign",
+        where=name,
+        hint=f"it lists {len(cache.scales)} tensors, such as {first!r}; "
+        f"the network has {floats[0]!r}"
+        if floats
+        else "the network has no float tensors",
+    )
