@@ -118,9 +118,9 @@ class HostSteps:
         self._build()
         return check
 
-    def _check(self) -> dict[str, Any]:
+    def _check(self, *, brief: bool = False) -> dict[str, Any]:
         with self._step("check") as step:
-            document = self.work.check()
+            document = self.work.verdict() if brief else self.work.check()
             summary = document["summary"]
             step.detail = (
                 f"{summary['layers']} layers, {summary['dla_layers']} could run on the DLA "

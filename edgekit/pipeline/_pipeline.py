@@ -11,7 +11,7 @@ from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
 from edgekit.pipeline._outputs import may_write
 from edgekit.pipeline._questions import Questions
-from edgekit.pipeline._rewriting import after_document, approximations, verdict
+from edgekit.pipeline._rewriting import approximations, brief, verdict
 from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Pipeline(Questions):
         may_write(path, {"the rewritten model": save, "the record": record})
         self.work.weighs = False  # here it is about the DLA, not about a plan
         self.work.static_batch = True
-        before = self._check()
+        before = self._check(brief=True)
         self._rewrite()
         work = self.work
         document = {
@@ -70,7 +70,7 @@ class Pipeline(Questions):
             "precision": self.file.precision,
             "rewrites": work.rewrites,
             "before": verdict(before),
-            "after": verdict(after_document(work)),
+            "after": verdict(brief(work, work.model.source, work.network, work.judgement)),
             "approximations": approximations(work),
             "notes": work.notes,
             "record": work.record,

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.network import Model
+    from edgekit.dla import Judgement
+    from edgekit.network import Model, Network
+    from edgekit.pipeline._sources import Sources
     from edgekit.pipeline._work import Work
 
-__all__ = ["after_document", "approximations", "verdict"]
+__all__ = ["approximations", "brief", "verdict"]
 
 
 def verdict(check: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,13 +30,12 @@ def verdict(check: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def after_document(work: Work) -> dict[str, Any]:
-    """Returns what ``verdict`` reads of a check, for the rewritten network."""
+def brief(work: Sources, source: str, network: Network, judgement: Judgement) -> dict[str, Any]:
+    """Returns what ``verdict`` reads of a check, of the model as it came or rewritten."""
     from edgekit.dla import check_document
     from edgekit.placement import forecast, transitions
 
-    network, judgement = work.network, work.judgement
-    document = check_document(work.model.source, network, judgement, work.target)
+    document = check_document(source, network, judgement, work.target)
     predicted = forecast(network, judgement, work.target, power_mode=work.file.power_mode)
     document["transitions"] = transitions(network, judgement)
     document["predicted"] = predicted.to_json() if predicted else None

@@ -85,11 +85,34 @@ class Sources(Stored):
     def check(self) -> dict[str, Any]:
         """Returns the ``edgekit.check/1`` document of the model as it came."""
         result: dict[str, Any] = self.stored(
-            "check", lambda: self.checked().document, self.source.digest, self.file.power_mode,
-            *self._rules,
-        )  # fmt: skip
+            "check", lambda: self.checked().document, *self._checking
+        )
         # the same network may lie in files of different names
         return {**result, "model": self.source.source}
+
+    def verdict(self) -> dict[str, Any]:
+        """Returns what a rewriting tells of the model as it came: a check without what would help.
+
+        What would help is found by looking for rewrites, which comes next anyhow.
+        """
+        from edgekit.pipeline._rewriting import brief
+
+        known = (
+            None
+            if self.force
+            else self.cache.get("check", self.cache.key("check", *self._checking))
+        )
+        result: dict[str, Any] = known or self.stored(
+            "verdict",
+            lambda: brief(self, self.source.source, *self._judged(self.source)),
+            *self._checking,
+        )
+        return result
+
+    @property
+    def _checking(self) -> tuple[Any, ...]:
+        """What a check depends on."""
+        return self.source.digest, self.file.power_mode, *self._rules
 
     @cached_property
     def _found(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The cache keeps what is whole and forgets what is not."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -44,6 +45,21 @@ def test_blobs_come_back_as_read_only_arrays(tmp_path):
     assert not read.flags.writeable
     cache.put_blob("e" * 64, np.zeros((0, 3), np.float32))
     assert cache.array("e" * 64, "float32", (0, 3)).shape == (0, 3)
+
+
+def test_many_small_blobs_need_no_open_file_each(tmp_path):
+    cache = Cache(tmp_path)
+    value = np.arange(8, dtype=np.float32)
+    cache.put_blob("a" * 64, value)
+    open_before = len(os.listdir("/proc/self/fd"))
+    kept = [cache.array("a" * 64, "float32", (2, 4)) for _ in range(50)]
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert all((item == value.reshape(2, 4)).all() and not item.flags.writeable for item in kept)
+    cache.blob_path("a" * 64).write_bytes(b"half")
+    with pytest.raises(LookupError):
+        cache.array("a" * 64, "float32", (2, 4))
+    with pytest.raises(LookupError):
+        cache.array("b" * 64, "float32", (2, 4))
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
