@@ -12,7 +12,7 @@ from edgekit.rewrite._step import MalformedError, proto_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.rewrite._float64_call import Kernel
+    from edgekit.rewrite._float64_call import Call, Kernel
     from edgekit.rewrite._types import Node
 
 __all__ = ["evaluate"]
@@ -46,29 +46,37 @@ def evaluate(
     import numpy as np
 
     values = dict(feeds)
+    # where each is read for the last time, when that matters
     last: dict[str, int] = {}
-    for index, node in enumerate(nodes):
+    for index, node in enumerate(nodes if outputs is not None else ()):
         last.update(dict.fromkeys(node.inputs, index))
     with np.errstate(all="ignore"):
         for index, node in enumerate(nodes):
             made = _computed(node, [values[n] if n else None for n in node.inputs], opset)
             values.update((n, v) for n, v in zip(node.outputs, made, strict=False) if n)
             if outputs is not None:
-                for name in {n for n in node.inputs if last[n] == index and n not in outputs}:
-                    values.pop(name, None)
+                for name in node.inputs:
+                    if last[name] == index and name not in outputs:
+                        values.pop(name, None)
     written = [name for node in nodes for name in node.outputs if name]
     return {name: values[name] for name in written if outputs is None or name in outputs}
 
 
 def _computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
-    from edgekit.rewrite._float64_call import Call
-
     kernel = None if node.domain else _kernels().get(node.op)
     if kernel is not None:
-        made = kernel(Call(node.op, tuple(inputs), node.attrs, opset, len(node.outputs)))
+        call = _call()(node.op, tuple(inputs), node.attrs, opset, len(node.outputs))
+        made = kernel(call)
         if made is not None:
             return made
     return _reference(node, inputs, opset)
+
+
+@cache
+def _call() -> type[Call]:
+    from edgekit.rewrite._float64_call import Call
+
+    return Call
 
 
 @cache

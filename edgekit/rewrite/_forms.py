@@ -24,7 +24,8 @@ def form(node: Node) -> int:
     were seen than are remembered.
     """
     if not node.known:
-        attrs = tuple((key, _plain(value)) for key, value in sorted(node.attrs.items()))
+        pairs = sorted(node.attrs.items()) if node.attrs else ()
+        attrs = tuple((key, _plain(value)) for key, value in pairs)
         # as text, in which 1 is not 1.0
         node.known.append(_numbered(node.op, node.domain, repr(attrs)))
     return node.known[0]
@@ -41,8 +42,8 @@ def _numbers() -> Iterator[int]:
 
 
 def _plain(value: Any) -> Hashable:
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
     if isinstance(value, int | float | str | bytes):
         return value
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
     return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.network._graph import reads
@@ -80,9 +80,10 @@ class Graph:
         # where a node stood in the model; new ones have the place of their anchor
         self._place: dict[str, int] = {}
         self._captured: set[str] = set()
-        # tensors whose writer, or whose readers, somebody asked for; whoever wants to know clears
+        # what was asked for since somebody cleared it; what is known of tensors besides names
         self.asked_writers: set[str] = set()
         self.asked_readers: set[str] = set()
+        self.facts: dict[str, tuple[Hashable, ...]] = {}
         for index, proto in enumerate(graph.node):
             self._add(node_of(proto), index)
 
@@ -135,8 +136,7 @@ class Graph:
             from edgekit.rewrite._float64 import evaluate
 
             recipe = self._recipes[tensor]
-            values = {n: self.value(n) for n in recipe.inputs if n}
-            feeds = {n: value for n, value in values.items() if value is not None}
+            feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
             made = evaluate([recipe], feeds, self.opset)[tensor]
             # a view of a large weight stays one
             return made.astype(self._dtypes[tensor], copy=False)
@@ -213,12 +213,13 @@ class Graph:
         place = self._place[step.anchor]
         for node in step.old:
             self._remove(node)
+        for name in step.shapes:
+            self.facts.pop(name, None)
         self._shapes |= step.shapes
         self._dtypes |= step.dtypes
         for item in step.fixed:
             self._fixed[item.name] = item
-            self._shapes[item.name] = item.value.shape
-            self._dtypes[item.name] = item.dtype
+            self._shapes[item.name], self._dtypes[item.name] = item.value.shape, item.dtype
         for node in step.new:
             self._add(node, place)
 

@@ -58,18 +58,30 @@ class Part:
         # flat: in these, a form is followed by the node's tensors, which are numbers, or facts
         # where they are met first, and by how many of them are read
         rows: list[Hashable] = []
+        returned = self.returned
         for node in self.nodes:
             rows.append(form(node))
             for name in (*node.inputs, *node.outputs):
                 known = number.get(name)
                 if known is None:
                     number[name] = len(number)
-                    rows.append((self.shape(name), self.dtype(name), self._small(name),
-                                 name in self.returned))  # fmt: skip
+                    rows += (self._facts(name), name in returned)
                 else:
                     rows.append(known)
             rows.append((len(node.inputs), len(node.outputs)))
         return tuple(rows)
+
+    def _facts(self, tensor: str) -> tuple[Hashable, ...]:
+        """Shape, type, and what is seen of the value; those of the graph's tensors are kept."""
+        step = self._step
+        own = tensor in self._brought or (step is not None and tensor in step.shapes)
+        if own or tensor in self._telling:
+            return self.shape(tensor), self.dtype(tensor), self._small(tensor)
+        known = self._graph.facts.get(tensor)
+        if known is None:
+            known = self.shape(tensor), self.dtype(tensor), self._small(tensor)
+            self._graph.facts[tensor] = known
+        return known
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Returns a tensor's shape."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from edgekit.dla import limit, memory_facts
 from edgekit.network._window import Window, cropped_by_same, window
+from edgekit.rewrite._forms import form
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -24,6 +26,8 @@ __all__ = [
     "within",
     "write_conv",
 ]
+
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,21 @@ def conv_of(graph: Graph, node: Node | None, spatial: int = 2) -> Conv | None:
         return None
     shape, target = graph.shape(source), graph.shape(node.outputs[0])
     sizes = graph.shape(weight)
-    if cropped_by_same(node.attrs, sizes[2:], shape[2:], target[2:]):
+    key = (form(node), sizes[2:], shape[2:], target[2:])
+    if key not in _known():
+        if len(_known()) >= _REMEMBERED:
+            _known().clear()
+        cropped = cropped_by_same(node.attrs, *key[1:])
+        _known()[key] = None if cropped else window(node.attrs, *key[1:])
+    size = _known()[key]
+    if size is None:
         return None
-    size = window(node.attrs, sizes[2:], shape[2:], target[2:])
     return Conv(node, shape, target, sizes, size, int(node.attrs.get("group", 1)))
+
+
+@lru_cache(1)
+def _known() -> dict[Hashable, Window | None]:
+    return {}
 
 
 def write_conv(
