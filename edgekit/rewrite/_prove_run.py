@@ -49,7 +49,6 @@ class Part:
     def __init__(self, graph: Graph, nodes: Sequence[Node], fixed: Iterable[Fixed]) -> None:
         self._graph = graph
         self._constants: dict[str, np.ndarray] = {item.name: item.value for item in fixed}
-        self._types = {item.name: item.dtype for item in fixed}
         self._nodes: list[Node] = []
         # and what is fed to it besides activations
         self._session: tuple[Session, tuple[np.ndarray, ...]] | None = None
@@ -124,15 +123,13 @@ class Part:
     def _add(self, node: Node) -> None:
         graph = self._graph
         read = [name for name in node.inputs if name]
-        known = [name in self._constants or graph.constant(name) for name in read]
         for name in read:
             if name not in self._constants and graph.constant(name):
                 value = graph.value(name)
                 if value is None:
                     raise MalformedError(f"the constant {name!r} has no value")
                 self._constants[name] = value
-                self._types[name] = graph.dtype(name)
-        if not read or not all(known):
+        if not read or not all(name in self._constants for name in read):
             self._nodes.append(node)
             return
         self._constants.update(evaluate([node], self._constants, graph.opset))
@@ -151,6 +148,8 @@ class Part:
         value = self._constants[name]
         # what ONNX Runtime reads in place is whole and aligned
         kind = np.float32 if value.dtype.kind in "fV" else value.dtype
+        if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
+            return value
         return np.require(value, kind, ["C", "A"])
 
     def _large(self) -> bool:
