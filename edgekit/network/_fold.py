@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
 from edgekit.network._deferred import Constant, real
+from edgekit.network._fold_plain import plain
 from edgekit.network._graph import has_bodies
 
 if TYPE_CHECKING:
@@ -141,8 +142,11 @@ def fold(
         return {first: np.broadcast_to(constants[node.input[0]], shape)}
     if node.op_type == "ConstantOfShape":
         return {first: _repeat(_fill(node), shape)}
-    arrays = run(node, constants, types, version)
     expected = outputs_of(node, types)
+    quick = plain(node, constants)
+    if quick is not None and (quick.shape, quick.dtype) == expected[first]:
+        return {first: quick}
+    arrays = run(node, constants, types, version)
     if arrays is None or any((a.shape, a.dtype) != expected[name] for name, a in arrays.items()):
         return None
     return arrays

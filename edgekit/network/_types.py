@@ -203,10 +203,18 @@ class Network:
 
     def producers(self) -> dict[str, Layer]:
         """Returns the producing layer by tensor name (graph inputs have none)."""
-        return {out: layer for layer in self.layers for out in layer.outputs}
+        return dict(self._producers)
 
     def consumers(self) -> dict[str, tuple[Layer, ...]]:
         """Returns the consuming layers by tensor name, in graph order."""
+        return dict(self._consumers)
+
+    @cached_property
+    def _producers(self) -> dict[str, Layer]:
+        return {out: layer for layer in self.layers for out in layer.outputs}
+
+    @cached_property
+    def _consumers(self) -> dict[str, tuple[Layer, ...]]:
         found: dict[str, list[Layer]] = {}
         for layer in self.layers:
             for name in dict.fromkeys(layer.inputs):

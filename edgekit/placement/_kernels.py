@@ -46,16 +46,17 @@ def fuse(
     """
     consumers = network.consumers()
     leaves = set(network.outputs)
+    first, joining = frozenset(heads), frozenset(tails)
     ends: dict[str, list[int]] = {}  # last tensor of an open kernel -> its layers
     groups: list[list[int]] = []
     for index, layer in enumerate(network.layers):
-        group = _host(network, layer, tails, ends, key)
+        group = _host(network, layer, joining, ends, key)
         if group is None:
             group = [index]
             groups.append(group)
         else:
             group.append(index)
-        started = network.layers[group[0]].kind in heads and len(group) < LONGEST
+        started = network.layers[group[0]].kind in first and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
             if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
@@ -67,7 +68,7 @@ def fuse(
 def _host(
     network: Network,
     layer: Layer,
-    tails: Sequence[str],
+    tails: Set[str],
     ends: dict[str, list[int]],
     key: Callable[[Layer], Hashable],
 ) -> list[int] | None:
@@ -101,14 +102,20 @@ def _kernel(
     consumers: Mapping[str, tuple[Layer, ...]],
     leaves: Set[str],
 ) -> Kernel:
+    if len(group) == 1:
+        # no layer reads what it writes itself
+        layer = network.layers[group[0]]
+        read = tuple(dict.fromkeys(layer.inputs))
+        needed = tuple(n for n in layer.outputs if n in leaves or n in consumers)
+        return Kernel(tuple(group), read, needed)
     members = [network.layers[i] for i in group]
     inside = {layer.name for layer in members}
     written = {name for layer in members for name in layer.outputs}
-    read = dict.fromkeys(n for layer in members for n in layer.inputs if n not in written)
+    seen = dict.fromkeys(n for layer in members for n in layer.inputs if n not in written)
     kept = [
         name
         for layer in members
         for name in layer.outputs
         if name in leaves or any(user.name not in inside for user in consumers.get(name, ()))
     ]
-    return Kernel(tuple(group), tuple(read), tuple(kept))
+    return Kernel(tuple(group), tuple(seen), tuple(kept))
