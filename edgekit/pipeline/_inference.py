@@ -156,9 +156,7 @@ def inputs_of(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
 def _equals_unstripped(
     pipeline: Pipeline, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> bool:
-    from edgekit.build import Runner
-
-    expected = Runner(pipeline.work.artefacts, stripped=False).run(inputs)
+    expected = pipeline.packing.unstripped(inputs)
     return all(
         name in outputs and outputs[name].tobytes() == value.tobytes()
         for name, value in expected.items()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from edgekit.build import Artefacts
     from edgekit.bundle import Bundle, Golden
     from edgekit.network import Model
@@ -29,6 +31,7 @@ class Packing:
 
     def __init__(self, work: Work) -> None:
         self.work = work
+        self._first: tuple[dict[str, bytes], dict[str, np.ndarray]] | None = None
 
     @cached_property
     def key(self) -> Path:
@@ -132,13 +135,23 @@ class Packing:
         from edgekit.bundle import Golden, golden_inputs
 
         work = self.work
-        ranges = {
-            name: (float(value.min()), float(value.max()))
-            for name, value in next(iter(work.inputs())).items()
-        }
+        first = dict(next(iter(work.inputs())))
+        ranges = {name: (float(value.min()), float(value.max())) for name, value in first.items()}
         inputs = golden_inputs(work.network, _GOLDEN_SEED, ranges)
-        outputs = Runner(artefacts, stripped=False).run(inputs)
+        runner = Runner(artefacts, stripped=False)
+        outputs = runner.run(inputs)
+        if artefacts is work.artefacts:
+            # a board's first inference is of the same input, and loading is what costs
+            self._first = _bytes(first), runner.run(first)
         return Golden(_GOLDEN_SEED, ranges, outputs)
+
+    def unstripped(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns what the unstripped build gives on this machine."""
+        from edgekit.build import Runner
+
+        if self._first is not None and self._first[0] == _bytes(inputs):
+            return self._first[1]
+        return Runner(self.work.artefacts, stripped=False).run(inputs)
 
     def _store(self, bundle: Bundle) -> dict[str, Any]:
         cache = self.work.cache
@@ -171,6 +184,10 @@ class Packing:
             weights,
             record["signature"].encode("ascii"),
         )
+
+
+def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in arrays.items()}
 
 
 def _digest(path: Path) -> str:

@@ -22,17 +22,17 @@ FIRST_CLASSIFIER = {
 }  # fmt: skip
 
 
-# a board without a DLA plans nothing: its small networks say as much as its large ones
-CASES = [
-    (net, board)
-    for net in builtin_names()
-    for board in BOARDS
-    if board != "nano-fp16" or net not in FIRST_CLASSIFIER
-]
+# FP16 rounds alike on every board: the networks of 200 MB and more are built in it once, and
+# the largest in INT8 alone. A board without a DLA plans nothing: two small networks say it all.
+PLANNED = {
+    *((net, "orin-fp16") for net in FIRST_CLASSIFIER),
+    ("light_vgg19", "xavier-fp16"),
+    *((net, "nano-fp16") for net in builtin_names()),
+} - {("light_squeezenet", "nano-fp16"), ("light_shufflenet", "nano-fp16")}
+CASES = [(net, board) for net in builtin_names() for board in BOARDS]
 
 
-@pytest.mark.parametrize(("net", "board"), CASES)
-def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
+def config_of(net, board, folder):
     target, precision, objective = BOARDS[board]
     text = (
         f"version: 1\nname: {net.replace('_', '-')}-{board}\nmodel: {{builtin: {net}}}\n"
@@ -40,22 +40,39 @@ def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
         f"placement: {{objective: {objective}}}\n"
         "bench: {warmup_ms: 0, duration_s: 0, iterations: 1}\n"
     )
-    config = parse_config(text, "net.yaml", tmp_path)
+    return parse_config(text, "net.yaml", folder)
+
+
+@pytest.mark.parametrize(("net", "board"), [case for case in CASES if case not in PLANNED])
+def test_goes_the_whole_way(net, board, tmp_path, shared_cache):
+    config = config_of(net, board, tmp_path)
     with Pipeline(config, out=tmp_path / "out", cache=Cache(shared_cache)) as pipeline:
         document = pipeline.run().document
     assert [step["name"] for step in document["steps"]] == list(STEPS)
     assert document["refit"]["bit_equal"] is True
-    assert document["accuracy"]["cosine"] >= COSINE[precision]
+    assert document["accuracy"]["cosine"] >= COSINE[BOARDS[board][1]]
     bundle = document["bundle"]
     assert bundle["stripped_bytes"] <= 0.1 * bundle["bytes"]
     if net == "light_resnet50":
         assert bundle["stripped_bytes"] <= 0.03 * bundle["bytes"]
-    devices = {layer["device"] for layer in document["plan"]["layers"]}
+    assert_is_placed(net, board, pipeline.work)
+
+
+@pytest.mark.parametrize(("net", "board"), sorted(PLANNED))
+def test_is_planned(net, board, tmp_path, shared_cache):
+    config = config_of(net, board, tmp_path)
+    with Pipeline(config, out=tmp_path / "out", cache=Cache(shared_cache)) as pipeline:
+        pipeline.plan()
+    assert_is_placed(net, board, pipeline.work)
+
+
+def assert_is_placed(net, board, work):
+    devices = {layer.device for layer in work.plan.layers}
     if board == "nano-fp16":
         assert devices == {"GPU"}
     else:
         assert "DLA0" in devices
-        assert_fits_the_dla(net, board, pipeline.work)
+        assert_fits_the_dla(net, board, work)
 
 
 def assert_fits_the_dla(net, board, work):
