@@ -2,16 +2,19 @@
 
 Every tensor between units is FP32 and carries values already rounded. Names that edgekit adds
 hold a ``#``: ``T#raw`` before rounding, ``T#q`` INT8 codes, ``T#codes`` the same as floats,
-``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
+``T#u8`` as UINT8, ``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit.build._codes import write_on_codes
 from edgekit.build._graph import Cut, Graph, node_reads
 from edgekit.build._integer import write_integer
+from edgekit.build._levels import LARGEST_SCALE
 from edgekit.build._numerics import Numerics, quantised_weight
+from edgekit.build._sums import engine_opset
 from edgekit.build._weights import WeightStore
 from edgekit.build._writer import MICROSOFT, Writer
 from edgekit.errors import BuildError
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "emit"]
 
 _FLOAT, _HALF = 1, 10
-_LEVELS = 127
-_NON_NEGATIVE = frozenset({"Relu", "Sigmoid", "Softmax"})
-_OLDEST_OPSET = 7
+# IR version that opset 10 came with
+_IR_OF_INTEGERS = 5
 
 
 def emit(
@@ -50,6 +52,10 @@ def emit(
         entry for entry in graph.model.proto.opset_import if entry.domain != MICROSOFT
     )
     proto.opset_import.add(domain=MICROSOFT, version=1)
+    for entry in proto.opset_import:
+        if not entry.domain and entry.version != engine.out.opset:
+            entry.version = engine.out.opset
+            proto.ir_version = max(proto.ir_version, _IR_OF_INTEGERS)
     proto.functions.extend(graph.model.proto.functions)
     proto.graph.name = "segment"
     proto.graph.input.extend(engine.value(name) for name in segment.inputs)
@@ -75,19 +81,11 @@ class Engine:
         self.numerics = numerics
         self.scales = numerics.scales
         self.store = store
-        opset = next((o.version for o in graph.model.proto.opset_import if not o.domain), 0)
-        rounds = any(p != "fp32" for p in numerics.precision.values())
-        if rounds and 0 < opset < _OLDEST_OPSET:
-            raise BuildError(
-                f"opset {opset} is too old to write FP16 or INT8 numerics into the graph",
-                code="build.opset",
-                where=graph.model.source,
-                hint=f"convert the model to opset {_OLDEST_OPSET} or later, 13 is a good choice",
-            )
-        self.out = Writer(opset)
+        self.out = Writer(engine_opset(graph, segment, numerics))
+        # tensors that their node wrote in steps of their own scale, as T#mean
+        self.in_steps: set[str] = set()
         self.unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
         self.written_by = {t: unit for unit in segment.units for t in unit.writes}
-        self.op_of = {t: node.op_type for node in segment.nodes for t in node.output}
 
     def value(self, name: str) -> onnx.ValueInfoProto:
         """Returns the type of a border tensor; the model was shape-inferred, so it is known."""
@@ -104,10 +102,10 @@ class Engine:
         for node in self.segment.nodes:
             precision = self.numerics.precision[self.unit_of[node.name].name]
             quantised = quantised_weight(self.graph, node) if precision == "int8" else None
-            if quantised is None:
-                self.plain(node, precision)
-            else:
+            if quantised is not None:
                 write_integer(self, node, *quantised)
+            elif precision != "int8" or not write_on_codes(self, node):
+                self.plain(node, precision)
             for name in node.output:
                 if name:
                     self.round(name)
@@ -177,49 +175,76 @@ class Engine:
         if kind == "fp16":
             self.half(f"{name}#raw", name)
         elif kind == "int8":
-            self.grid(name, f"{name}#raw", name, self.op_of[name])
+            source = f"{name}#mean" if name in self.in_steps else f"{name}#raw"
+            self.grid(name, source, name)
 
     def view(self, name: str, precision: str) -> str:
         """Returns a tensor of another unit as a reader of the given precision sees it."""
         rounding = self.numerics.rounding.get(name, "none")
-        local = self.written_by.get(name)
-        inside = local is not None and self.numerics.precision[local.name] == precision
         if precision in ("fp32", rounding) or not self.graph.is_float32(name):
             return name
-        # a tensor that stays inside an INT8 kernel is not rounded at all
-        if inside and rounding == "none":
+        if rounding == "none" and self.is_inside(name, precision):
             return name
         if precision == "fp16":
             target = f"{name}#half"
             return target if target in self.out.made else self.half(name, target)
         target = f"{name}#grid"
         if target not in self.out.made:
-            self.grid(name, name, target, self.op_of.get(name, ""))
+            self.grid(name, name, target)
         return target
+
+    def is_inside(self, name: str, precision: str) -> bool:
+        """Tells whether a unit here writes the tensor in a precision.
+
+        One that stays inside an INT8 kernel is not rounded at all.
+        """
+        local = self.written_by.get(name)
+        return local is not None and self.numerics.precision[local.name] == precision
 
     def half(self, source: str, target: str) -> str:
         return self.out.node("Cast", [self.out.cast(source, f"{target}#f16", _HALF)], target, to=1)
 
     def scale(self, name: str) -> str:
+        """Writes a tensor's INT8 scale.
+
+        Raises:
+            BuildError: It is no scale: zero, negative, NaN, or so large that codes overflow.
+        """
         import numpy as np
 
-        return self.out.constant(f"{name}#s", np.array(self.scales[name], np.float32))
+        value = self.scales[name]
+        if not 0 < value <= LARGEST_SCALE:
+            raise BuildError(
+                f"the INT8 scale of {name!r} is {value!r}",
+                code="build.scale",
+                where=name,
+                hint="a scale is a positive number: the largest magnitude divided by 127",
+            )
+        return self.out.constant(f"{name}#s", np.array(value, np.float32))
 
-    def codes(self, name: str, source: str, op: str) -> str:
-        """Writes the INT8 codes of ``source`` as floats: round half to even, [-127, 127]."""
+    def codes(self, name: str, source: str) -> str:
+        """Writes the INT8 codes of ``source`` as floats."""
+        return self.out.cast(self.quantised(name, source), f"{name}#codes", _FLOAT)
+
+    def quantised(self, name: str, source: str, *, shifted: bool = False) -> str:
+        """Writes INT8 codes: round half to even of value / scale, saturated to [-128, 127].
+
+        ``shifted`` ones are UINT8, 128 above. What is not a number has no code: any comes out.
+        """
         import numpy as np
 
-        target = f"{name}#codes"
+        target = f"{name}#u8" if shifted else f"{name}#q"
         if target in self.out.made:
             return target
-        if op not in _NON_NEGATIVE:
-            # QuantizeLinear saturates at -128, the symmetric scheme at -127
-            edge = float(np.float32(self.scales[name]) * np.float32(_LEVELS))
-            source = self.out.clip(source, f"{name}#clip", -edge, edge)
-        zero = self.out.constant("#zero", np.array(0, np.int8))
-        quantised = self.out.node("QuantizeLinear", [source, self.scale(name), zero], f"{name}#q")
-        return self.out.cast(quantised, target, _FLOAT)
+        if shifted:
+            zero = self.out.constant("#zero128", np.array(128, np.uint8))
+        else:
+            zero = self.out.constant("#zero", np.array(0, np.int8))
+        step = self.scale(name)
+        if source == f"{name}#mean":
+            step = self.out.constant("#one", np.array(1, np.float32))
+        return self.out.node("QuantizeLinear", [source, step, zero], target)
 
-    def grid(self, name: str, source: str, target: str, op: str) -> None:
+    def grid(self, name: str, source: str, target: str) -> None:
         """Writes ``source`` rounded to multiples of the scale."""
-        self.out.node("Mul", [self.codes(name, source, op), self.scale(name)], target)
+        self.out.node("Mul", [self.codes(name, source), self.scale(name)], target)

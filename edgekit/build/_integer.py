@@ -2,14 +2,20 @@
 
 INT8 products are summed as integer-valued floats: with codes of the input and of the weights
 every product is an integer, so the float32 sum is the INT32 accumulator bit for bit while partial
-sums stay below 2**24, in whatever order the kernel adds. The engine does not depend on weight
-values (a refit needs no build), so sums are not split by their worst case: ``build_reference``
-counts the layers that could leave that range and says so.
+sums stay within 2**24, in whatever order the kernel adds. Layers whose shape allows larger sums
+are written in another form (``_sums``). Then come, each rounded to FP32: the sum, times scale of
+the input * scale of the channel's weights, plus the bias. The bias is FP32 as in TensorRT's
+kernels on the GPU ("Bias": {"Type": "Float"} of INT8 convolutions in engine information,
+NVIDIA/TensorRT#3737). Assumed for the DLA: its open relative NVDLA holds a bias in steps of the
+sum, INT16 with a common shift (nvdla/sw, BiasOp.cpp).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from edgekit.build._levels import EXACT_PRODUCTS
+from edgekit.build._sums import products, write_sum
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,21 +26,41 @@ if TYPE_CHECKING:
 __all__ = ["write_integer"]
 
 _FLOAT = 1
-# far beyond any sum of codes: a Clip there changes nothing, and keeps ONNX Runtime from folding
-# the scale into the integer weights, which would make the sums inexact
+# no sum of codes is beyond: a Clip there changes nothing, and keeps ONNX Runtime from folding the
+# scale into the integer weights, which would make the sums inexact, and from joining scale and
+# bias into a multiplication and addition that round once
 _ACCUMULATOR = 2.0**31
 
 
 def write_integer(engine: Engine, node: onnx.NodeProto, weight: str, axis: int) -> None:
     """Writes a convolution, Gemm or MatMul on INT8 codes; scale and bias follow in FP32."""
+    codes = engine.out.weight(engine.store.get(weight, f"int8:{axis}"))
+    target = engine.raw(node.output[0])
+    if products(engine.graph, node, axis) > EXACT_PRODUCTS:
+        alpha, beta = _factors(node)
+        total = write_sum(engine, node, codes, target)
+    else:
+        alpha, beta = _write_floats(engine, node, codes, target)
+        total = f"{target}#sum"
+    total = engine.out.clip(total, f"{target}#acc", -_ACCUMULATOR, _ACCUMULATOR)
+    spread = _spread(engine, node)
+    factor = _factor(engine, node, weight, axis, alpha, target, spread)
+    bias = node.input[2] if len(node.input) > 2 else ""
+    scaled = engine.out.node("Mul", [total, factor], f"{target}#scaled" if bias else target)
+    if bias:
+        engine.out.node("Add", [scaled, _bias(engine, bias, beta, target, spread)], target)
+
+
+def _write_floats(
+    engine: Engine, node: onnx.NodeProto, codes: str, target: str
+) -> tuple[float, float]:
+    """Writes the node itself on codes as floats, and returns its alpha and beta."""
     import onnx
 
     data = node.input[0]
-    source = engine.codes(data, data, engine.op_of.get(data, ""))
-    codes = engine.out.weight(engine.store.get(weight, f"int8:{axis}"))
+    source = engine.codes(data, data)
     # a weight read along two axes has two stubs, so casts are named after the stub
     as_float = engine.out.cast(codes, f"{codes}#float", _FLOAT)
-    target = engine.raw(node.output[0])
     core = onnx.NodeProto()
     core.CopyFrom(node)
     del core.input[:]
@@ -42,17 +68,14 @@ def write_integer(engine: Engine, node: onnx.NodeProto, weight: str, axis: int) 
     core.output[0] = f"{target}#sum"
     alpha, beta = 1.0, 1.0
     if node.op_type == "Gemm":
-        alpha, beta = _take_factors(core)
+        alpha, beta = _factors(node)
+        kept = [a for a in core.attribute if a.name not in ("alpha", "beta")]
+        del core.attribute[:]
+        core.attribute.extend(kept)
         if engine.out.opset < 11:
             core.input.append(engine.out.constant("#none", _zero()))
     engine.out.nodes.append(core)
-    total = engine.out.clip(f"{target}#sum", f"{target}#acc", -_ACCUMULATOR, _ACCUMULATOR)
-    spread = _spread(engine, node)
-    factor = _factor(engine, node, weight, axis, alpha, target, spread)
-    bias = node.input[2] if len(node.input) > 2 else ""
-    scaled = engine.out.node("Mul", [total, factor], f"{target}#scaled" if bias else target)
-    if bias:
-        engine.out.node("Add", [scaled, _bias(engine, bias, beta, target, spread)], target)
+    return alpha, beta
 
 
 def _spread(engine: Engine, node: onnx.NodeProto) -> list[int]:
@@ -96,12 +119,9 @@ def _bias(engine: Engine, name: str, beta: float, target: str, spread: list[int]
     return engine.out.reshape(source, f"{target}#bias", spread) if spread else source
 
 
-def _take_factors(gemm: onnx.NodeProto) -> tuple[float, float]:
-    """Takes alpha and beta out of a Gemm."""
-    found = {a.name: a.f for a in gemm.attribute if a.name in ("alpha", "beta")}
-    kept = [a for a in gemm.attribute if a.name not in found]
-    del gemm.attribute[:]
-    gemm.attribute.extend(kept)
+def _factors(node: onnx.NodeProto) -> tuple[float, float]:
+    """Returns alpha and beta of a Gemm, (1, 1) of others."""
+    found = {a.name: a.f for a in node.attribute if a.name in ("alpha", "beta")}
     return found.get("alpha", 1.0), found.get("beta", 1.0)
 
 

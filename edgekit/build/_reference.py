@@ -71,12 +71,6 @@ def build_reference(
             if progress is not None:
                 progress(done, total)
         lanes.append((share, tuple(segments)))
-    inexact = store.inexact()
-    if inexact:
-        notes[
-            f"{inexact} INT8 layers could exceed 2**24 in their sums in the worst case; there the "
-            "reference rounds in FP32 where the hardware keeps INT32"
-        ] = None
     return Artefacts(
         backend="reference",
         lanes=tuple(lanes),

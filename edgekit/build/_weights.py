@@ -19,8 +19,6 @@ __all__ = ["WeightStore", "derive_weights", "digest_of", "transform_value"]
 _LEVELS = 127
 _BLOCK_ELEMENTS = 1 << 22
 _LISTED = 20
-# every partial sum of integers up to here is exact in float32
-EXACT_FLOAT32 = 1 << 24
 
 
 def digest_of(value: np.ndarray) -> str:
@@ -34,8 +32,12 @@ def digest_of(value: np.ndarray) -> str:
 def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
     """Applies a ``Weight.transform``: "none", "fp16", "int8:AXIS" or "int8-scale:AXIS".
 
-    INT8 is TensorRT's symmetric scheme per output channel: scale = amax / 127 (1 for a channel
-    of zeros), code = round half to even of value / scale, in [-127, 127].
+    INT8 is TensorRT's symmetric scheme per output channel: scale = amax / 127, code = round half
+    to even of value / scale, in [-127, 127]. A channel of zeros has scale 1 and codes 0, and so has
+    one whose scale would be below the normal float32 numbers (amax below 1.5e-36).
+
+    Raises:
+        DataError: Code ``weight.not_finite``; INT8 of a weight with NaN or infinities.
     """
     import numpy as np
 
@@ -67,8 +69,15 @@ def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
     for block in _blocks(source):
         part = source[block]
         amax[block] = np.maximum(part.max(axis=rest), -part.min(axis=rest))
+    if not np.isfinite(amax).all():
+        channel = int(np.flatnonzero(~np.isfinite(amax))[0])
+        raise DataError(
+            f"a weight has NaN or infinities, the first in output channel {channel}",
+            code="weight.not_finite",
+            hint="INT8 needs finite weights; export the model again from a sound checkpoint",
+        )
     scales = amax / np.float32(_LEVELS)
-    scales[scales == 0] = 1.0
+    scales[scales < np.finfo(np.float32).tiny] = 1.0
     return scales
 
 
@@ -107,31 +116,16 @@ class WeightStore:
         # a weight that two layers read along different channel axes
         return f"{name}@{axis}" if name in self.weights else name
 
-    def inexact(self) -> int:
-        """Returns how many INT8 weights could leave float32's exact integers in the worst case."""
-        import numpy as np
-
-        count = 0
-        for weight in self.weights.values():
-            kind, _, axis = weight.transform.partition(":")
-            if kind != "int8":
-                continue
-            codes = np.moveaxis(self.values[weight.digest], int(axis), 0)
-            # cheap first: even all codes at 127 would stay exact
-            if codes[0].size * _LEVELS * _LEVELS <= EXACT_FLOAT32:
-                continue
-            rest = tuple(range(1, codes.ndim))
-            count += any(
-                np.abs(codes[block]).sum(axis=rest, dtype=np.int64).max() * _LEVELS > EXACT_FLOAT32
-                for block in _blocks(codes)
-            )
-        return count
-
 
 def _make(
     name: str, source: str, transform: str, original: np.ndarray
 ) -> tuple[Weight, np.ndarray]:
-    value = transform_value(original, transform)
+    try:
+        value = transform_value(original, transform)
+    except DataError as error:
+        raise DataError(
+            f"{source!r}: {error.message}", code=error.code, where=source, hint=error.hint
+        ) from None
     shape = tuple(int(size) for size in value.shape)
     return Weight(name, source, transform, digest_of(value), str(value.dtype), shape), value
 

@@ -84,3 +84,22 @@ class Writer:
 
         name = self.constant("#shape:" + ",".join(map(str, shape)), np.array(shape, np.int64))
         return self.node("Reshape", [source, name], target)
+
+    def split(self, source: str, sizes: list[int], axis: int, target: str) -> list[str]:
+        """Adds a Split: sizes are an attribute before opset 13 and an input since."""
+        import numpy as np
+        from onnx import helper
+
+        names = [f"{target}{number}" for number in range(len(sizes))]
+        inputs = [source]
+        attributes: dict[str, Any] = {"axis": axis}
+        if self.opset < 13:
+            attributes["split"] = sizes
+        else:
+            name = "#sizes:" + ",".join(map(str, sizes))
+            inputs.append(self.constant(name, np.array(sizes, np.int64)))
+        self.nodes.append(
+            helper.make_node("Split", inputs, names, name=f"{target}#Split", **attributes)
+        )
+        self.made.update(names)
+        return names

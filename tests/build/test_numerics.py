@@ -39,7 +39,7 @@ def half(array: np.ndarray) -> np.ndarray:
 
 
 def codes(array: np.ndarray, scale: float) -> np.ndarray:
-    return np.clip(np.rint(array / F(scale)), -127, 127).astype(np.int64)
+    return np.clip(np.rint(array / F(scale)), -128, 127).astype(np.int64)
 
 
 def weight_codes(array: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ def test_int8_convolution_equals_int32_accumulation(
     total = conv_int(codes(x, sx), wq, 2, 1, groups)
     raw = total.astype(F) * spread(sw * F(sx)) + spread(b)
     assert np.array_equal(found, codes(raw, sy).astype(F) * F(sy))
-    assert np.abs(codes(raw, sy)).max() == 127
+    assert codes(raw, sy).max() == 127
 
 
 @pytest.mark.parametrize("opset", [9, 13])
@@ -184,12 +184,12 @@ def test_int8_deconvolution_scales_its_output_channels(groups: int) -> None:
     assert np.array_equal(found, codes(raw, 0.05).astype(F) * F(0.05))
 
 
-def test_codes_round_half_to_even_and_stop_at_127() -> None:
+def test_codes_round_half_to_even_and_saturate() -> None:
     model = model_of([node("Add", "x z", "y")], {}, {"x": [9], "z": [9]}, ["y"])
     artefacts = built(model, "int8", {"x": 1.0, "z": 1.0, "y": 1.0})
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, 300.0, -300.0], F)
     found = Runner(artefacts).run({"x": x, "z": np.zeros(9, F)})["y"]
-    assert found.tolist() == [0, 2, 2, 0, -2, -2, 126, 127, -127]
+    assert found.tolist() == [0, 2, 2, 0, -2, -2, 126, 127, -128]
 
 
 def chain() -> tuple[Model, dict[str, np.ndarray], dict[str, float]]:
@@ -300,13 +300,6 @@ def test_tensors_that_only_move_values_inherit_their_scale() -> None:
     artefacts = built(model, "int8", {"x": 0.02, "y": 0.04})
     assert set(artefacts.weights) == {"w#int8", "w#scale"}
     assert artefacts.notes == ()
-
-
-def test_sums_that_may_leave_exact_floats_are_counted() -> None:
-    weights = {"w": np.ones((2000, 4), F)}
-    model = model_of([node("Gemm", "x w", "y")], weights, {"x": [1, 2000]}, ["y"])
-    (note,) = built(model, "int8", {"x": 0.01, "y": 0.1}).notes
-    assert note.startswith("1 INT8 layers could exceed 2**24")
 
 
 def test_a_weight_read_along_two_axes_has_two_int8_forms() -> None:
