@@ -12,23 +12,28 @@ from edgekit.quantize._cache_scales import CacheReading, read_cache, scales_of
 from edgekit.quantize._calibrate import calibrate
 from edgekit.quantize._data import Samples, load_data
 from edgekit.quantize._feeds import check_feed, input_specs
+from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._methods import METHODS
 from edgekit.quantize._needs import Lack
 from edgekit.quantize._types import Scales
 
 __all__ = [
     "METHODS",
+    "UNEQUAL",
     "CacheDiff",
     "CacheReading",
     "CalibrationCache",
     "Lack",
     "Samples",
     "Scales",
+    "Translated",
     "cache_of",
     "calibrate",
     "check_feed",
     "diff",
     "edit",
+    "from_qdq",
+    "has_qdq",
     "input_specs",
     "load_cache",
     "load_data",
