@@ -12,10 +12,14 @@ __all__ = ["command"]
 @o.command("build", "Example: edgekit build configs/resnet50-orin.yaml")
 @o.config
 @o.outputs
+@o.missing
 @o.force
 @o.talk
-def command(config: str, outputs: list[str] | None, json: bool, **settings: Any) -> None:
-    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
+def command(
+    config: str, outputs: list[str] | None, missing: str | None, json: bool, **settings: Any
+) -> None:
+    options = {"model": {"outputs": outputs}, "calibration": {"missing": missing}}
+    with o.open_pipeline(config, options, **settings) as pipeline:
         document = pipeline.build()
     if json:
         o.print_json(document)

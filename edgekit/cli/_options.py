@@ -32,6 +32,7 @@ __all__ = [
     "debug",
     "force",
     "json",
+    "missing",
     "model",
     "open_pipeline",
     "optional_model",
@@ -106,6 +107,13 @@ optional_model = argument("model", _MODEL, required=False)
 target = click.option("-t", "--target", help="Board; see edgekit targets.")
 precision = click.option("--precision", help="int8 (the default), fp16 or fp32.")
 tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
+#: What a tensor without a scale in the calibration cache means.
+missing = click.option(
+    "--missing",
+    metavar="WHAT",
+    help="Tensors without a scale in the calibration cache: error (the default), or fp16 for the "
+    "layers that need one.",
+)
 outputs = click.option(
     "--outputs",
     multiple=True,

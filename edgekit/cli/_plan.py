@@ -127,6 +127,10 @@ def _config(
             "profile": None if profile is None else str(profile.absolute()),
             "layer_info": None if layer_info is None else str(layer_info.absolute()),
         },
+        "calibration": {
+            "cache": None if options["cache"] is None else str(options["cache"].absolute()),
+            "missing": options["missing"],
+        },
         "build": {"mode": "standalone" if gpu is False else None},
     }
     if Path(model).suffix.lower() in (".yaml", ".yml"):

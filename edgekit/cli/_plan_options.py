@@ -70,6 +70,12 @@ wishes = o.all_of(
         "edgekit or a verbose build log, which also does without a model.",
     ),
     click.option(
+        "--cache",
+        type=o.FILE,
+        help="Calibration cache of the network: its INT8 scales.",
+    ),
+    o.missing,
+    click.option(
         "--layer-info",
         type=o.FILE,
         help="trtexec's --exportLayerInfo of the profile's engine: which rows are loadables.",

@@ -13,13 +13,17 @@ __all__ = ["command"]
 @o.config
 @o.out
 @o.outputs
+@o.missing
 @o.force
 @o.boards
 @o.talk
-def command(config: str, outputs: list[str] | None, json: bool, **settings: Any) -> None:
+def command(
+    config: str, outputs: list[str] | None, missing: str | None, json: bool, **settings: Any
+) -> None:
     from edgekit.report import terminal_summary
 
-    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
+    options = {"model": {"outputs": outputs}, "calibration": {"missing": missing}}
+    with o.open_pipeline(config, options, **settings) as pipeline:
         result = pipeline.run()
     if json:
         o.print_json(result.document)

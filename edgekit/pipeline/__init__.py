@@ -9,6 +9,7 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.pipeline._abstract import plan_of_profile, solve_problem
     from edgekit.pipeline._cache import Cache
+    from edgekit.pipeline._caches import diff_document, merge_document, show_document
     from edgekit.pipeline._changes import read_size
     from edgekit.pipeline._check import CheckResult, check_model
     from edgekit.pipeline._check_layer import layer_document, sparsity_document
@@ -30,10 +31,13 @@ __all__ = [
     "Terminal",
     "check_model",
     "check_named",
+    "diff_document",
     "layer_document",
+    "merge_document",
     "plan_networks",
     "plan_of_profile",
     "read_size",
+    "show_document",
     "solve_problem",
     "sparsity_document",
     "verify_rewrites",
@@ -45,6 +49,7 @@ __getattr__ = lazy(
     {
         "_abstract": "plan_of_profile solve_problem",
         "_cache": "Cache",
+        "_caches": "diff_document merge_document show_document",
         "_changes": "read_size",
         "_check": "CheckResult check_model",
         "_check_layer": "layer_document sparsity_document",

@@ -64,8 +64,8 @@ def check_model(
         power_mode: For the prediction; the board's MAXN or default mode when None.
         shapes: Sizes by input, where a file leaves them open.
         outputs: Tensors to cut the network at.
-        scales: INT8 scales by tensor or a calibration cache; layers without one are judged in
-            FP16. When None, every tensor is taken to have one.
+        scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
+            are judged in FP16, and a warning says which. When None, every tensor has one.
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
 
     Raises:
@@ -94,11 +94,22 @@ def check_model(
     else:
         loaded = source
     network = networks.layers(loaded)
-    known = _scales(scales, network) if precision == "int8" else None
-    judgement = judge(
-        network, board, precision=precision, tensorrt=tensorrt, scales=known,
-        max_loadables=max_loadables,
-    )  # fmt: skip
+
+    def judging(known: Mapping[str, float] | None) -> Judgement:
+        return judge(
+            network, board, precision=precision, tensorrt=tensorrt, scales=known,
+            max_loadables=max_loadables,
+        )  # fmt: skip
+
+    told: list[str] = []
+    if isinstance(scales, str | Path) and precision == "int8":
+        from edgekit.pipeline._known_scales import judge_with
+        from edgekit.quantize import load_cache
+
+        known = judge_with(load_cache(scales), loaded, network, judging, name=str(scales))
+        judgement, told = known.judgement, known.notes
+    else:
+        judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
     clock = clock_of(network, judgement, board, power_mode=power_mode)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = check_document(loaded.source, network, judgement, board)
@@ -119,18 +130,9 @@ def check_model(
         *([lost[0].message] if lost else ()),
         *near_limit(network, judgement),
         *_warnings(board, power_mode, forecast),
+        *told,
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
-
-
-def _scales(
-    scales: str | Path | Mapping[str, float] | None, network: Network
-) -> Mapping[str, float] | None:
-    if scales is None or isinstance(scales, Mapping):
-        return scales
-    from edgekit.quantize import read_cache
-
-    return read_cache(Path(scales), network).scales
 
 
 def _help(

@@ -1,0 +1,219 @@
+"""Calibration caches shown, compared and merged: the documents of ``edgekit calibrate ACTION``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.network import Model
+    from edgekit.quantize import CalibrationCache
+
+__all__ = ["diff_document", "merge_document", "show_document"]
+
+_LEVELS = 127
+
+
+def show_document(path: Path, model: str | None = None) -> dict[str, Any]:
+    """Returns an ``edgekit.cache/1``: a cache's scales, beside a model who writes and reads them.
+
+    Args:
+        path: The cache.
+        model: An ONNX file or "builtin:NAME"; None shows the cache alone.
+
+    Raises:
+        DataError: The file is no cache, or of another network than ``model``.
+        ModelError: The model cannot be loaded.
+    """
+    from edgekit.quantize import load_cache
+
+    cache = load_cache(path)
+    document: dict[str, Any] = {
+        "schema": "edgekit.cache/1",
+        "file": str(path),
+        "header": cache.header,
+        "version": cache.version,
+        "algorithm": cache.algorithm,
+        "model": model,
+        "tensors": [_row(name, scale) for name, scale in cache.scales.items()],
+        "notes": list(cache.notes),
+    }
+    return document if model is None else {**document, **_beside(cache, str(path), model)}
+
+
+def _row(name: str, scale: float) -> dict[str, Any]:
+    return {"name": name, "scale": scale, "amax": scale * _LEVELS}
+
+
+def _beside(cache: CalibrationCache, name: str, model: str) -> dict[str, Any]:
+    from edgekit.network import layers
+    from edgekit.quantize import scales_of
+
+    loaded = _model(model)
+    network = layers(loaded)
+    reading = scales_of(cache, network, name=name)
+    producers, consumers = network.producers(), network.consumers()
+    rows = []
+    for tensor, scale in cache.scales.items():
+        writer = producers.get(tensor)
+        rows.append(
+            {
+                **_row(tensor, scale),
+                "writer": writer.name if writer else None,
+                "readers": [layer.name for layer in consumers.get(tensor, ())],
+                "known": tensor in network.tensors,
+            }
+        )
+    scales = reading.scales.scales
+    return {
+        "tensors": rows,
+        "inferred": [{**_row(tensor, scales[tensor]), "from": why}
+                     for tensor, why in reading.inferred.items()],
+        "missing": [{"tensor": lack.tensor, "layers": list(lack.layers)}
+                    for lack in reading.lacks],
+        "unknown": list(reading.unknown),
+        "unnamed": reading.unnamed,
+        "notes": list(reading.scales.warnings),
+    }  # fmt: skip
+
+
+def _model(name: str) -> Model:
+    from edgekit import network
+
+    if not name.startswith("builtin:"):
+        return network.load(Path(name))
+    title, _, seed = name.removeprefix("builtin:").partition("?seed=")
+    if seed and not seed.isdecimal():
+        raise UsageError(f"{seed!r} is not a seed", where=name, hint=f"builtin:{title}?seed=1")
+    return network.builtin(title, int(seed or 0))
+
+
+def diff_document(
+    first: Path, second: Path, *, tolerance: float = 0.0, headers: bool = True
+) -> dict[str, Any]:
+    """Returns an ``edgekit.cache-diff/1``; ``same`` says whether the caches are equal.
+
+    Args:
+        first: The old cache.
+        second: The new cache.
+        tolerance: Scales that differ by at most this part of the smaller are equal.
+        headers: Whether different headers count as a difference.
+
+    Raises:
+        DataError: A file is no cache.
+        UsageError: A negative tolerance.
+    """
+    from edgekit.quantize import diff, load_cache
+
+    if not tolerance >= 0:
+        raise UsageError(f"the tolerance cannot be {tolerance}", hint="a number such as 0.01")
+    found = diff(load_cache(first), load_cache(second), tolerance=tolerance)
+    changed = [
+        {"name": name, "old": old, "new": new, "ratio": new / old if old else None}
+        for name, old, new in found.changed
+    ]
+    return {
+        "schema": "edgekit.cache-diff/1",
+        "files": [str(first), str(second)],
+        "headers": list(found.headers),
+        "same": found.same_scales and not (headers and found.headers[0] != found.headers[1]),
+        "added": [_row(*item) for item in found.added.items()],
+        "removed": [_row(*item) for item in found.removed.items()],
+        "changed": changed,
+        "equal": found.equal,
+    }
+
+
+def merge_document(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    policy: str = "last",
+    amax: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    rename: Sequence[str] = (),
+    tensorrt: str | None = None,
+) -> dict[str, Any]:
+    """Merges caches into a file and returns an ``edgekit.cache-merge/1``.
+
+    All are read before anything is written, so ``out`` may be one of them; it is replaced at once.
+
+    Args:
+        sources: One or more caches.
+        out: The file to write.
+        policy: Which of several scales of a tensor counts: "last", "first", "max" or "error".
+        amax: "NAME=AMAX" to set.
+        drop: Names, or patterns of names, to leave out.
+        rename: "OLD=NEW".
+        tensorrt: The TensorRT release whose header to write; None keeps the first cache's.
+
+    Raises:
+        DataError: A file is no cache, or ``out`` cannot be written.
+        UsageError: An edit that fits nothing.
+    """
+    from edgekit.quantize import edit, load_cache, merge, write_cache
+
+    caches = [load_cache(path) for path in sources]
+    merged = merge(caches, policy=policy, names=[str(path) for path in sources])
+    new = edit(merged, drop=drop, rename=_renames(rename, merged.scales), amax=_ranges(amax))
+    if tensorrt is not None:
+        new = new.for_tensorrt(tensorrt)
+    if not new.scales:
+        raise DataError(
+            "no tensor is left", code="cache.empty", where=str(out), hint="drop fewer tensors"
+        )
+    write_cache(new, out)
+    tensors: dict[str, set[float]] = {}
+    for cache in caches:
+        for name, scale in cache.scales.items():
+            tensors.setdefault(name, set()).add(scale)
+    notes = list(new.notes)
+    if tensorrt is not None:
+        # it said which header is kept
+        notes = [note for note in notes if not note.startswith("headers differ")]
+    return {
+        "schema": "edgekit.cache-merge/1",
+        "files": [str(path) for path in sources],
+        "file": str(out),
+        "header": new.header,
+        "policy": policy,
+        "tensors": len(new.scales),
+        "conflicts": [name for name, found in tensors.items() if len(found) > 1],
+        "notes": notes,
+    }
+
+
+def _ranges(options: Sequence[str]) -> dict[str, float]:
+    """Parses NAME=AMAX; a name may hold the sign itself."""
+    ranges = {}
+    for option in options:
+        name, _, text = option.rpartition("=")
+        try:
+            ranges[name] = float(text)
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(
+                f"--set {option!r} is not NAME=AMAX", code="cache.set", hint="--set conv1_out=6.5"
+            )
+    return ranges
+
+
+def _renames(options: Sequence[str], scales: Mapping[str, float]) -> dict[str, str]:
+    """Parses OLD=NEW; where names hold the sign, OLD is what the cache has."""
+    renames = {}
+    for option in options:
+        cuts = [place for place, sign in enumerate(option) if sign == "="]
+        fits = [place for place in cuts if option[:place] in scales] or cuts[:1]
+        if len(fits) != 1 or not option[: fits[0]] or not option[fits[0] + 1 :]:
+            raise UsageError(
+                f"--rename {option!r} is not OLD=NEW"
+                + (": it can be read in several ways" if len(fits) > 1 else ""),
+                code="cache.rename",
+                hint="--rename 'input:0=input'",
+            )
+        renames[option[: fits[0]]] = option[fits[0] + 1 :]
+    return renames

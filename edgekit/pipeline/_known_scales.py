@@ -1,0 +1,150 @@
+"""The verdicts that a user's scales allow, and the refusal where scales are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError
+
+if TYPE_CHECKING:
+    from edgekit.dla import Judgement
+    from edgekit.network import Model, Network
+    from edgekit.quantize import CacheReading, CalibrationCache
+
+__all__ = ["KnownScales", "judge_with"]
+
+_SHOWN = 5
+_LAYERS_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class KnownScales:
+    """What a calibration cache gives a network on a board.
+
+    Attributes:
+        reading: Its scales, and what is lacking.
+        judgement: The verdicts with these scales.
+        runs: Where each layer runs that falls from INT8 for want of a scale, for people.
+        name: The cache's file.
+        header: What the board's TensorRT says of its header; empty where nothing.
+        made: Tensors without a scale that rewrites made.
+    """
+
+    reading: CacheReading
+    judgement: Judgement
+    runs: Mapping[str, str]
+    name: str
+    header: str
+    made: tuple[str, ...]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the cache, what is lacking last."""
+        told = [*self.reading.scales.warnings]
+        if self.header:
+            told.append(
+                f"{self.header}; edgekit calibrate merge {self.name} --tensorrt "
+                f"{self.judgement.tensorrt} -o NEW writes the one that it reads"
+            )
+        bounds = [n for n, why in self.reading.inferred.items() if why == "bound"]
+        if bounds:
+            told.append(
+                f"scales that the calibration cache lacks are bounds that follow from other "
+                f"tensors: {bounds[0]!r}" + (f" and {len(bounds) - 1} more" if bounds[1:] else "")
+            )
+        return [*told, self.lacking] if self.reading.lacks else told
+
+    @property
+    def lacking(self) -> str:
+        """The tensors without a scale, and the layers that fall from INT8."""
+        lacks = self.reading.lacks
+        told = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
+        more = len(lacks) - len(told)
+        what = "a tensor" if len(lacks) == 1 else f"{len(lacks)} tensors"
+        return (
+            f"the calibration cache has no scale for {what} that INT8 layers need: "
+            + ", ".join(told)
+            + (f" and {more} more" if more else "")
+        )
+
+    def _fates(self, layers: tuple[str, ...]) -> str:
+        by_fate: dict[str, list[str]] = {}
+        for name in layers:
+            by_fate.setdefault(self.runs[name], []).append(name)
+        parts = []
+        for fate, names in by_fate.items():
+            more = len(names) - _LAYERS_SHOWN
+            shown = ", ".join(names[:_LAYERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            parts.append(f"{fate}: {shown}")
+        return "; ".join(parts)
+
+    @property
+    def refusal(self) -> DataError:
+        """The error that names the tensors."""
+        hint = (
+            f"give ranges (edgekit calibrate merge {self.name} --set NAME=AMAX -o NEW), or let "
+            "these layers run in FP16 (--missing fp16, or calibration: {missing: fp16})"
+        )
+        if self.made:
+            hint += f"; {self.made[0]!r} is of a rewrite: calibrate with data, or disable it"
+        error = DataError(self.lacking, code="cache.missing", where=self.name, hint=hint)
+        error.extra = {
+            "missing": [
+                {
+                    "tensor": lack.tensor,
+                    "layers": [{"layer": n, "runs": self.runs[n]} for n in lack.layers],
+                }
+                for lack in self.reading.lacks
+            ]
+        }
+        return error
+
+
+def judge_with(
+    cache: CalibrationCache,
+    model: Model,
+    network: Network,
+    judging: Callable[[Mapping[str, float] | None], Judgement],
+    *,
+    original: Model | None = None,
+    name: str = "",
+) -> KnownScales:
+    """Judges a network with the scales of a calibration cache.
+
+    Args:
+        cache: The cache; its names may be those of the network before it was rewritten.
+        model: The model.
+        network: Its layers.
+        judging: Judges the network with scales; None: as if each tensor had one.
+        original: The model before it was rewritten; None where it was not.
+        name: The cache's file, for people.
+
+    Raises:
+        DataError: The cache names no tensor of the network.
+    """
+    from edgekit.quantize import scales_of
+
+    best = judging(None)
+    able = {layer for layer, verdict in best.verdicts.items() if verdict.ok}
+    reading = scales_of(cache, network, model=model, original=original, on_dla=able, name=name)
+    judgement = judging(reading.judged)
+    runs = {
+        layer: _runs(layer in able, judgement.verdicts[layer].ok)
+        for lack in reading.lacks
+        for layer in lack.layers
+    }
+    made: tuple[str, ...] = ()
+    if original is not None and reading.lacks:
+        old = {out for node in original.proto.graph.node for out in node.output}
+        old.update(value.name for value in original.proto.graph.input)
+        made = tuple(lack.tensor for lack in reading.lacks if lack.tensor not in old)
+    header = cache.complaint(judgement.tensorrt)
+    return KnownScales(reading, judgement, runs, name, header, made)
+
+
+def _runs(before: bool, after: bool) -> str:
+    if before and not after:
+        return "from the DLA to the GPU"
+    return "FP16 on the DLA" if after else "FP16 on the GPU"
