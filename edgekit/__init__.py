@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 # floors of the house that are functions too; see edgekit._callable
-_FLOORS = ("bench", "build", "bundle", "deploy", "rewrite")
+_FLOORS = ("bench", "build", "bundle", "deploy", "rewrite", "sensitivity")
 
 
 def __dir__() -> list[str]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "pareto", "plan",
-    "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback", "run", "solve",
-    "verify_rewrites", "what_if", "why",
+    "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback", "run",
+    "sensitivity", "solve", "verify_rewrites", "what_if", "why",
 ]  # fmt: skip
 
 
@@ -81,6 +81,23 @@ def calibrate(
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
     with _open(config, options) as pipeline:
         return pipeline.calibrate(_path(save))
+
+
+def sensitivity(
+    config: str | Path | Config,
+    metric: str | None = None,
+    minimum: float | None = None,
+    *,
+    write_config: str | Path | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Ranks the layers by what their INT8 costs and returns an ``edgekit.sensitivity/1``.
+
+    With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
+    layers to keep in FP16; ``write_config`` is where a configuration with them is written.
+    """
+    with _open(config, options) as pipeline:
+        return pipeline.sensitivity(metric, minimum, _path(write_config))
 
 
 def plan(config: str | Path | Config, **options: Any) -> Plan:

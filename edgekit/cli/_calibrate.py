@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit.cli import _calibrate_sensitivity as sensitive
 from edgekit.cli import _options as o
 from edgekit.cli._commands import command_with_actions
 
@@ -35,6 +36,7 @@ _ACTIONS = {
 @click.option("--data", type=o.FILE, help=".npz, .npy or image folder; synthetic when absent.")
 @click.option("--method", help="entropy, minmax, percentile or mse.")
 @click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
+@sensitive.options
 @o.cut
 @o.force
 @o.talk
@@ -44,10 +46,14 @@ def command(
     data: Path | None,
     method: str | None,
     save: Path | None,
+    sensitivity: bool,
+    accuracy: str | None,
+    write_config: Path | None,
     part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
+    gate = sensitive.wanted(sensitivity, accuracy, write_config, save)
     options = {
         "target": target,
         "precision": "int8",
@@ -55,6 +61,9 @@ def command(
         "calibration": {"data": str(data.resolve()) if data else None, "method": method},
     }
     with o.open_pipeline(model, options, **settings) as pipeline:
+        if sensitivity:
+            sensitive.show(pipeline.sensitivity(*gate, write_config), json=json)
+            return
         document = pipeline.calibrate(save)
     if json:
         o.print_json(document)

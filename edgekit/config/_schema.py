@@ -147,6 +147,11 @@ class CalibrationSection(_Section):
     cache: str | None = Field(
         None, description="A TensorRT calibration cache to use instead of data."
     )
+    missing: Literal["error", "fp16"] = Field(
+        "error",
+        description="What a tensor without a scale in the cache means: an error, or FP16 for the "
+        "layers that need it.",
+    )
     method: Literal["entropy", "minmax", "percentile", "mse"] = Field(
         "entropy", description="How a range follows from the values seen."
     )
@@ -155,6 +160,12 @@ class CalibrationSection(_Section):
     mean: list[float] | None = Field(None, description="Per-channel mean of image data.")
     std: list[float] | None = Field(None, description="Per-channel deviation of image data.")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="Layout of image data.")
+    fp16_layers: list[str] = Field(
+        default_factory=list,
+        description="Globs over names of layers and ONNX nodes that are kept in FP16; see "
+        "[sensitivity.md](sensitivity.md).",
+        examples=[["conv1", "head.*"]],
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> CalibrationSection:
@@ -252,6 +263,11 @@ class AccuracySection(_Section):
         "cosine", description="What is compared with the FP32 network."
     )
     min: float | None = Field(None, description="Lowest value that passes; no gate when absent.")
+    fallback: Literal["fp16", "none"] = Field(
+        "fp16",
+        description="What an INT8 build below the gate does: keep the fewest layers in FP16 that "
+        "bring it there (`fp16`), or fail at once.",
+    )
 
 
 class BoardSection(_Section):

@@ -49,7 +49,7 @@ class Calibrating(Sources):
     def inputs_identity(self) -> list[Any]:
         """What tells one set of calibration inputs from another."""
         section = self.file.calibration
-        settings = section.model_dump(exclude={"method", "cache"})
+        settings = section.model_dump(exclude={"method", "cache", "missing", "fp16_layers"})
         if section.data is None:
             return [settings]
         path = self.config.resolve(section.data)
@@ -61,11 +61,11 @@ class Calibrating(Sources):
         if self.file.precision != "int8":
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
-        from edgekit.quantize import Scales, calibrate, read_cache
+        if self.known_scales is not None:
+            return self.known_scales.reading.scales
+        from edgekit.quantize import Scales, calibrate
 
         section = self.file.calibration
-        if section.cache is not None:
-            return read_cache(self.config.resolve(section.cache), self.network)
 
         def compute() -> dict[str, Any]:
             scales = calibrate(

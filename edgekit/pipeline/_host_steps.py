@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._cache import Cache
+from edgekit.pipeline._kept import listed
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._rewriting import approximations
@@ -31,6 +32,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "model.unknown_input": ("model", "shapes"),
     "model.shape_rank": ("model", "shapes"),
     "model.shape_conflict": ("model", "shapes"),
+    "calibration.fp16": ("calibration", "fp16_layers"),
     "plan.pin": ("placement", "pin"),
     "plan.core": ("placement", "dla_cores"),
     "config.no-key": ("deploy", "sign_with"),
@@ -155,14 +157,15 @@ class HostSteps:
 
     def _build(self) -> None:
         with self._step("build") as step:
+            error = self.work.gated()
             artefacts = self.work.artefacts
-            error = self.work.accuracy
             segments = sum(len(s) for _, s in artefacts.lanes)
             step.detail = (
                 f"{_count(segments, 'segment')}, {artefacts.backend} backend; "
                 f"cosine {error['cosine']:.5f} against FP32"
             )
-            self.work.check_accuracy(error)
+            if self.work.kept:
+                step.detail += f"; kept in FP16: {listed(self.work.kept)}"
 
     def _bundle(self) -> dict[str, Any]:
         from edgekit.bundle import write

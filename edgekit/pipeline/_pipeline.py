@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
 from edgekit.pipeline._outputs import may_write
-from edgekit.pipeline._questions import Questions
 from edgekit.pipeline._rewriting import approximations, brief, verdict
+from edgekit.pipeline._sensing import Sensing
 from edgekit.pipeline._steps import Step
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class RunResult:
     report: dict[str, Any]
 
 
-class Pipeline(Questions):
+class Pipeline(Sensing):
     """The steps of one configuration. Use it as a context manager: boards are closed at its end."""
 
     def check(self) -> dict[str, Any]:

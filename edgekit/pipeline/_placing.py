@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,7 +41,9 @@ class Placing(Calibrating):
     @property
     def _wishes(self) -> list[Any]:
         section = self.file.placement
-        return [self.file.power_mode, self.file.build.mode, section.model_dump()]
+        # what the accuracy gate keeps in FP16 is found when the rewrites are settled
+        fp16 = self.file.calibration.fp16_layers
+        return [self.file.power_mode, self.file.build.mode, section.model_dump(), fp16]
 
     @cached_property
     def options(self) -> Options:
@@ -122,6 +126,7 @@ class Placing(Calibrating):
         from edgekit.placement import explain_conflict, explain_gpu_only, plan_from_json
 
         found: list[Plan] = []
+        fp16 = self.fp16_layers(self.network, strict=True)
 
         def compute() -> dict[str, Any]:
             try:
@@ -146,7 +151,16 @@ class Placing(Calibrating):
         document = self.stored("plan", compute, *self.plan_identity)
         plan = found[0] if found else plan_from_json(document)
         self._cores  # noqa: B018 - its note is told also where the plan was read back
-        return plan
+        if not fp16:
+            return plan
+        order = [layer.name for layer in self.network.layers if layer.name in fp16]
+        return replace(plan, notes=(*plan.notes, self.fp16_note(order)))
+
+    def keep(self, layers: Iterable[str]) -> None:
+        """Keeps further layers in FP16; what follows from the plan is computed anew."""
+        self.kept = tuple(dict.fromkeys((*self.kept, *layers)))
+        for name in ("_seen", "ask", "plan", "build_key", "artefacts", "accuracy"):
+            self.__dict__.pop(name, None)
 
     def _looking(self, what: str, done: int, total: int) -> None:
         self.update(done, total, what)
@@ -159,7 +173,7 @@ class Placing(Calibrating):
                  for path in (section.profile, section.layer_info)]  # fmt: skip
         return (
             self.model_digest, self.file.target, self.file.power_mode, self.file.build.mode,
-            section.model_dump(), files, *self._rules,
+            section.model_dump(), files, self.fp16_wishes, *self._rules,
         )  # fmt: skip
 
     def variant(self, **changes: Any) -> Self:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._batch import batch_of_one, batch_text
+from edgekit.pipeline._kept import Kept
 from edgekit.pipeline._models import load_model, store_model
-from edgekit.pipeline._stored import Stored, identity
+from edgekit.pipeline._stored import identity
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
     from edgekit.pipeline._check import CheckResult
+    from edgekit.pipeline._known_scales import KnownScales
+    from edgekit.quantize import CalibrationCache
 
 __all__ = ["Sources"]
 
 
-class Sources(Stored):
+class Sources(Kept):
     """From the model's name to the rewritten network and its verdicts.
 
     Attributes:
@@ -218,7 +222,13 @@ class Sources(Stored):
 
     @property
     def judgement(self) -> Judgement:
-        """The verdicts on the rewritten model."""
+        """The verdicts on the rewritten model.
+
+        Raises:
+            DataError: "cache.missing": the user's scales lack some.
+        """
+        # a getter, for it refuses
+        _ = self.known_scales
         return self._judged(self.model)[1]
 
     def _judged(self, model: Model) -> tuple[Network, Judgement]:
@@ -227,7 +237,7 @@ class Sources(Stored):
             from edgekit.network import layers
 
             network = layers(model)
-            self._seen[model.digest] = network, self._judge(network)
+            self._seen[model.digest] = network, self._judge(network, model)
         return self._seen[model.digest]
 
     @cached_property
@@ -272,19 +282,58 @@ class Sources(Stored):
     def _rules(self) -> tuple[str, ...]:
         """What a verdict depends on beside the network."""
         cache = self.file.calibration.cache
-        scales = identity(self.config.resolve(cache)) if cache else ""
+        scales = ""
+        if cache:
+            scales = f"{identity(self.config.resolve(cache))} {self.file.calibration.missing}"
         return self.file.target, self.file.precision, self.tensorrt, scales
 
-    def _judge(self, network: Network) -> Judgement:
-        from edgekit.dla import judge
-        from edgekit.quantize import read_cache
-
+    @cached_property
+    def known(self) -> CalibrationCache | None:
+        """The INT8 scales that the user gave; None where they are measured, or not needed."""
         cache = self.file.calibration.cache
-        known = None
+        if cache is None or self.file.precision != "int8":
+            return None
+        from edgekit.quantize import load_cache
+
+        return load_cache(self.config.resolve(cache))
+
+    @cached_property
+    def known_scales(self) -> KnownScales | None:
+        """What the user's scales give the rewritten network; None without any.
+
+        Raises:
+            DataError: "cache.missing": scales are missing, and the user did not allow it.
+        """
+        if self.known is None:
+            return None
+        self._judged(self.model)
+        known = self._known[self.model.digest]
+        if known.reading.lacks and self.file.calibration.missing == "error":
+            raise known.refusal
+        self.notes += known.notes
+        return known
+
+    @cached_property
+    def _known(self) -> dict[str, KnownScales]:
+        return {}
+
+    def _judge(self, network: Network, model: Model) -> Judgement:
+        from edgekit.dla import judge
+
+        def judging(scales: Mapping[str, float] | None) -> Judgement:
+            return judge(
+                network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
+                scales=scales, fp16_layers=self.fp16_layers(network),
+            )  # fmt: skip
+
         # every tensor is taken to have a scale unless the user says which ones do
-        if cache is not None and self.file.precision == "int8":
-            known = read_cache(self.config.resolve(cache), network).scales
-        return judge(
-            network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
-            scales=known,
+        if self.known is None:
+            return judging(None)
+        from edgekit.pipeline._known_scales import judge_with
+
+        self._known[model.digest] = judge_with(
+            self.known, model, network, judging,
+            original=None if model is self.source else self.source,
+            name=self.file.calibration.cache or "",
         )  # fmt: skip
+        return self._known[model.digest].judgement

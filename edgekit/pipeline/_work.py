@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sized
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import EnvironmentLack, GateError
+from edgekit.errors import EnvironmentLack
 from edgekit.pipeline._placing import Placing
 
 if TYPE_CHECKING:
@@ -72,14 +72,15 @@ class Work(Placing):
     def accuracy(self) -> dict[str, Any]:
         """Error of the built network against FP32 over the calibration inputs."""
         # engines that were just built are compared anew: an older comparison may be of damaged ones
+        artefacts = self.artefacts
         built = "build" in self.fresh
         result: dict[str, Any] = self.stored(
-            "accuracy", lambda: self.measure(self.model, self.artefacts), self.build_key,
+            "accuracy", lambda: self.measure(self.model, artefacts), self.build_key,
             self.inputs_identity, again=built,
         )  # fmt: skip
         return result
 
-    def measure(self, model: Model, artefacts: Artefacts) -> dict[str, Any]:
+    def measure(self, model: Model, artefacts: Artefacts, *, tell: str = "") -> dict[str, Any]:
         """Compares a build with its FP32 model over the calibration inputs.
 
         Of several plan variants the worst counts; ``per_segment`` has them all.
@@ -88,38 +89,50 @@ class Work(Placing):
 
         found = []
         for lane in _distinct_lanes(artefacts):
-            error = accuracy(model, artefacts, self._told(), lane=lane)
+            error = accuracy(model, artefacts, self._told(tell), lane=lane)
             segments = [{"lane": lane, **part} for part in error["per_segment"]]
             found.append({**error, "per_segment": segments})
         worst = min(found, key=lambda error: float(error["cosine"]))
         parts = [part for error in found for part in error["per_segment"]]
         return {**worst, "per_segment": parts, "data": self.inputs_text}
 
-    def _told(self) -> Iterator[Mapping[str, np.ndarray]]:
+    def _told(self, tell: str = "") -> Iterator[Mapping[str, np.ndarray]]:
         """The calibration inputs, telling how many were taken."""
         inputs = self.inputs()
         total = len(inputs) if isinstance(inputs, Sized) else 0
         for done, sample in enumerate(inputs):
-            self.update(done, total, f"accuracy, input {done + 1} of {total}")
+            what = tell or "accuracy"
+            self.update(done, total, f"{what}, input {done + 1} of {total}")
             yield sample
+
+    def gated(self) -> dict[str, Any]:
+        """Returns the accuracy of a build that passes the configuration's gate.
+
+        Where INT8 misses it, the fewest layers that bring it there are kept in FP16, in the plan
+        and in the engines too, unless the configuration's fallback is "none".
+
+        Raises:
+            GateError: No build passes.
+        """
+        from edgekit.pipeline._sensitivity import fall_back
+        from edgekit.sensitivity import reaches
+
+        gate = self.file.accuracy
+        missed = not reaches(self.accuracy, gate.metric, gate.min)
+        if missed and self.scales is not None and gate.fallback == "fp16":
+            fall_back(self)
+        self.check_accuracy(self.accuracy)
+        return self.accuracy
 
     def check_accuracy(self, error: Mapping[str, Any]) -> None:
         """Raises GateError when ``error`` is below the configuration's gate."""
+        from edgekit.pipeline._sensitivity import gate_failure
+        from edgekit.sensitivity import reaches
+
         gate = self.file.accuracy
-        value = error[gate.metric]
-        # a bit-equal result has no SNR
-        if gate.min is None or value is None or value >= gate.min:
-            return
-        failure = GateError(
-            f"{gate.metric} against FP32 is {value:.6g}, below {gate.min:g} ({self.inputs_text})",
-            code="accuracy.below-gate",
-            where="accuracy.min",
-            hint="calibrate on more or better data, use precision: fp16, or lower the gate"
-            if self.file.precision == "int8"
-            else "use precision: fp32, or lower the gate",
-        )
-        failure.extra["accuracy"] = dict(error)
-        raise failure
+        if not reaches(error, gate.metric, gate.min):
+            told = f"{gate.metric} against FP32 is {error[gate.metric]:.6g}, below {gate.min:g}"
+            raise gate_failure(self, told, error)
 
 
 def _distinct_lanes(artefacts: Artefacts) -> list[int]:

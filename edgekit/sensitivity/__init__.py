@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit._callable import make_callable
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
@@ -38,3 +39,5 @@ __getattr__ = lazy(
         "_with_fp16": "with_fp16",
     },
 )
+
+make_callable(__name__)

@@ -119,7 +119,7 @@ def shortfall(proposal: Proposal) -> str:
     return (
         f"{metric} against FP32 is {_figure(proposal.int8[metric])} in INT8 and "
         f"{_figure(proposal.accuracy[metric])} with all {proposal.kernels} INT8 kernels in FP16, "
-        f"below {proposal.minimum:g}: no layers to keep in FP16 reach it"
+        f"below {proposal.minimum:.10g}: no layers to keep in FP16 reach it"
     )
 
 

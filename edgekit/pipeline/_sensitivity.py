@@ -1,0 +1,120 @@
+"""What INT8 costs layer by layer, kept in the cache, and the way from a failed gate to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import GateError
+from edgekit.pipeline._kept import listed
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._work import Work
+    from edgekit.sensitivity import Proposal, Sensitivity
+
+__all__ = ["fall_back", "gate_failure", "honest", "measured", "proposed"]
+
+# plans in which more and more layers are FP16: places change with the precisions
+_ROUNDS = 4
+
+
+def measured(work: Work) -> Sensitivity:
+    """Returns what INT8 of each kernel of the plan costs."""
+    from edgekit.sensitivity import Impact, Sensitivity, analyse
+
+    def compute() -> dict[str, Any]:
+        found = analyse(
+            work.model,
+            work.network,
+            work.plan,
+            work.scales,
+            work.inputs(),
+            progress=lambda done, total: work.update(done, total, "INT8 kernel by kernel"),
+        )
+        return asdict(found)
+
+    stored = work.stored("sensitivity", compute, work.build_key, work.inputs_identity)
+    rows = [
+        {**row, "layers": tuple(row["layers"]), "place": tuple(row["place"])}
+        for row in stored["impacts"]
+    ]
+    return Sensitivity(tuple(Impact(**row) for row in rows), stored["floats"], stored["samples"])
+
+
+def proposed(work: Work, metric: str, minimum: float) -> Proposal:
+    """Returns the fewest layers to keep in FP16 for an accuracy, each trial built and measured.
+
+    Trials leave every layer at its place; the caller plans with what is found.
+    """
+    from edgekit.build import build_reference
+    from edgekit.sensitivity import Proposal, propose, with_fp16
+
+    def compute() -> dict[str, Any]:
+        impacts = measured(work).impacts
+        builds = 0
+
+        def measure(layers: frozenset[str]) -> Mapping[str, Any]:
+            nonlocal builds
+            builds += 1
+            tell = f"build {builds}: {len(layers)} layers in FP16"
+            work.update(0, 1, tell)
+            plan = with_fp16(work.plan, layers)
+            built = build_reference(work.model, work.network, plan, work.scales)
+            return work.measure(work.model, built, tell=tell)
+
+        return asdict(propose(impacts, measure, metric=metric, minimum=minimum))
+
+    stored = work.stored("proposal", compute, work.build_key, work.inputs_identity, metric, minimum)
+    layers = stored["layers"]
+    return Proposal(**{**stored, "layers": None if layers is None else tuple(layers)})
+
+
+def fall_back(work: Work) -> None:
+    """Keeps the fewest layers in FP16 that bring the build to the configuration's gate.
+
+    Raises:
+        GateError: No layers do, not even all of them.
+    """
+    from edgekit.sensitivity import reaches, shortfall
+
+    gate = work.file.accuracy
+    assert gate.min is not None, "there is a gate"
+    for _ in range(_ROUNDS):
+        found = proposed(work, gate.metric, gate.min)
+        if found.layers is None:
+            raise gate_failure(work, shortfall(found), found.accuracy, fp16=False)
+        if not found.layers or set(found.layers) <= set(work.kept):
+            break  # a plan of other places had it; the gate says how far this one is
+        work.keep(found.layers)
+        if reaches(work.accuracy, gate.metric, gate.min):
+            break
+
+
+def gate_failure(
+    work: Work, text: str, error: Mapping[str, Any], *, fp16: bool = True
+) -> GateError:
+    """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
+    failure = GateError(
+        f"{text} ({work.inputs_text})",
+        code="accuracy.below-gate",
+        where="accuracy.min",
+        hint="calibrate on more or better data, use precision: fp16, or lower the gate"
+        if work.file.precision == "int8" and fp16
+        else "use precision: fp32, or lower the gate",
+    )
+    failure.extra["accuracy"] = dict(error)
+    return failure
+
+
+def honest(work: Work) -> list[str]:
+    """Says what the numbers are about."""
+    told = [
+        f"accuracy is against the FP32 network on {work.inputs_text}, emulated on this machine; "
+        "it is no accuracy on a task"
+    ]
+    if work.file.model.builtin is not None:
+        told.append("the network's weights are random")
+    if work.kept:
+        told.append(f"kept in FP16: {listed(work.kept)}")
+    return told
