@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from edgekit.dla._cbuf import CbufUse, cbuf_banks, cbuf_use
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
+    from edgekit.dla._explicit import reads_qdq
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
     from edgekit.dla._json import check_document, macs_fraction
     from edgekit.dla._judge import drives_dla, judge
@@ -75,6 +76,7 @@ __all__ = [
     "pack",
     "pool_disputes",
     "pool_limits",
+    "reads_qdq",
     "release_warnings",
     "sparsity",
     "stored_shape",
@@ -92,6 +94,7 @@ __getattr__ = lazy(
         "_cbuf": "CbufUse cbuf_banks cbuf_use",
         "_docs": "docs_page",
         "_explain": "explain",
+        "_explicit": "reads_qdq",
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
         "_json": "check_document macs_fraction",
         "_judge": "drives_dla judge",

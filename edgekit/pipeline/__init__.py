@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
     from edgekit.pipeline._several import plan_networks, write_networks_report
     from edgekit.pipeline._steps import STEPS
+    from edgekit.pipeline._translated import from_qdq_document
     from edgekit.pipeline._verifying import verify_rewrites
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "check_model",
     "check_named",
     "diff_document",
+    "from_qdq_document",
     "layer_document",
     "merge_document",
     "plan_networks",
@@ -58,6 +60,7 @@ __getattr__ = lazy(
         "_progress": "Progress Quiet Terminal",
         "_several": "plan_networks write_networks_report",
         "_steps": "STEPS",
+        "_translated": "from_qdq_document",
         "_verifying": "verify_rewrites",
     },
 )

@@ -1,0 +1,87 @@
+"""``edgekit calibrate from-qdq``: a Q/DQ model as the plain model, its cache and precisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgekit.cli import _options as o
+from edgekit.cli._commands import action, argument
+
+__all__ = ["from_qdq"]
+
+_SHOWN = 10
+
+
+@action(
+    "Translate a Q/DQ model to implicit INT8, which is what the DLA takes up to TensorRT 10.7: the "
+    "plain model, a calibration cache of its scales and the layers that stay in FP16. "
+    "edgekit plan and run do so by themselves.",
+    "Example: edgekit calibrate from-qdq qdq.onnx -t jetson-agx-orin-64gb -o plain.onnx "
+    "--save calib.cache --precisions layers.txt --precisions precisions.json",
+)
+@argument("model", "ONNX file with QuantizeLinear and DequantizeLinear nodes.")
+@o.target
+@o.tensorrt
+@click.option("-o", "--out", type=o.FILE, help="Write the plain model here.")
+@click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
+@click.option(
+    "--precisions",
+    type=o.FILE,
+    multiple=True,
+    help="Write the FP16 layers here: for trtexec --layerPrecisions, or as .json; repeatable.",
+)
+@click.option(
+    "--unequal",
+    type=click.Choice(["refuse", "largest"]),
+    default="refuse",
+    help="What to do with a tensor that is quantised with several scales (refuse).",
+)
+@o.cut
+@o.talk
+def from_qdq(
+    model: str,
+    target: str | None,
+    tensorrt: str | None,
+    out: Path | None,
+    save: Path | None,
+    precisions: tuple[Path, ...],
+    unequal: str,
+    part: dict[str, Any],
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from edgekit.pipeline import from_qdq_document
+
+    document = from_qdq_document(
+        model, model=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
+        unequal=unequal, **part,
+    )  # fmt: skip
+    if json:
+        o.print_json(document)
+        return
+    o.say(
+        f"{document['quantizers']} scales of Q/DQ nodes, {len(document['propagated'])} that "
+        f"follow, {document['weights']} quantised constants"
+    )
+    shown = None if verbose else _SHOWN
+    rows = document["propagated"]
+    for row in rows[:shown]:
+        o.say(f"  {row['tensor']}: {row['scale']:.7g} ({row['rule']})")
+    if shown is not None and len(rows) > shown:
+        o.say(f"  {len(rows) - shown} more (-v shows all)")
+    if document["missing"]:
+        o.say(f"no scale: {', '.join(document['missing'])}")
+        o.say(f"FP16: {', '.join(document['fp16_nodes'])}")
+    else:
+        o.say("no scale is missing")
+    for note in document["notes"]:
+        o.say(f"note: {note}")
+    files = document["files"]
+    for path in (files["model"], files["cache"], *files["precisions"]):
+        if path is not None:
+            o.say(f"written to {path}")
+    o.say(f"build it with: {document['trtexec']}")
