@@ -89,6 +89,7 @@ class Running:
         import numpy as np
 
         self._tried = True
+        feed = {name: _finite(value) for name, value in feed.items()}
         if feed and all(value.ndim for value in feed.values()):
             try:
                 session = self._open(self.kernel, quantised=False, stacked=True)
@@ -116,6 +117,15 @@ class Running:
         return found
 
 
+def _finite(value: np.ndarray) -> np.ndarray:
+    """Returns the values with 0 for NaN and 1 for infinity, which no comparison tells apart."""
+    import numpy as np
+
+    if value.dtype.kind != "f" or np.isfinite(value).all():
+        return value
+    return np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=-1.0)
+
+
 def _other(value: np.ndarray) -> np.ndarray:
     """Returns values of the same range that differ from ``value`` everywhere it matters."""
     import numpy as np
@@ -134,5 +144,8 @@ def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
         return False
     if found.dtype.kind != "f":
         return bool((found == wanted).all())
-    most = float(np.abs(wanted).max(initial=0.0))
-    return bool(np.allclose(found, wanted, rtol=0, atol=_CLOSE * most, equal_nan=True))
+    finite = np.isfinite(wanted)
+    if not np.array_equal(finite, np.isfinite(found)):
+        return False
+    most = float(np.abs(wanted[finite]).max(initial=0.0))
+    return bool(np.allclose(found[finite], wanted[finite], rtol=0, atol=_CLOSE * most))
