@@ -9,13 +9,14 @@ from edgekit.quantize._cache import (
 )
 from edgekit.quantize._cache_edit import CacheDiff, diff, edit, merge
 from edgekit.quantize._cache_scales import CacheReading, read_cache, scales_of
-from edgekit.quantize._calibrate import calibrate
+from edgekit.quantize._calibrate import calibrate, scales_from
 from edgekit.quantize._data import Samples, load_data
 from edgekit.quantize._feeds import check_feed, input_specs
 from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
+from edgekit.quantize._measure import measure
 from edgekit.quantize._methods import METHODS
 from edgekit.quantize._needs import Lack
-from edgekit.quantize._types import Scales
+from edgekit.quantize._types import Ranges, Scales
 
 __all__ = [
     "METHODS",
@@ -24,6 +25,7 @@ __all__ = [
     "CacheReading",
     "CalibrationCache",
     "Lack",
+    "Ranges",
     "Samples",
     "Scales",
     "Translated",
@@ -37,8 +39,10 @@ __all__ = [
     "input_specs",
     "load_cache",
     "load_data",
+    "measure",
     "merge",
     "read_cache",
+    "scales_from",
     "scales_of",
     "tensorrt_number",
     "write_cache",

@@ -1,0 +1,200 @@
+"""Measures activation ranges: one pass over the data with ONNX Runtime in FP32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sized
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError
+from edgekit.quantize._histogram import Histogram
+from edgekit.quantize._measure_checks import (
+    bad_activation,
+    bad_input,
+    check_weights,
+    warnings_of,
+)
+from edgekit.quantize._measure_feeds import Feeds, rows
+from edgekit.quantize._measure_parts import Part, parts, run_parts
+from edgekit.quantize._measure_recount import Recount
+from edgekit.quantize._measure_state import Keeper
+from edgekit.quantize._methods import METHODS, amax_of, entropy_of
+from edgekit.quantize._types import Ranges
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network import Model, Network
+
+__all__ = ["float_tensors", "measure"]
+
+# activations looked at together; a network with more is run in parts, one after the other
+_CHUNK_BYTES = 1 << 29
+
+Tell = Callable[[int, int], None]
+
+
+def measure(
+    model: Model,
+    data: Iterable[Mapping[str, np.ndarray]],
+    *,
+    network: Network | None = None,
+    progress: Tell | None = None,
+    resume: Path | None = None,
+    describe: str = "",
+) -> Ranges:
+    """Measures the range of every float tensor by all methods, in one pass over the data.
+
+    Every value counts. The counts are exact and do not depend on order or batch: the same samples
+    in batches of another size give the same ranges, as long as ONNX Runtime computes the same
+    values (its matrix products may round differently for another number of rows). The network
+    runs without ONNX Runtime's graph optimisations, as written.
+
+    Where two candidates of the entropy method are so near that bins of the final range must be
+    counted exactly, the inputs, which are kept (the first 128 MiB in memory, more in a temporary
+    file), run a second time, for these tensors alone.
+
+    Memory: 256 KiB a tensor for the counts, and of the activations those of one input, in parts
+    of at most 512 MiB (or one node's outputs) and what later parts still read of them.
+
+    Args:
+        model: The FP32 model.
+        data: Inputs by name, one dict a run; read once. Where it has a method ``valid(index)``,
+            only so many rows (of the first axis) of that run count.
+        network: Its layers, where they are known.
+        progress: Called with (runs done, runs in all or 0 when unknown). Runs for exact counts
+            come on top of both.
+        resume: A file where the state is kept every few seconds and that is removed at the end. A
+            measurement of the same model and inputs that was interrupted goes on from there, with
+            the same results to the bit; a file of others is ignored with a warning.
+        describe: What the data is, for people.
+
+    Raises:
+        DataError: No data, inputs that do not fit, or a NaN or infinity in a tensor (with the
+            sample and the node that makes it).
+        ModelError: A weight has NaN or infinities, or ONNX Runtime cannot run the model.
+    """
+    if network is None:
+        from edgekit.network import layers
+
+        network = layers(model)
+    check_weights(model)
+    with Feeds(data, model) as feeds, ThreadPoolExecutor(max_workers=2) as pool:
+        run = _Run(model, float_tensors(model, network), pool)
+        total = len(data) if isinstance(data, Sized) else 0
+        keeper = Keeper(resume, model, list(run.histograms))
+        count = run.resume(keeper, feeds, progress, total)
+        for feed, valid in feeds:
+            run.add(feed, valid, count)
+            count += 1
+            if progress is not None:
+                progress(count, total)
+            if keeper.due():
+                keeper.save(run.histograms, count, feeds.digest)
+        if count == 0:
+            raise DataError(
+                "there is no calibration data",
+                code="calibration.empty",
+                hint="give at least one sample; a few hundred representative ones are usual",
+            )
+        if resume is not None and resume.exists():
+            keeper.save(run.histograms, count, feeds.digest)
+        amax = run.ranges(feeds, count, progress)
+        keeper.remove()
+    warnings = [*run.notes, *warnings_of(run.histograms, count)]
+    return Ranges(amax, describe or f"{count} samples", count, tuple(warnings))
+
+
+class _Run:
+    """The histograms of a model's tensors and what fills them."""
+
+    def __init__(self, model: Model, names: list[str], pool: ThreadPoolExecutor) -> None:
+        inputs = {value.name for value in model.proto.graph.input}
+        first = model.proto.graph.input[0].type.tensor_type.shape.dim if inputs else []
+        self.batch = first[0].dim_value if len(first) else 1
+        self.histograms = {name: Histogram() for name in names}
+        self.notes: list[str] = []
+        self._model = model
+        self._pool = pool
+        self._outputs = [name for name in names if name not in inputs]
+        self._parts: list[Part] | None = None
+
+    def resume(self, keeper: Keeper, feeds: Feeds, progress: Tell | None, total: int) -> int:
+        """Takes over what an earlier measurement counted; returns the number of its runs."""
+        state = keeper.load()
+        if isinstance(state, str):
+            if state:
+                self.notes.append(f"the measurement that was interrupted is not used: {state}")
+            return 0
+        histograms, done, digest = state
+        if feeds.skip(done) == digest:
+            self.histograms = histograms
+            if progress is not None:
+                progress(done, total)
+            return done
+        self.notes.append("the measurement that was interrupted is not used: it has other data")
+        count = 0
+        for feed, valid in feeds.again():
+            self.add(feed, valid, count)
+            count += 1
+            if progress is not None:
+                progress(count, total)
+        return count
+
+    def add(self, feed: Mapping[str, np.ndarray], valid: int | None, sample: int) -> None:
+        """Runs one set of inputs and counts every tensor.
+
+        Raises:
+            DataError: A NaN or an infinity.
+        """
+        if self._parts is None:
+            self._parts = parts(self._model, self._outputs, _CHUNK_BYTES)
+        for name in feed:
+            if name in self.histograms and self._count([name], [feed[name]], valid):
+                raise bad_input(name, sample)
+        for names, arrays in run_parts(self._parts, feed):
+            bad = self._count(names, arrays, valid)
+            if bad:
+                raise bad_activation(self._model, bad, sample, feed)
+
+    def _count(self, names: Iterable[str], arrays: list[np.ndarray], valid: int | None) -> str:
+        """Adds arrays; returns the name of the first with a NaN or an infinity."""
+        names = list(names)
+
+        def add(pair: tuple[str, np.ndarray]) -> bool:
+            return self.histograms[pair[0]].add(rows(pair[1], self.batch, valid))
+
+        fine = list(self._pool.map(add, zip(names, arrays, strict=True)))
+        return next((name for name, good in zip(names, fine, strict=True) if not good), "")
+
+    def ranges(
+        self, feeds: Feeds, count: int, progress: Tell | None
+    ) -> dict[str, dict[str, float]]:
+        """Returns the clipping magnitudes by method and tensor."""
+        names = list(self.histograms)
+        values = list(self.histograms.values())
+        found = dict(zip(names, self._pool.map(entropy_of, values), strict=True))
+        self._parts = None
+        recount = Recount(
+            self._model, {n: self.histograms[n] for n, (_, near) in found.items() if near},
+            self.batch, self._pool, _CHUNK_BYTES,
+        )  # fmt: skip
+        exact = recount.run(feeds, count, progress)
+        amax = {"entropy": {n: exact.get(n, value) for n, (value, _) in found.items()}}
+        for method in METHODS:
+            if method != "entropy":
+                results = self._pool.map(lambda h, m=method: amax_of(h, m), values)
+                amax[method] = dict(zip(names, results, strict=True))
+        return {method: amax[method] for method in METHODS}
+
+
+def float_tensors(model: Model, network: Network) -> list[str]:
+    """Returns the float tensors that an ONNX node or the caller writes, in graph order."""
+    written = {name for node in model.proto.graph.node for name in node.output}
+    written.update(value.name for value in model.proto.graph.input)
+    return [
+        name
+        for name, tensor in network.tensors.items()
+        if tensor.dtype in ("float32", "float16") and name in written
+    ]

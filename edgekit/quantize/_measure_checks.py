@@ -1,0 +1,142 @@
+"""What calibration refuses or warns of: weights, activations and data that cannot be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.network import Model
+    from edgekit.quantize._histogram import Histogram
+
+__all__ = ["bad_activation", "bad_input", "check_weights", "warnings_of"]
+
+# fewer inputs than this rarely show what a network's tensors can hold
+_FEW = 16
+_NAMED = 8
+_BLOCK = 1 << 22
+# tensors looked at together when the first bad one is searched
+_LIMIT = 1 << 28
+
+
+def check_weights(model: Model) -> None:
+    """Refuses weights with NaN or infinities; bounds of a Clip may be infinite.
+
+    Raises:
+        ModelError: ``model.nonfinite``: names the weight and the node that reads it.
+    """
+    from onnx import numpy_helper
+
+    inline = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
+    seen: set[str] = set()
+    for node in model.proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name in seen or (node.op_type == "Clip" and place > 0):
+                continue
+            if name in model.weights:
+                array = model.weights[name]
+            elif name in inline:
+                array = numpy_helper.to_array(inline[name])
+            else:
+                continue
+            seen.add(name)
+            bad = _nonfinite(array)
+            if bad:
+                raise ModelError(
+                    f"weight {name!r}, which node {node.name!r} ({node.op_type}) reads, has "
+                    f"{bad} NaN or infinite value{'s' * (bad > 1)}",
+                    code="model.nonfinite",
+                    where=name,
+                    hint="export the model again from finite weights; INT8 scales of such a "
+                    "network would mean nothing",
+                )
+
+
+def _nonfinite(array: np.ndarray) -> int:
+    import numpy as np
+
+    if array.dtype.kind in "iub?":
+        return 0
+    # a view that repeats one value is looked at once
+    whole = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
+    flat = np.ascontiguousarray(whole).reshape(-1)
+    count = 0
+    for begin in range(0, flat.size, _BLOCK):
+        block = flat[begin : begin + _BLOCK]
+        count += block.size - int(np.count_nonzero(np.isfinite(block)))
+    return count
+
+
+def bad_input(name: str, sample: int) -> DataError:
+    """A NaN or an infinity in an input."""
+    return DataError(
+        f"input {name!r} has NaN or infinite values in calibration sample {sample}",
+        code="calibration.nonfinite",
+        where=name,
+        hint="check the data and its preprocessing (mean, std, range)",
+    )
+
+
+def bad_activation(
+    model: Model, name: str, sample: int, feed: Mapping[str, np.ndarray]
+) -> DataError:
+    """A NaN or an infinity in tensor ``name``: finds the node that makes the first."""
+    first = _first_bad(model, feed)
+    by = f"; node {first[0]!r} ({first[1]}) makes the first, in {first[2]!r}" if first else ""
+    return DataError(
+        f"tensor {name!r} has NaN or infinite values in calibration sample {sample}{by}",
+        code="calibration.nonfinite",
+        where=name,
+        hint="check the input's preprocessing (mean, std, range); a network that overflows on "
+        "good data cannot be calibrated: leave this part in FP16 or correct its weights",
+    )
+
+
+def _first_bad(model: Model, feed: Mapping[str, np.ndarray]) -> tuple[str, str, str] | None:
+    """Returns the name and operator of the first node that makes a bad value, and the tensor."""
+    import numpy as np
+
+    from edgekit.quantize._measure_parts import parts, run_parts
+
+    graph = model.proto.graph
+    floats = {
+        value.name
+        for value in [*graph.value_info, *graph.output]
+        if value.type.tensor_type.elem_type in (1, 10)
+    }
+    maker = {name: node for node in graph.node for name in node.output if name in floats}
+    for wanted, arrays in run_parts(parts(model, list(maker), _LIMIT), feed):
+        for name, array in zip(wanted, arrays, strict=True):
+            if not np.isfinite(array).all():
+                return maker[name].name, maker[name].op_type, name
+    return None
+
+
+def warnings_of(histograms: Mapping[str, Histogram], samples: int) -> list[str]:
+    """Returns what a person should know of the data and of tensors that never change."""
+    found = []
+    if samples < _FEW:
+        inputs = "one input" if samples == 1 else f"{samples} inputs"
+        found.append(
+            f"the ranges were measured on {inputs} only; a few hundred representative ones are "
+            "usual"
+        )
+    zero = [name for name, h in histograms.items() if h.total and h.amax == 0.0]
+    same = [
+        name for name, h in histograms.items() if h.total > 1 and h.amax > 0.0 and h.low == h.high
+    ]
+    if zero:
+        found.append(f"always zero on this data: {_names(zero)}; the scale is 1/127")
+    if same:
+        found.append(f"one value only on this data: {_names(same)}")
+    return found
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = [repr(name) for name in names]
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + more

@@ -1,0 +1,222 @@
+"""The entropy method: the clipping magnitude whose INT8 histogram is nearest to the real one.
+
+The method of TensorRT's IInt8EntropyCalibrator2 (S. Migacz, "8-bit inference with TensorRT", GTC
+2017) in the open form that ONNX Runtime carries (``onnxruntime/quantization/calibrate.py``,
+``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
+signs, candidates that grow by one bin on each side, 128 levels, counts cut to integers, empty bins
+smoothed. The same histogram gives the same threshold as there, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["ENTROPY_BINS", "LEVELS_OF_ENTROPY", "edge_of", "near_ties", "nearest"]
+
+ENTROPY_BINS = 2048
+LEVELS_OF_ENTROPY = 128
+# smooth_distribution's default
+_EPS = 1e-4
+# candidates this near to the least (relative; absolute) are told apart in its own arithmetic
+_CLOSE, _CLOSE_ABSOLUTE = 2e-3, 1e-6
+# how many standard deviations of a bin's counts a rival must be away, and float32's own noise
+_SURE, _ROUNDING = 6.0, 1e-7
+
+
+def nearest(counts: np.ndarray) -> int:
+    """Returns the candidate, in bins on each side of zero, with the least divergence.
+
+    Args:
+        counts: int64 [an even number], over [-amax, amax].
+    """
+    import numpy as np
+
+    return _nearest(counts, _divergences(np.asarray(counts, np.int64)))
+
+
+def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -> float:
+    """Returns the clipping magnitude of a candidate: its outer edge, within what was seen.
+
+    The interval has one bin more above zero than below, and is cut to [``low``, ``high``].
+    """
+    import numpy as np
+
+    amax = np.float32(max(-low, high))
+    edges = np.linspace(-amax, amax, bins + 1, dtype=np.float32)
+    lower = max(float(edges[bins // 2 - candidate]), low)
+    upper = min(float(edges[min(bins // 2 + candidate + 1, bins)]), high)
+    return max(abs(lower), abs(upper))
+
+
+def near_ties(counts: np.ndarray, unsure: np.ndarray) -> tuple[int, bool]:
+    """Returns the nearest candidate, and whether counts that are not exact leave it open.
+
+    Args:
+        counts: int64 [bins].
+        unsure: float64 [bins + 1], by how much the count below each edge may be wrong.
+
+    Returns:
+        The candidate, and True where one more than a bin away may in truth be nearer.
+    """
+    import numpy as np
+
+    found = _divergences(counts)
+    best = _nearest(counts, found)
+    if not unsure.any():
+        return best, False
+    half = LEVELS_OF_ENTROPY // 2
+    far = np.abs(np.arange(found.size) + half - best) > 1
+    gap = found - found[best - half]
+    noise = np.zeros(found.size)
+    for seed in (0, 1):
+        draw = np.random.default_rng(seed).standard_normal(unsure.size)
+        cumulative = np.concatenate([[0], np.cumsum(counts)]) + draw * unsure
+        moved = np.rint(np.maximum.accumulate(np.clip(cumulative, 0, counts.sum())))
+        moved[0], moved[-1] = 0, counts.sum()
+        other = _divergences(np.diff(moved).astype(np.int64))
+        with np.errstate(invalid="ignore"):
+            noise = np.maximum(noise, np.abs(other - other[best - half] - gap))
+    # neighbours are hit by the same errors: the largest of several stands for all of them
+    window = np.ones(9)
+    finite = np.where(np.isfinite(noise), noise, 0.0)
+    spread = np.sqrt(np.convolve(finite**2, window, "same") / window.size)
+    rival = gap <= _SURE * np.maximum(spread, finite) + _ROUNDING
+    return best, bool((rival & far & np.isfinite(found)).any())
+
+
+def _nearest(counts: np.ndarray, found: np.ndarray) -> int:
+    """Picks by ``found``; among those that are close, by the original's float32 arithmetic."""
+    import numpy as np
+
+    half = LEVELS_OF_ENTROPY // 2
+    least = float(found.min())
+    if not np.isfinite(least):
+        return half
+    close = np.flatnonzero(found <= least + abs(least) * _CLOSE + _CLOSE_ABSOLUTE) + half
+    return int(close[int(np.argmin([_as_original(counts, int(i)) for i in close]))])
+
+
+def _divergences(counts: np.ndarray) -> np.ndarray:
+    """Returns the Kullback-Leibler divergence of every candidate, float64.
+
+    All candidates at once: a level's contribution to sum(p log q) needs no more than its mass
+    and its number of bins in use, which cumulative sums give; sum(p log p) of the smoothed p is
+    expanded to second order in what smoothing takes from each bin (at most some 1e-2 of a count).
+    """
+    import numpy as np
+
+    levels, zero = LEVELS_OF_ENTROPY, counts.size // 2
+    grown = np.arange(levels // 2, zero + 1)
+    start, end = zero - grown, np.minimum(zero + grown + 1, counts.size)
+    size = end - start
+    merged = size // levels
+    used = counts > 0
+    real = counts.astype(np.float64)
+
+    def cumulative(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([[0.0], np.cumsum(values)])
+
+    mass_to, used_to = cumulative(real), cumulative(used)
+    total = mass_to[-1]
+    left, right = mass_to[start], total - mass_to[end]
+    # levels take ``merged`` bins each; the bins that are left over count for the last level's
+    # mass, but the quantised distribution has nothing there
+    borders = start[:, None] + merged[:, None] * np.arange(levels + 1)
+    mass = np.diff(mass_to[borders], axis=1)
+    bins = np.diff(used_to[borders], axis=1)
+    inside = mass.copy()
+    over = end > borders[:, -1]
+    rest = mass_to[end] - mass_to[borders[:, -1]]
+    mass[:, -1] += rest
+    first, last = real[start], real[end - 1]
+    new_first, new_last = (first == 0) & (left > 0), (last == 0) & (right > 0)
+    bins[:, 0] += new_first
+    inside[:, 0] += left
+    bins[:, -1] += new_last & ~over
+    inside[:, -1] += np.where(over, 0.0, right)
+    in_rest = np.where(over, rest + right, 0.0)
+    bins_rest = np.where(over, used_to[end] - used_to[borders[:, -1]] + new_last, 0.0)
+    in_use = used_to[end] - used_to[start] + new_first + new_last
+    empty = size - in_use
+
+    level = np.where(bins > 0, np.trunc(mass / np.maximum(bins, 1)), 0.0)
+    full = (level > 0).sum(axis=1) * merged
+    with np.errstate(divide="ignore", invalid="ignore"):
+        from_p, from_q = _EPS * empty / in_use, _EPS * (size - full) / full
+        q = np.where(level > 0, level - from_q[:, None], _EPS)
+        log_q = np.log(np.where(level > 0, q, _EPS))
+        sum_q = level.sum(axis=1) * merged + _EPS * (size - full) - from_q * full
+        parts = []
+        for term in (_x_log_x, _log, _inverse):
+            known = cumulative(term(real))
+            # the two ends also carry what lies beyond them
+            parts.append(known[end] - known[start] + term(first + left) - term(first)
+                         + term(last + right) - term(last))  # fmt: skip
+        p_log_p = (parts[0] - from_p * (parts[1] + in_use) + from_p**2 / 2 * parts[2]
+                   + _EPS * np.log(_EPS) * empty)  # fmt: skip
+        weight = inside - from_p[:, None] * bins + _EPS * (merged[:, None] - bins)
+        p_log_q = (weight * log_q).sum(axis=1) + np.log(_EPS) * (
+            in_rest - from_p * bins_rest + _EPS * (end - borders[:, -1] - bins_rest)
+        )
+        found = (p_log_p - p_log_q) / total - np.log(total) + np.log(sum_q)
+    found[(full == 0) | (in_use == 0)] = np.inf
+    return np.asarray(found)
+
+
+def _x_log_x(values: np.ndarray) -> np.ndarray:
+    found: np.ndarray = values * _log(values)
+    return found
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.log(np.where(values > 0, values, 1.0))
+
+
+def _inverse(values: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
+
+
+def _as_original(counts: np.ndarray, candidate: int) -> float:
+    """One candidate's divergence in the original's own integers and float32."""
+    import numpy as np
+
+    levels, zero = LEVELS_OF_ENTROPY, counts.size // 2
+    start, end = zero - candidate, min(zero + candidate + 1, counts.size)
+    inside = counts[start:end]
+    p = inside.copy()
+    p[0] += counts[:start].sum()
+    p[-1] += counts[end:].sum()
+    merged = inside.size // levels
+    covered = merged * levels
+    level = inside[:covered].reshape(levels, merged).sum(axis=1)
+    level[-1] += inside[covered:].sum()
+    in_use = (p[:covered].reshape(levels, merged) != 0).sum(axis=1)
+    q = np.zeros(p.size, np.int64)
+    q[:covered] = np.repeat(np.where(in_use > 0, level / np.maximum(in_use, 1), 0), merged)
+    smooth_p, smooth_q = _smooth(p), _smooth(q)
+    if smooth_p is None or smooth_q is None:
+        return float("inf")
+    smooth_p /= smooth_p.sum()
+    smooth_q /= smooth_q.sum()
+    return float((smooth_p * np.log(smooth_p / smooth_q)).sum())
+
+
+def _smooth(values: np.ndarray) -> np.ndarray | None:
+    """Gives empty bins a little of the others; None when all are empty."""
+    import numpy as np
+
+    empty = (values == 0).astype(np.float32)
+    count = float(empty.sum())
+    if count == values.size:
+        return None
+    taken = _EPS * count / (values.size - count)
+    smoothed = values.astype(np.float32)
+    smoothed += _EPS * empty + (-taken) * (1 - empty)
+    return smoothed
