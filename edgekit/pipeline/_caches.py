@@ -54,8 +54,9 @@ def _beside(cache: CalibrationCache, name: str, model: str) -> dict[str, Any]:
 
     loaded = _model(model)
     network = layers(loaded)
-    reading = scales_of(cache, network, name=name)
+    reading = scales_of(cache, network, model=loaded, name=name)
     producers, consumers = network.producers(), network.consumers()
+    unknown = {*reading.unknown, *reading.unnamed}
     rows = []
     for tensor, scale in cache.scales.items():
         writer = producers.get(tensor)
@@ -64,7 +65,7 @@ def _beside(cache: CalibrationCache, name: str, model: str) -> dict[str, Any]:
                 **_row(tensor, scale),
                 "writer": writer.name if writer else None,
                 "readers": [layer.name for layer in consumers.get(tensor, ())],
-                "known": tensor in network.tensors,
+                "known": tensor not in unknown,
             }
         )
     scales = reading.scales.scales
@@ -75,7 +76,7 @@ def _beside(cache: CalibrationCache, name: str, model: str) -> dict[str, Any]:
         "missing": [{"tensor": lack.tensor, "layers": list(lack.layers)}
                     for lack in reading.lacks],
         "unknown": list(reading.unknown),
-        "unnamed": reading.unnamed,
+        "unnamed": len(reading.unnamed),
         "notes": list(reading.scales.warnings),
     }  # fmt: skip
 

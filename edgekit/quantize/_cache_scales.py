@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheReading", "read_cache", "scales_of"]
 
+# how TensorRT calls the result of a layer that has no name in the ONNX model
+_UNNAMED = "(Unnamed Layer*"
+
 _SHOWN = 3
 
 
@@ -32,9 +35,9 @@ class CacheReading:
         free: Tensors that need no scale and have none.
         inferred: Where a scale that the cache does not list comes from, by tensor: "follows",
             "bound" or the original network's tensor of the same values.
-        unknown: The cache's tensors that the network does not have.
-        unnamed: Layers without a name among them ("(Unnamed Layer* 64) [Shuffle]_output"), which
-            TensorRT numbers as it likes: they are not counted in ``unknown``.
+        unknown: The cache's tensors that the network does not have, less ``unnamed``.
+        unnamed: The cache's results of layers without a name, which TensorRT numbers as it likes
+            ("(Unnamed Layer* 64) [Shuffle]_output").
     """
 
     scales: Scales
@@ -42,7 +45,7 @@ class CacheReading:
     free: frozenset[str]
     inferred: Mapping[str, str]
     unknown: tuple[str, ...]
-    unnamed: int
+    unnamed: tuple[str, ...]
 
     @property
     def judged(self) -> Mapping[str, float]:
@@ -78,7 +81,7 @@ def scales_of(
     Args:
         cache: The cache.
         network: The layers that the scales are for.
-        model: Their model; needed where ``original`` is given.
+        model: Their model, all of whose tensors are known then; needed beside ``original``.
         original: The model before it was rewritten.
         on_dla: Layers that can run on the target's DLA; None where all may.
         name: The cache's file, for people.
@@ -88,7 +91,9 @@ def scales_of(
     """
     floats = [n for n, tensor in network.tensors.items() if tensor.dtype in FLOATS]
     old = _names(original) if original is not None else frozenset()
-    used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in old}
+    # some of the model's tensors are none of the layers': TensorRT merges what only moves values
+    either = old | _names(model) if model is not None else old
+    used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in either}
     known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
     if not known and not any(used.values()):
         raise _foreign(cache, floats, name)
@@ -117,7 +122,7 @@ def scales_of(
     add(follow(network, known, bounds=frozenset(fresh)), "bound")
     found = needs(network, known, on_dla=on_dla)
     unknown = [n for n in cache.scales if n not in used]
-    unnamed = [n for n in unknown if n.startswith("(Unnamed Layer*")]
+    unnamed = [n for n in unknown if n.startswith(_UNNAMED)]
     listed = f"calibration cache {Path(name).name}".rstrip()
     data = f"{listed}, {own} of {len(floats)} tensors"
     scales = make_scales(
@@ -143,8 +148,8 @@ def scales_of(
         lacks=found.lacks,
         free=found.free - known.keys(),
         inferred=inferred,
-        unknown=tuple(n for n in unknown if not n.startswith("(Unnamed Layer*")),
-        unnamed=len(unnamed),
+        unknown=tuple(n for n in unknown if not n.startswith(_UNNAMED)),
+        unnamed=tuple(unnamed),
     )
 
 
