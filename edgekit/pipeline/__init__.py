@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from edgekit.pipeline._check import CheckResult, check_model
     from edgekit.pipeline._check_layer import layer_document, sparsity_document
     from edgekit.pipeline._check_named import check_named
+    from edgekit.pipeline._from_qdq import from_qdq_document
     from edgekit.pipeline._pipeline import Pipeline, RunResult
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
     from edgekit.pipeline._several import plan_networks, write_networks_report
     from edgekit.pipeline._steps import STEPS
-    from edgekit.pipeline._translated import from_qdq_document
     from edgekit.pipeline._verifying import verify_rewrites
 
 __all__ = [
@@ -56,11 +56,11 @@ __getattr__ = lazy(
         "_check": "CheckResult check_model",
         "_check_layer": "layer_document sparsity_document",
         "_check_named": "check_named",
+        "_from_qdq": "from_qdq_document",
         "_pipeline": "Pipeline RunResult",
         "_progress": "Progress Quiet Terminal",
         "_several": "plan_networks write_networks_report",
         "_steps": "STEPS",
-        "_translated": "from_qdq_document",
         "_verifying": "verify_rewrites",
     },
 )

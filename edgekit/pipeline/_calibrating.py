@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._sources import Sources
 from edgekit.pipeline._stored import identity
+from edgekit.pipeline._translated import told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +64,10 @@ class Calibrating(Sources):
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
         if self.known_scales is not None:
-            return self.known_scales.reading.scales
+            scales = self.known_scales.reading.scales
+            if self.translated is None or self.file.calibration.cache is not None:
+                return scales
+            return replace(scales, method="qdq", data=told(self.translated, self.named))
         from edgekit.quantize import Scales, calibrate
 
         section = self.file.calibration

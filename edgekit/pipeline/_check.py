@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
     from edgekit.placement import Clock, Fix, Forecast
+    from edgekit.quantize import Translated
     from edgekit.targets import Target
 
 __all__ = ["CheckResult", "check_model"]
@@ -53,6 +54,7 @@ def check_model(
     outputs: Sequence[str] | None = None,
     scales: str | Path | Mapping[str, float] | None = None,
     max_loadables: int | None = None,
+    translated: Translated | None = None,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
@@ -67,6 +69,8 @@ def check_model(
         scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
             are judged in FP16, and a warning says which. When None, every tensor has one.
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
+        translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
+            TensorRT reads none on the DLA: the verdicts are of what would be built.
 
     Raises:
         ModelError: The file is no model that can be judged.
@@ -82,6 +86,12 @@ def check_model(
         near_limit,
         too_large,
     )
+    from edgekit.pipeline._translated import (
+        judged_translation,
+        translation,
+        translation_note,
+        translation_notes,
+    )
     from edgekit.placement import clock_of, transitions
 
     board = targets.get(target) if isinstance(target, str) else target
@@ -93,6 +103,11 @@ def check_model(
         )
     else:
         loaded = source
+    if translated is None:
+        translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
+        loaded = loaded if translated is None else translated.model
+    else:
+        note = translation_note(translated, tensorrt or board.tensorrt)
     network = networks.layers(loaded)
 
     def judging(known: Mapping[str, float] | None) -> Judgement:
@@ -101,13 +116,18 @@ def check_model(
             max_loadables=max_loadables,
         )  # fmt: skip
 
-    told: list[str] = []
-    if isinstance(scales, str | Path) and precision == "int8":
+    told = [note] if note else []
+    if translated is not None and scales is None:
+        known = judged_translation(translated, loaded, network, judging)
+        judgement = known.judgement
+        told += translation_notes(translated, known)
+    elif isinstance(scales, str | Path) and precision == "int8":
         from edgekit.pipeline._known_scales import judge_with
         from edgekit.quantize import load_cache
 
         known = judge_with(load_cache(scales), loaded, network, judging, name=str(scales))
-        judgement, told = known.judgement, known.notes
+        judgement = known.judgement
+        told += known.notes
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
     clock = clock_of(network, judgement, board, power_mode=power_mode)

@@ -185,7 +185,11 @@ class Placing(Calibrating):
         mine, its = self.file, other.file
         shared = []
         if mine.model == its.model:
-            shared.append("source")
+            shared.append("named")
+            if (other.file.target, other.tensorrt, its.precision) == (
+                self.file.target, self.tensorrt, mine.precision,
+            ):  # fmt: skip
+                shared += ["source", "translated"]
             keys = ("target", "precision", "tensorrt", "calibration", "rewrite")
             if all(getattr(mine, key) == getattr(its, key) for key in keys):
                 # whether the rewrites are used follows from the wishes, which may differ

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._batch import batch_of_one, batch_text
-from edgekit.pipeline._kept import Kept
+from edgekit.pipeline._cache import digest_of
 from edgekit.pipeline._models import load_model, store_model
+from edgekit.pipeline._named import Named
 from edgekit.pipeline._stored import identity
 
 if TYPE_CHECKING:
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["Sources"]
 
 
-class Sources(Kept):
+class Sources(Named):
     """From the model's name to the rewritten network and its verdicts.
 
     Attributes:
         weighs: Whether rewrites are left out where the plan is predicted to be worse with them.
-        static_batch: Whether a batch that the file leaves open is 1.
     """
 
     weighs = True
-    static_batch = False
 
     def _better_without(self, model: Model) -> str:
         """Why the network should stay as it came, not as ``model``; empty where it should not."""
@@ -41,36 +39,6 @@ class Sources(Kept):
     def _wishes(self) -> list[Any]:
         """What ``_better_without`` depends on."""
         raise NotImplementedError
-
-    @cached_property
-    def source(self) -> Model:
-        """The model as the user named it."""
-        from edgekit import network
-
-        section = self.file.model
-        if section.onnx is not None:
-            path = self.config.resolve(section.onnx)
-            shapes: dict[str, list[int]] = dict(section.shapes or {})
-            if self.static_batch and not shapes:
-                shapes = batch_of_one(path)
-                self.notes += [batch_text(shapes)] if shapes else []
-            return network.load(path, shapes=shapes or None, outputs=section.outputs or None)
-        key = self.cache.key("builtin", section.builtin, section.seed, section.outputs)
-        record = None if self.force else self.cache.get("builtin", key)
-        model = load_model(self.cache, record) if record else None
-        if model is None:
-            self.update(0, 1, "filling the built-in network")
-            model = network.builtin(section.builtin, section.seed)
-            if section.outputs:
-                model = network.canonical(
-                    model.proto, None, outputs=section.outputs, source=model.source,
-                    weights=model.weights,
-                )  # fmt: skip
-            record = store_model(self.cache, model)
-            self.cache.put("builtin", key, record)
-            # from here on the weights are memory maps of the cache, not memory
-            model = load_model(self.cache, record) or model
-        return model
 
     def checked(self) -> CheckResult:
         """Checks the model as it came, whatever is in the cache."""
@@ -84,6 +52,7 @@ class Sources(Kept):
             tensorrt=self.tensorrt,
             power_mode=self.file.power_mode,
             scales=self.config.resolve(cache) if cache is not None else None,
+            translated=self.translated,
         )
 
     def check(self) -> dict[str, Any]:
@@ -255,13 +224,17 @@ class Sources(Kept):
                 differs that is no weight.
         """
         from edgekit import network
+        from edgekit.pipeline._translated import translated_alike
         from edgekit.rewrite import check_file, check_network, record_of, reweigh
 
-        check_file(path, self.model)
+        if self.translated is None:
+            check_file(path, self.model)
         section = self.file.model
         # cut points of a rewritten file may be no tensors of the original's
         outputs = section.outputs or None if record_of(self.source) is None else None
         other = network.load(path, shapes=self._shapes_of(path) or None, outputs=outputs)
+        if self.translated is not None:
+            other = translated_alike(self.translated, other, path)
         if record_of(self.model) is not None:
             return reweigh(self.model, other)
         check_network(self.model, other)
@@ -285,17 +258,27 @@ class Sources(Kept):
         scales = ""
         if cache:
             scales = f"{identity(self.config.resolve(cache))} {self.file.calibration.missing}"
+        elif self.translated is not None:
+            # the plain model is the same whatever the scales are
+            scales = digest_of(dict(self.translated.scales))
         return self.file.target, self.file.precision, self.tensorrt, scales
 
     @cached_property
     def known(self) -> CalibrationCache | None:
-        """The INT8 scales that the user gave; None where they are measured, or not needed."""
-        cache = self.file.calibration.cache
-        if cache is None or self.file.precision != "int8":
-            return None
-        from edgekit.quantize import load_cache
+        """The INT8 scales that the user gave; None where they are measured, or not needed.
 
-        return load_cache(self.config.resolve(cache))
+        A cache wins over the scales of a Q/DQ model.
+        """
+        cache = self.file.calibration.cache
+        if self.file.precision != "int8":
+            return None
+        from edgekit.quantize import cache_of, load_cache
+
+        if cache is not None:
+            return load_cache(self.config.resolve(cache))
+        if self.translated is None:
+            return None
+        return cache_of(self.translated.scales, self.tensorrt)
 
     @cached_property
     def known_scales(self) -> KnownScales | None:
@@ -306,8 +289,14 @@ class Sources(Kept):
         """
         if self.known is None:
             return None
+        from edgekit.pipeline._translated import translation_notes
+
         self._judged(self.model)
         known = self._known[self.model.digest]
+        if self.translated is not None and self.file.calibration.cache is None:
+            # what the Q/DQ model does not quantise is meant to run in floats
+            self.notes += translation_notes(self.translated, known)
+            return known
         if known.reading.lacks and self.file.calibration.missing == "error":
             raise known.refusal
         self.notes += known.notes

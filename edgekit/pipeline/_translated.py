@@ -1,23 +1,34 @@
-"""Q/DQ models where TensorRT reads none on the DLA: translated, and what ``from-qdq`` writes."""
+"""Q/DQ models where TensorRT reads none on the DLA: they are translated."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgekit.errors import DataError, ModelError, UsageError
+from edgekit.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from edgekit.network import Model
+    from collections.abc import Callable
+
+    from edgekit.dla import Judgement
+    from edgekit.network import Model, Network
+    from edgekit.pipeline._known_scales import KnownScales
     from edgekit.quantize import Translated
     from edgekit.targets import Target
 
-__all__ = ["from_qdq_document", "same_scales", "told", "translation"]
+__all__ = [
+    "judged_translation",
+    "meant",
+    "told",
+    "translated_alike",
+    "translation",
+    "translation_note",
+    "translation_notes",
+]
 
+_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LISTED = 5
-_LAYERS = "layers.txt"
 
 
 def translation(
@@ -28,11 +39,12 @@ def translation(
     Returns:
         What it became, None where it stays as it is; and what a person should know.
     """
-    from edgekit.dla import drives_dla, reads_qdq
-    from edgekit.quantize import from_qdq, has_qdq
-
-    if precision != "int8" or not has_qdq(model):
+    # most models have none, and need neither of these floors for that
+    if precision != "int8" or all(node.op_type not in _QDQ for node in model.proto.graph.node):
         return None, ""
+    from edgekit.dla import drives_dla, reads_qdq
+    from edgekit.quantize import from_qdq
+
     if not drives_dla(target, tensorrt) or reads_qdq(target, tensorrt):
         return None, ""
     try:
@@ -43,12 +55,30 @@ def translation(
             f"the Q/DQ nodes cannot be translated to implicit INT8{where}: {error.message} "
             f"({error.hint})"
         )
-    return found, (
+    return found, translation_note(found, tensorrt)
+
+
+def translation_note(found: Translated, tensorrt: str) -> str:
+    """Says that a model was translated, and why."""
+    follow = f" and {len(found.propagated)} that follow" if found.propagated else ""
+    return (
         f"TensorRT {tensorrt} reads no Q/DQ nodes on the DLA: the model is translated to implicit "
-        f"INT8 with {found.quantizers} scales of its own"
-        + (f" and {len(found.propagated)} that follow" if found.propagated else "")
-        + " (edgekit calibrate from-qdq writes the translation)"
+        f"INT8 with {found.quantizers} scales of its own{follow} (edgekit calibrate from-qdq "
+        "writes the translation)"
     )
+
+
+def meant(model: Model, digest: str) -> Model:
+    """Returns the model with that digest: a Q/DQ model itself, or its translation."""
+    from edgekit.quantize import from_qdq, has_qdq
+
+    if model.digest == digest or not has_qdq(model):
+        return model
+    try:
+        plain = from_qdq(model).model
+    except ModelError:
+        return model
+    return plain if plain.digest == digest else model
 
 
 def told(translated: Translated, model: Model) -> str:
@@ -56,14 +86,45 @@ def told(translated: Translated, model: Model) -> str:
     return f"Q/DQ nodes of {Path(model.source).name}, {translated.quantizers} scales"
 
 
-def same_scales(mine: Translated, other: Translated, path: Path) -> None:
-    """Refuses other weights that come with other activation scales: engines hold these.
+def judged_translation(
+    translated: Translated,
+    model: Model,
+    network: Network,
+    judging: Callable[[Mapping[str, float] | None], Judgement],
+) -> KnownScales:
+    """Judges a translated model with its scales; ``judging`` is as for ``judge_with``."""
+    from edgekit.pipeline._known_scales import judge_with
+    from edgekit.quantize import cache_of
+
+    # the release of a cache that is not written does not matter
+    return judge_with(cache_of(translated.scales, "8.6"), model, network, judging)
+
+
+def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
+    """Says what a person should know of a translation, and what rewrites left without a scale."""
+    notes = list(translated.notes)
+    made = [lack.tensor for lack in known.reading.lacks if lack.tensor not in translated.missing]
+    if made:
+        notes.append(
+            f"{len(made)} tensors that rewrites made have no scale in the Q/DQ model, such as "
+            f"{made[0]!r}: their layers run in FP16"
+        )
+    return notes
+
+
+def translated_alike(mine: Translated, other: Model, path: Path) -> Model:
+    """Returns another file of a translated Q/DQ model, for its weights: translated likewise.
 
     Raises:
-        DataError: "refit.mismatch", naming tensors.
+        DataError: "refit.mismatch": it has other activation scales, and engines hold these.
     """
-    names = dict.fromkeys([*mine.scales, *other.scales])
-    apart = [name for name in names if mine.scales.get(name) != other.scales.get(name)]
+    from edgekit.quantize import from_qdq, has_qdq
+
+    if not has_qdq(other):
+        return other
+    found = from_qdq(other)
+    names = dict.fromkeys([*mine.scales, *found.scales])
+    apart = [name for name in names if mine.scales.get(name) != found.scales.get(name)]
     if apart:
         more = f" and {len(apart) - _LISTED} more" if len(apart) > _LISTED else ""
         raise DataError(
@@ -74,133 +135,4 @@ def same_scales(mine: Translated, other: Translated, path: Path) -> None:
             hint="scales are a part of the engines: build again, or keep the quantisers frozen "
             "while the weights are trained",
         )
-
-
-def from_qdq_document(
-    source: str | Path,
-    *,
-    model: Path | None = None,
-    cache: Path | None = None,
-    precisions: Sequence[Path] = (),
-    target: str | None = None,
-    tensorrt: str | None = None,
-    unequal: str = "refuse",
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """Translates a Q/DQ file, writes what is asked for, and returns an ``edgekit.from-qdq/1``.
-
-    Args:
-        source: The ONNX file.
-        model: Where the plain model goes; nowhere when None.
-        cache: Where the calibration cache goes.
-        precisions: Where the FP16 nodes go: a ``.json`` file as NVIDIA's translator writes it
-            (int8_tensor_scales, fp16_nodes), any other one as trtexec's ``--layerPrecisions``.
-        target: The board whose TensorRT will read the cache.
-        tensorrt: That release, where it is another one.
-        unequal: As in :func:`edgekit.quantize.from_qdq`.
-        shapes: Sizes for open inputs.
-        outputs: Tensors to cut the network at.
-
-    Raises:
-        ModelError: The file cannot be read, or not be translated (codes ``qdq.*``).
-        UsageError: Neither a board nor a release for the cache, or a file to write is the source.
-        DataError: A file cannot be written.
-    """
-    from edgekit import network, targets
-    from edgekit.dla import reads_qdq
-    from edgekit.pipeline._outputs import may_write
-    from edgekit.quantize import cache_of, from_qdq, write_cache
-
-    board = targets.get(target) if target is not None else None
-    release = tensorrt or (board.tensorrt if board is not None else None)
-    if release is None and cache is not None:
-        raise UsageError(
-            "a calibration cache is of one TensorRT release",
-            code="cache.release",
-            hint="give the board with --target or the release with --tensorrt",
-        )
-    wanted = {"the plain model": model, "the calibration cache": cache}
-    wanted |= {f"the precisions {path.name}": path for path in precisions}
-    may_write(Path(source), wanted)
-    loaded = network.load(
-        source,
-        shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
-        outputs=list(outputs or ()) or None,
-    )
-    found = from_qdq(loaded, unequal=unequal)
-    if model is not None:
-        network.save(found.model, model)
-    if cache is not None and release is not None:
-        write_cache(cache_of(found.scales, release), cache)
-    for path in precisions:
-        _write(path, _precisions(found, path))
-    notes = list(found.notes)
-    line = _trtexec(found, model, cache, precisions)
-    if board is not None and release is not None and reads_qdq(board, release):
-        notes.append(f"TensorRT {release} reads Q/DQ nodes on the DLA and takes no cache there")
-        line = f"trtexec --onnx={_quoted(Path(source))} --useDLACore=0 --allowGPUFallback"
-    return {
-        "schema": "edgekit.from-qdq/1",
-        "model": str(source),
-        "tensorrt": release,
-        "quantizers": found.quantizers,
-        "weights": found.weights,
-        "scales": dict(found.scales),
-        "propagated": [
-            {"tensor": row.tensor, "scale": row.scale, "rule": row.rule} for row in found.propagated
-        ],
-        "missing": list(found.missing),
-        "fp16_nodes": list(found.fp16_nodes),
-        "other_codes": list(found.other_codes),
-        "notes": notes,
-        "files": {
-            "model": str(model) if model else None,
-            "cache": str(cache) if cache else None,
-            "precisions": [str(path) for path in precisions],
-        },
-        "trtexec": line,
-    }
-
-
-def _precisions(found: Translated, path: Path) -> str:
-    if path.suffix.lower() != ".json":
-        return ",".join(f"{name}:fp16" for name in found.fp16_nodes) + "\n"
-    document = {"int8_tensor_scales": dict(found.scales), "fp16_nodes": list(found.fp16_nodes)}
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    from edgekit._files import replacing
-
-    try:
-        with replacing(path) as part:
-            part.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(
-            f"cannot write the precisions: {error.strerror}",
-            code="precisions.unwritable",
-            where=str(path),
-            hint="check the folder and its free space",
-        ) from error
-
-
-def _trtexec(
-    found: Translated, model: Path | None, cache: Path | None, precisions: Sequence[Path]
-) -> str:
-    """The line that builds the translation on the board, by trtexec's own flags up to 10.7."""
-    line = (
-        f"trtexec --onnx={_quoted(model or Path('plain.onnx'))} --int8 --fp16 "
-        f"--calib={_quoted(cache or Path('calib.cache'))} --useDLACore=0 --allowGPUFallback"
-    )
-    if not found.fp16_nodes:
-        return line
-    texts = [path for path in precisions if path.suffix.lower() != ".json"]
-    file = _quoted(texts[0]) if texts else _LAYERS
-    return f'{line} --precisionConstraints=prefer --layerPrecisions="$(cat {file})"'
-
-
-def _quoted(path: Path) -> str:
-    from shlex import quote
-
-    return quote(str(path))
+    return found.model

@@ -49,11 +49,13 @@ def verify_rewrites(
         BundleError: ``record`` is a damaged bundle, or one whose signature is not good.
     """
     from edgekit.pipeline._progress import Quiet
+    from edgekit.pipeline._translated import meant
     from edgekit.rewrite import verify
 
     told = progress or Quiet()
     original = _model(str(model), shapes, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
+    original = meant(original, claim.original)
     document = verify(
         original, claim, progress=lambda done, total: told.update(done, total, "proofs")
     )

@@ -1,0 +1,148 @@
+"""What ``edgekit calibrate from-qdq`` writes and tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.quantize import Translated
+
+__all__ = ["from_qdq_document"]
+
+# what the line for trtexec calls a file that was not asked for
+_LAYERS = "layers.txt"
+
+
+def from_qdq_document(
+    source: str | Path,
+    *,
+    model: Path | None = None,
+    cache: Path | None = None,
+    precisions: Sequence[Path] = (),
+    target: str | None = None,
+    tensorrt: str | None = None,
+    unequal: str = "refuse",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Translates a Q/DQ file, writes what is asked for, and returns an ``edgekit.from-qdq/1``.
+
+    Args:
+        source: The ONNX file.
+        model: Where the plain model goes; nowhere when None.
+        cache: Where the calibration cache goes.
+        precisions: Where the FP16 nodes go: a ``.json`` file as NVIDIA's translator writes it
+            (int8_tensor_scales, fp16_nodes), any other one as trtexec's ``--layerPrecisions``.
+        target: The board whose TensorRT will read the cache.
+        tensorrt: That release, where it is another one.
+        unequal: As in :func:`edgekit.quantize.from_qdq`.
+        shapes: Sizes for open inputs.
+        outputs: Tensors to cut the network at.
+
+    Raises:
+        ModelError: The file cannot be read, or not be translated (codes ``qdq.*``).
+        UsageError: Neither a board nor a release for the cache, or a file to write is the source.
+        DataError: A file cannot be written.
+    """
+    from edgekit import network, targets
+    from edgekit.dla import reads_qdq
+    from edgekit.pipeline._outputs import may_write
+    from edgekit.quantize import cache_of, from_qdq, write_cache
+
+    board = targets.get(target) if target is not None else None
+    release = tensorrt or (board.tensorrt if board is not None else None)
+    if release is None and cache is not None:
+        raise UsageError(
+            "a calibration cache is of one TensorRT release",
+            code="cache.release",
+            hint="give the board with --target or the release with --tensorrt",
+        )
+    wanted = {"the plain model": model, "the calibration cache": cache}
+    wanted |= {f"the precisions {path.name}": path for path in precisions}
+    may_write(Path(source), wanted)
+    loaded = network.load(
+        source,
+        shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
+        outputs=list(outputs or ()) or None,
+    )
+    found = from_qdq(loaded, unequal=unequal)
+    if model is not None:
+        network.save(found.model, model)
+    if cache is not None and release is not None:
+        write_cache(cache_of(found.scales, release), cache)
+    for path in precisions:
+        _write(path, _precisions(found, path))
+    notes = list(found.notes)
+    line = _trtexec(found, model, cache, precisions)
+    if board is not None and release is not None and reads_qdq(board, release):
+        notes.append(f"TensorRT {release} reads Q/DQ nodes on the DLA and takes no cache there")
+        line = f"trtexec --onnx={_quoted(Path(source))} --useDLACore=0 --allowGPUFallback"
+    return {
+        "schema": "edgekit.from-qdq/1",
+        "model": str(source),
+        "tensorrt": release,
+        "quantizers": found.quantizers,
+        "weights": found.weights,
+        "scales": dict(found.scales),
+        "propagated": [
+            {"tensor": row.tensor, "scale": row.scale, "rule": row.rule} for row in found.propagated
+        ],
+        "missing": list(found.missing),
+        "fp16_nodes": list(found.fp16_nodes),
+        "other_codes": list(found.other_codes),
+        "notes": notes,
+        "files": {
+            "model": str(model) if model else None,
+            "cache": str(cache) if cache else None,
+            "precisions": [str(path) for path in precisions],
+        },
+        "trtexec": line,
+    }
+
+
+def _precisions(found: Translated, path: Path) -> str:
+    if path.suffix.lower() != ".json":
+        return ",".join(f"{name}:fp16" for name in found.fp16_nodes) + "\n"
+    document = {"int8_tensor_scales": dict(found.scales), "fp16_nodes": list(found.fp16_nodes)}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    from edgekit._files import replacing
+
+    try:
+        with replacing(path) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(
+            f"cannot write the precisions: {error.strerror}",
+            code="precisions.unwritable",
+            where=str(path),
+            hint="check the folder and its free space",
+        ) from error
+
+
+def _trtexec(
+    found: Translated, model: Path | None, cache: Path | None, precisions: Sequence[Path]
+) -> str:
+    """The line that builds the translation on the board, by trtexec's own flags up to 10.7."""
+    line = (
+        f"trtexec --onnx={_quoted(model or Path('plain.onnx'))} --int8 --fp16 "
+        f"--calib={_quoted(cache or Path('calib.cache'))} --useDLACore=0 --allowGPUFallback"
+    )
+    if not found.fp16_nodes:
+        return line
+    texts = [path for path in precisions if path.suffix.lower() != ".json"]
+    file = _quoted(texts[0]) if texts else _LAYERS
+    return f'{line} --precisionConstraints=prefer --layerPrecisions="$(cat {file})"'
+
+
+def _quoted(path: Path) -> str:
+    from shlex import quote
+
+    return quote(str(path))

@@ -1,0 +1,70 @@
+"""The model as the user named it, and its translation where it is a Q/DQ model."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from edgekit.pipeline._batch import batch_of_one, batch_text
+from edgekit.pipeline._kept import Kept
+from edgekit.pipeline._models import load_model, store_model
+
+if TYPE_CHECKING:
+    from edgekit.network import Model
+    from edgekit.quantize import Translated
+
+__all__ = ["Named"]
+
+
+class Named(Kept):
+    """From the model's name to the network that everything else starts from.
+
+    Attributes:
+        static_batch: Whether a batch that the file leaves open is 1.
+    """
+
+    static_batch = False
+
+    @cached_property
+    def source(self) -> Model:
+        """The model as the user named it, or what a Q/DQ model was translated to."""
+        return self.named if self.translated is None else self.translated.model
+
+    @cached_property
+    def translated(self) -> Translated | None:
+        """What a Q/DQ model was translated to, where TensorRT reads none on the DLA."""
+        from edgekit.pipeline._translated import translation
+
+        found, note = translation(self.named, self.target, self.tensorrt, self.file.precision)
+        self.notes += [note] if note else []
+        return found
+
+    @cached_property
+    def named(self) -> Model:
+        """The model as the user named it."""
+        from edgekit import network
+
+        section = self.file.model
+        if section.onnx is not None:
+            path = self.config.resolve(section.onnx)
+            shapes: dict[str, list[int]] = dict(section.shapes or {})
+            if self.static_batch and not shapes:
+                shapes = batch_of_one(path)
+                self.notes += [batch_text(shapes)] if shapes else []
+            return network.load(path, shapes=shapes or None, outputs=section.outputs or None)
+        key = self.cache.key("builtin", section.builtin, section.seed, section.outputs)
+        record = None if self.force else self.cache.get("builtin", key)
+        model = load_model(self.cache, record) if record else None
+        if model is None:
+            self.update(0, 1, "filling the built-in network")
+            model = network.builtin(section.builtin, section.seed)
+            if section.outputs:
+                model = network.canonical(
+                    model.proto, None, outputs=section.outputs, source=model.source,
+                    weights=model.weights,
+                )  # fmt: skip
+            record = store_model(self.cache, model)
+            self.cache.put("builtin", key, record)
+            # from here on the weights are memory maps of the cache, not memory
+            model = load_model(self.cache, record) or model
+        return model
