@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from edgekit.dla._rules import load_rules, loadables_per_core, memory_facts
     from edgekit.dla._slots import without_slot
     from edgekit.dla._sparsity import SparseConvolution, SparsityReport, sparsity
+    from edgekit.dla._ties import ScaleTie, scale_tie, scale_ties
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
     from edgekit.dla._warnings import release_warnings
 
@@ -47,6 +48,7 @@ __all__ = [
     "Operator",
     "Reason",
     "Rule",
+    "ScaleTie",
     "SparseConvolution",
     "SparsityReport",
     "Verdict",
@@ -78,6 +80,8 @@ __all__ = [
     "pool_limits",
     "reads_qdq",
     "release_warnings",
+    "scale_tie",
+    "scale_ties",
     "sparsity",
     "stored_shape",
     "strides",
@@ -109,6 +113,7 @@ __getattr__ = lazy(
         "_rules": "load_rules loadables_per_core memory_facts",
         "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",
+        "_ties": "ScaleTie scale_tie scale_ties",
         "_warnings": "release_warnings",
         "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,8 @@ class Rule:
         check: The compiled restriction; None for a note.
         counts: A note is told as a warning where this fails for some layer.
         warning: That warning, with ``{tensorrt}`` and ``{layers}`` ("1 layer is").
+        ties: Which tensors share one INT8 scale, as written (see ``_ties.py``); None for no such
+            rule.
     """
 
     id: str
@@ -85,6 +88,7 @@ class Rule:
     check: Check | None
     counts: Check | None = None
     warning: str = ""
+    ties: Mapping[str, Any] | None = None
 
     def holds_for(self, kind: str, generation: str, version: Version) -> bool:
         """Whether the rule is in force for a layer kind, DLA generation and TensorRT release.

@@ -205,6 +205,7 @@ def _rule(
         check=compile_check(check, limit) if check else None,
         counts=compile_check(row["counts"]) if "counts" in row else None,
         warning=row.get("warning", ""),
+        ties=row.get("ties"),
     )
 
 

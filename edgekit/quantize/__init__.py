@@ -10,13 +10,20 @@ from edgekit.quantize._cache import (
 from edgekit.quantize._cache_edit import CacheDiff, diff, edit, merge
 from edgekit.quantize._cache_scales import CacheReading, read_cache, scales_of
 from edgekit.quantize._calibrate import calibrate, scales_from
+from edgekit.quantize._constraints import groups, tie
+from edgekit.quantize._constraints_told import (
+    Violation,
+    change_rows,
+    constraint_warnings,
+    violations,
+)
 from edgekit.quantize._data import Samples, load_data
 from edgekit.quantize._feeds import check_feed, input_specs
 from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._measure import measure
 from edgekit.quantize._methods import METHODS
 from edgekit.quantize._needs import Lack
-from edgekit.quantize._types import Ranges, Scales
+from edgekit.quantize._types import Change, Ranges, Scales
 
 __all__ = [
     "METHODS",
@@ -24,17 +31,22 @@ __all__ = [
     "CacheDiff",
     "CacheReading",
     "CalibrationCache",
+    "Change",
     "Lack",
     "Ranges",
     "Samples",
     "Scales",
     "Translated",
+    "Violation",
     "cache_of",
     "calibrate",
+    "change_rows",
     "check_feed",
+    "constraint_warnings",
     "diff",
     "edit",
     "from_qdq",
+    "groups",
     "has_qdq",
     "input_specs",
     "load_cache",
@@ -45,5 +57,7 @@ __all__ = [
     "scales_from",
     "scales_of",
     "tensorrt_number",
+    "tie",
+    "violations",
     "write_cache",
 ]

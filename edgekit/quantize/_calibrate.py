@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.quantize._groups import share
+from edgekit.quantize._constraints import tie
+from edgekit.quantize._constraints_told import constraint_warnings
 from edgekit.quantize._measure import measure
 from edgekit.quantize._methods import LEVELS, check_method
-from edgekit.quantize._scales import make_scales
+from edgekit.quantize._scales import float32, make_scales
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,14 +59,40 @@ def calibrate(
     return scales_from(network, ranges, method)
 
 
-def scales_from(network: Network, ranges: Ranges, method: str = "entropy") -> Scales:
-    """Returns the scales of measured ranges, those that must be equal made equal.
+def scales_from(
+    network: Network,
+    ranges: Ranges,
+    method: str = "entropy",
+    *,
+    dla_layers: Collection[str] | None = None,
+    fp16_layers: Collection[str] = frozenset(),
+) -> Scales:
+    """Returns the scales of measured ranges, those that must be equal made equal (``tie``).
+
+    Args:
+        network: The layer graph.
+        ranges: As measured.
+        method: Whose clipping magnitudes to take.
+        dla_layers: Layers that can run on the target's DLA; None where all may.
+        fp16_layers: Layers kept in FP16, which ask for nothing.
 
     Raises:
         UsageError: Unknown method.
     """
     check_method(method)
-    shared = share(network, ranges.amax[method])
-    scales = {name: (value or 1.0) / LEVELS for name, value in shared.items()}
+    amax, changes = tie(
+        network, ranges.amax[method], dla_layers=dla_layers, fp16_layers=fp16_layers
+    )
+    scales = {name: (value or 1.0) / LEVELS for name, value in amax.items()}
     made = make_scales(scales, method=method, data=ranges.data)
-    return replace(made, warnings=ranges.warnings)
+    in_scales = [
+        # a tensor that was always zero had no range to lose
+        replace(change, old=float32(change.old / LEVELS) if change.old else None,
+                new=made.scales[change.tensor])
+        for change in changes
+    ]  # fmt: skip
+    told = tuple(change for change in in_scales if change.old != change.new)
+    costs = constraint_warnings(
+        network, made.scales, told, dla_layers=dla_layers, fp16_layers=fp16_layers
+    )
+    return replace(made, changes=told, warnings=(*ranges.warnings, *costs))

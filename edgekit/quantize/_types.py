@@ -35,7 +35,8 @@ class Change:
         old: Scale before, None where it had none.
         new: Scale after.
         rule: The rule that asks for it, as ``edgekit explain`` knows it.
-        layers: The layers that tie it to others.
+        layers: The layers that tie it to others, in graph order.
+        widest: The tensor whose range all that are tied together take.
     """
 
     tensor: str
@@ -43,6 +44,7 @@ class Change:
     new: float
     rule: str
     layers: tuple[str, ...]
+    widest: str = ""
 
     @property
     def bits(self) -> float:
