@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgekit.sensitivity import Impact, propose, reaches, shortfall
@@ -34,10 +34,12 @@ class Builds:
         return 1.0 - error
 
 
-@given(st.lists(st.floats(0.0, 0.1), min_size=1, max_size=40), st.floats(0.5, 1.0), st.randoms())
-def test_it_reaches_the_accuracy_and_each_kernel_is_needed(errors, minimum, random) -> None:
+# the first draw of a process takes seconds on a busy machine
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=40), st.integers(500, 1000))
+def test_it_reaches_the_accuracy_and_each_kernel_is_needed(thousandths, limit) -> None:
     """Also where the ranking, measured kernel by kernel, is not the order of their shares."""
-    random.shuffle(errors)
+    errors, minimum = [value / 1000 for value in thousandths], limit / 1000
     builds = Builds({f"k{n}": error for n, error in enumerate(errors)})
     found = propose(ranking(len(errors)), builds, metric="cosine", minimum=minimum, most=10_000)
     assert found.layers is not None
@@ -52,6 +54,7 @@ def test_it_reaches_the_accuracy_and_each_kernel_is_needed(errors, minimum, rand
         assert chosen - {name} in builds.asked, "each was left out in a build"
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 8), st.data())
 def test_what_is_proposed_passed_whatever_the_builds_say(count, data) -> None:
     """Errors can cancel each other, so fewer INT8 kernels need not be better."""

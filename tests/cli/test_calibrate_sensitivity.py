@@ -1,0 +1,109 @@
+"""`edgekit calibrate --sensitivity`: text and JSON, the proposal, and the file that has it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from edgekit.cli import _main
+from tests.pipeline.nets import small_net
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sensitivity")
+    small_net(path / "small.onnx")
+    return path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+
+    def told(*arguments: str, status: int = 0) -> tuple[str, str]:
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*arguments, "-q"])
+        captured = capsys.readouterr()
+        assert caught.value.code == status, captured.err
+        assert "Traceback" not in captured.err
+        return captured.out, captured.err
+
+    return told
+
+
+BASE = ("calibrate", "small.onnx", "-t", ORIN, "--sensitivity")
+
+
+def test_the_ranking_is_the_same_in_both_forms(run):
+    document = json.loads(run(*BASE, "--json")[0])
+    assert document["schema"] == "edgekit.sensitivity/1"
+    assert document["proposal"] is None
+    ratios = [row["snr_db"] for row in document["kernels"]]
+    assert ratios == sorted(ratios)
+    text, _ = run(*BASE)
+    lines = [line for line in text.splitlines() if " dB " in line]
+    assert len(lines) == len(ratios)
+    for line, row in zip(lines, document["kernels"], strict=True):
+        assert line.lstrip().startswith(f"{row['snr_db']:.1f} dB")
+        assert row["layers"][0] in line
+    assert "conv1 + bn + relu1 (first)" in text
+    assert "softmax" in text
+    assert "[softmax.precision]" in text
+    assert "against the FP32 network on 16 synthetic" in " ".join(text.split())
+
+
+def test_a_proposal_is_written_and_builds(run, folder):
+    int8 = json.loads(run(*BASE, "--accuracy", "cosine=0", "--json")[0])["proposal"]
+    assert int8["reached"]
+    assert not int8["fp16_layers"]
+    wanted = 1 - (1 - int8["int8"]["cosine"]) / 2
+    text, _ = run(*BASE, "--accuracy", f"cosine={wanted!r}", "--write-config", "new.yaml")
+    assert "each of them is needed" in text
+    assert "written to new.yaml" in text
+    written = yaml.safe_load((folder / "new.yaml").read_text())
+    layers = written["calibration"]["fp16_layers"]
+    assert layers
+    assert written["accuracy"] == {"metric": "cosine", "min": wanted}
+    built = json.loads(run("build", "new.yaml", "--json")[0])
+    assert built["accuracy"]["cosine"] >= wanted
+    # without a file the same lines are for pasting
+    text, _ = run(*BASE, "--accuracy", f"cosine={wanted!r}")
+    assert yaml.safe_load(text[text.index("calibration:") :])["calibration"] == {
+        "fp16_layers": layers
+    }
+
+
+def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
+    out, error = run(*BASE, "--accuracy", "snr_db=500", "--write-config", "never.yaml", status=1)
+    assert " dB " in out, "the ranking is told all the same"
+    assert "in FP16, below 500" in error
+    assert not (folder / "never.yaml").exists()
+    out, _ = run(*BASE, "--accuracy", "snr_db=500", "--json", status=1)
+    document = json.loads(out)
+    assert document["proposal"]["reached"] is False
+    assert document["proposal"]["fp16_layers"] == []
+    assert "500" in document["shortfall"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sensitivity", "--accuracy", "cosine"), "METRIC=MIN"),
+        (("--sensitivity", "--accuracy", "psnr=3"), "METRIC=MIN"),
+        (("--sensitivity", "--accuracy", "cosine=nan"), "METRIC=MIN"),
+        (("--accuracy", "cosine=0.9"), "--sensitivity"),
+        (("--write-config", "x.yaml"), "--sensitivity"),
+        (("--sensitivity", "--write-config", "x.yaml"), "no accuracy"),
+        (("--sensitivity", "--save", "x.cache"), "writes no cache"),
+        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "small.onnx"), "replace"),
+        (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "no/x.yaml"), "folder"),
+    ],
+)  # fmt: skip
+def test_options_that_make_no_sense(run, options, message):
+    _, error = run("calibrate", "small.onnx", "-t", ORIN, *options, status=2)
+    assert message in error

@@ -1,0 +1,140 @@
+"""An INT8 build below the gate keeps the fewest layers in FP16; users can keep some themselves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import edgekit
+from edgekit.config import load_config
+from edgekit.errors import GateError, UsageError
+from edgekit.pipeline import Cache, Pipeline
+from tests.pipeline.nets import small_config
+
+CACHE = "calibration-cache"
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A configuration without a gate, a cache, and the accuracy of INT8 and of FP16."""
+    folder = tmp_path_factory.mktemp("plain")
+    config = small_config(folder)
+    with opened(config, folder) as pipeline:
+        int8 = pipeline.build()["accuracy"]["snr_db"]
+    half = edgekit.build(config, precision="fp16")["accuracy"]["snr_db"]
+    assert half > int8 + 10
+    return folder, int8, half
+
+
+def opened(config, folder, **options):
+    return Pipeline(load_config(config), out=folder / "out", cache=Cache(folder / CACHE), **options)
+
+
+def gated(folder, name, minimum, more=""):
+    config = small_config(folder / name)
+    text = config.read_text() + f"accuracy: {{metric: snr_db, min: {minimum}{more}}}\n"
+    config.write_text(text)
+    return config
+
+
+def precisions(plan):
+    return {layer["name"]: layer["precision"] for layer in plan["layers"]}
+
+
+def test_a_run_keeps_the_fewest_layers_in_fp16_and_says_so_everywhere(plain):
+    folder, int8, half = plain
+    config = gated(folder, "gated", (int8 + half) / 2)
+    with opened(config, folder) as pipeline:
+        result = pipeline.run()
+        kept = pipeline.work.kept
+    assert kept
+    document, report = result.document, result.report
+    assert document["accuracy"]["snr_db"] >= (int8 + half) / 2
+    found = precisions(json.loads((folder / "out" / "plan.json").read_text()))
+    assert {found[name] for name in kept} == {"fp16"}
+    assert "int8" in found.values(), "not all of it"
+    told = f"kept in FP16: {', '.join(name for name in found if name in kept)}"
+    assert any(told in note for note in document["notes"])
+    assert any(told in note for note in report["notes"])
+    # the second time nothing is measured, placed or built again
+    with opened(config, folder) as pipeline:
+        again = pipeline.run()
+        assert pipeline.work.kept == kept
+    steps = {step["name"]: step for step in again.document["steps"]}
+    assert steps["build"]["status"] == steps["bundle"]["status"] == "reused"
+    assert "kept in FP16" in steps["build"]["detail"]
+    assert again.document["bundle"]["digest"] == document["bundle"]["digest"]
+
+
+def test_each_of_the_kept_kernels_is_needed(plain):
+    folder, int8, half = plain
+    config = gated(folder, "needed", int8 + 3)
+    with opened(config, folder) as pipeline:
+        pipeline.build()
+        kept = pipeline.work.kept
+    with opened(config, folder) as pipeline:
+        document = pipeline.sensitivity()
+    proposal = document["proposal"]
+    assert proposal["minimal"]
+    assert set(proposal["fp16_layers"]) == set(kept)
+    assert proposal["accuracy"]["snr_db"] >= int8 + 3 > proposal["int8"]["snr_db"]
+    kernels = [set(row["layers"]) for row in document["kernels"] if set(row["layers"]) <= set(kept)]
+    assert len(kernels) == proposal["kernels"]
+    assert half > int8 + 3
+
+
+def test_without_fallback_the_run_stops_as_it_is(plain):
+    folder, int8, _ = plain
+    config = gated(folder, "none", int8 + 1, ", fallback: none")
+    with opened(config, folder) as pipeline, pytest.raises(GateError) as caught:
+        pipeline.run()
+    assert not pipeline.work.kept
+    assert caught.value.extra["accuracy"]["snr_db"] == pytest.approx(int8)
+    assert "fp16" in caught.value.hint
+
+
+def test_what_fp16_misses_too_is_told_with_both_numbers(plain):
+    folder, int8, half = plain
+    config = gated(folder, "all", half + 60)
+    with opened(config, folder) as pipeline, pytest.raises(GateError) as caught:
+        pipeline.run()
+    assert caught.value.code == "accuracy.below-gate"
+    assert f"{int8:.6g} in INT8" in caught.value.message
+    assert "INT8 kernels in FP16" in caught.value.message
+    assert "fp32" in caught.value.hint
+
+
+def test_layers_of_the_configuration_are_fp16_in_the_plan_and_cost_more(tmp_path):
+    config = small_config(tmp_path)
+    before = edgekit.plan(config)
+    after = edgekit.plan(config, calibration={"fp16_layers": ["conv?", "bn"]})
+    found = {layer.name: layer.precision for layer in after.layers}
+    assert [found[name] for name in ("conv1", "bn", "conv2")] == ["fp16"] * 3
+    assert found["pool"] == "int8"
+    assert after.predicted.gpu_us >= before.predicted.gpu_us
+    assert any("kept in FP16: conv1, bn, conv2" in note for note in after.notes)
+
+
+def test_layers_that_are_not_there_are_told_with_their_place_in_the_file(tmp_path):
+    config = small_config(tmp_path)
+    text = config.read_text().replace(
+        "calibration: {count: 3}", "calibration:\n  count: 3\n  fp16_layers: [conf1]"
+    )
+    config.write_text(text)
+    with pytest.raises(UsageError) as caught, opened(config, tmp_path) as pipeline:
+        pipeline.plan()
+    line = text.splitlines().index("  fp16_layers: [conf1]") + 1
+    assert f"small.yaml:{line}" in caught.value.where
+    assert "'conv1'" in caught.value.hint
+
+
+def test_scales_are_not_measured_again_for_other_fp16_layers(tmp_path):
+    config = small_config(tmp_path)
+    with opened(config, tmp_path) as pipeline:
+        pipeline.build()
+    config.write_text(config.read_text().replace("count: 3}", "count: 3, fp16_layers: [fc]}"))
+    with opened(config, tmp_path) as pipeline:
+        steps = {step["name"]: step["status"] for step in pipeline.build()["steps"]}
+    assert steps["calibrate"] == "reused"
+    assert steps["build"] == "done"
