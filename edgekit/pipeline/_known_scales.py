@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ from edgekit.errors import DataError
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
-    from edgekit.quantize import CacheReading, CalibrationCache
+    from edgekit.quantize import CacheReading, CalibrationCache, Scales
 
-__all__ = ["KnownScales", "judge_with"]
+__all__ = ["KnownScales", "cache_for_both", "judge_with"]
 
+_MOVES = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose",
+                    "Unsqueeze"})  # fmt: skip
 _SHOWN = 5
 _LAYERS_SHOWN = 3
 
@@ -148,3 +151,37 @@ def _runs(before: bool, after: bool) -> str:
     if before and not after:
         return "from the DLA to the GPU"
     return "FP16 on the DLA" if after else "FP16 on the GPU"
+
+
+def cache_for_both(
+    scales: Scales, model: Model, original: Model, tensorrt: str
+) -> CalibrationCache:
+    """Returns a cache of measured scales for the rewritten network and for the original.
+
+    TensorRT on the file as it came asks for the original's tensors; it leaves others aside.
+
+    Args:
+        scales: Scales of the rewritten network's tensors.
+        model: The rewritten model.
+        original: The model as it came; the same one where nothing was rewritten.
+        tensorrt: The release that will read the cache.
+    """
+    from edgekit.quantize import cache_of, scales_of
+
+    known = dict(scales.scales)
+    if model is not original:
+        from edgekit.network import layers
+
+        written = {out for node in original.proto.graph.node for out in node.output}
+        # where no tensor is in both networks there is nothing to add
+        with suppress(DataError):
+            reading = scales_of(
+                cache_of(known, tensorrt), layers(original), model=original, original=model
+            )
+            more = {n: s for n, s in reading.scales.scales.items() if n in written}
+            known = {**more, **known}
+    for node in original.proto.graph.node:
+        # the layers do not have every tensor that only moves
+        if node.op_type in _MOVES and node.input[0] in known:
+            known.setdefault(node.output[0], known[node.input[0]])
+    return cache_of(known, tensorrt)

@@ -84,6 +84,7 @@ class Pipeline(Sensing):
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
+        from edgekit.pipeline._known_scales import cache_for_both
         from edgekit.quantize import write_cache
 
         self._only("rewrite", "calibrate")
@@ -97,7 +98,8 @@ class Pipeline(Sensing):
                 hint="calibrate with precision int8",
             )
         if save is not None:
-            write_cache(scales, save, self.work.tensorrt)
+            work = self.work
+            write_cache(cache_for_both(scales, work.model, work.source, work.tensorrt), save)
         return {
             "schema": "edgekit.scales/1",
             "model": self.work.source.source,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from edgekit._files import replacing
 from edgekit.errors import DataError
+from edgekit.quantize._cache_version import major_of, tensorrt_number
 from edgekit.quantize._scales import float32, hex_of
 from edgekit.quantize._types import Scales
 
@@ -92,7 +93,7 @@ class CalibrationCache:
         TRT-100300 to be read by 10.16: the major number counts.
         """
         wanted = tensorrt_number(version)
-        if self.algorithm == ALGORITHM and _major(self.version) == _major(wanted):
+        if self.algorithm == ALGORITHM and major_of(self.version) == major_of(wanted):
             return ""
         return (
             f"the cache's header {self.header} is not TRT-{wanted}-{ALGORITHM}: TensorRT {version} "
@@ -180,31 +181,6 @@ def _parse(line: str, where: str) -> tuple[str, float]:
             hint="a scale is a positive number: the largest magnitude divided by 127",
         )
     return name, scale
-
-
-def tensorrt_number(version: str) -> int:
-    """Returns NV_TENSORRT_VERSION: "8.6.2" is 8602, and since version 10, "10.3" is 100300.
-
-    Raises:
-        DataError: ``version`` is not up to three numbers with dots.
-    """
-    try:
-        major, minor, patch = [*map(int, version.split(".")), 0, 0][:3]
-        if min(major, minor, patch) < 0 or major > 99 or max(minor, patch) > 99:
-            raise ValueError
-    except ValueError:
-        raise DataError(
-            f"{version!r} is not a TensorRT version",
-            code="tensorrt.version",
-            hint="write it like 8.6.2 or 10.3",
-        ) from None
-    if major >= 10:
-        return major * 10000 + minor * 100 + patch
-    return major * 1000 + minor * 100 + patch
-
-
-def _major(number: int) -> int:
-    return number // 10000 if number >= 100000 else number // 1000
 
 
 def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:

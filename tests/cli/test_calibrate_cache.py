@@ -141,3 +141,14 @@ def test_a_header_that_tensorrt_would_not_take_is_told(run: Run) -> None:
     out = run("plan", "small.onnx", "-t", ORIN, "-q", "--cache", "old.cache")
     assert "calibrate again" in flat(out)
     assert "--tensorrt 10.3" in flat(out)
+
+
+def test_a_measured_cache_serves_the_file_as_it_came_too(run: Run) -> None:
+    run("calibrate", "small.onnx", "-t", ORIN, "-q", "--save", "own.cache")
+    saved = load_cache("own.cache").scales
+    graph = load("small.onnx").proto.graph
+    assert saved.keys() > {out for node in graph.node for out in node.output}
+    assert "no scale is missing" in run("calibrate", "show", "own.cache", "--model", "small.onnx")
+    # and the network that edgekit makes of it
+    plan = run("plan", "small.onnx", "-t", ORIN, "-q", "--cache", "own.cache", "--json")
+    assert not any("bounds" in note for note in json.loads(plan.splitlines()[0])["notes"])

@@ -18,9 +18,7 @@ from edgekit.dla import judge
 from edgekit.errors import DataError
 from edgekit.network import Layer, Model, Network, synthetic_inputs
 from edgekit.quantize import CalibrationCache, calibrate, scales_of
-from edgekit.quantize._equal import equal_tensors
 from edgekit.quantize._needs import INT8_OPS, needs
-from edgekit.rewrite import rewrite
 from tests.build.toy_nets import place_all
 from tests.quantize.quantize_nets import branches, make, node
 from tests.rewrite import real_nets
@@ -195,71 +193,3 @@ def _decided(
     placed = place_all(network, precision, runs.__getitem__, devices.__getitem__)
     graph = Graph.of(model)
     return _numerics.decide(graph, cut(graph, network, placed), reading.scales)  # type: ignore[attr-defined]
-
-
-SMALL = ["yolo_v5", "mobilenet_v3", "unet", "audio_1d", "nhwc_classifier"]
-
-
-def _rewritten(original: Model) -> tuple[Model, set[str]]:
-    """The rewritten model, and the tensors that a cache of the original lists."""
-    rewritten, applied, _ = rewrite(original, ORIN, precision="int8", tensorrt="10.3")
-    assert applied
-    listed = {out for item in original.proto.graph.node for out in item.output}
-    return rewritten, listed | {value.name for value in original.proto.graph.input}
-
-
-def _largest(model: Model, network: Network) -> dict[str, float]:
-    """The largest magnitudes of a model's tensors on one input, as scales."""
-    (feed,) = synthetic_inputs(model, 1, 7)
-    written = {out for item in model.proto.graph.node for out in item.output}
-    wanted = [n for n in network.tensors if n in written]
-    values = networks.session(model, outputs=wanted).run(wanted, feed)
-    found = {**feed, **dict(zip(wanted, values, strict=True))}
-    return {n: float(np.abs(value).max()) / 127 for n, value in found.items()}
-
-
-@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet"])
-def test_no_scale_is_missing_for_want_of_a_name(name: str) -> None:
-    original = networks.builtin(name, 0)
-    rewritten, listed = _rewritten(original)
-    after = networks.layers(rewritten)
-    known = cache(dict.fromkeys(listed, 0.5))
-    assert not scales_of(known, after, model=rewritten, original=original).lacks
-    # the rewritten network alone does not tell what its new tensors hold
-    assert {lack.tensor for lack in scales_of(known, after).lacks}.isdisjoint(listed)
-    assert scales_of(known, after).lacks
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_cache_of_the_original_serves_the_rewritten_network(name: str) -> None:
-    original = getattr(real_nets, name)()
-    rewritten, listed = _rewritten(original)
-    before, after = networks.layers(original), networks.layers(rewritten)
-    known = cache(_largest(original, before))
-    reading = scales_of(known, after, model=rewritten, original=original)
-    assert not reading.lacks
-    measured = _largest(rewritten, after)
-    # names that stay mean the same values
-    for tensor in listed & measured.keys():
-        assert measured[tensor] == pytest.approx(known.scales[tensor], rel=1e-3), tensor
-    # what is inferred holds all values on these inputs, unless the readers clip or cut them
-    readers = after.consumers()
-    for tensor in measured.keys() & reading.inferred.keys():
-        if not any(layer.kind in ("ACTIVATION", "SLICE") for layer in readers.get(tensor, ())):
-            assert reading.scales.scales[tensor] >= measured[tensor] * (1 - 1e-3), tensor
-
-
-def test_equal_values_are_found_whatever_their_order() -> None:
-    original, _ = make(
-        [node("Relu", "x", "a"), node("Neg", "x", "b"), node("Add", "a b", "y")],
-        {}, {"x": [1, 4, 4, 4]}, ["y"],
-    )  # fmt: skip
-    other, _ = make(
-        [
-            node("Transpose", "x", "t", perm=[0, 2, 3, 1]), node("Relu", "t", "r"),
-            node("Abs", "t", "n"), node("Add", "r n", "y"),
-        ],
-        {}, {"x": [1, 4, 4, 4]}, ["y"],
-    )  # fmt: skip
-    assert equal_tensors(original, other, {"a", "b"}, {"t", "r", "n"}) == {"r": ("a",)}
-    assert equal_tensors(original, other, set(), {"t"}) == {}
