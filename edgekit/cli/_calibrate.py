@@ -69,5 +69,12 @@ def command(
         o.print_json(document)
         return
     print(f"{len(document['scales'])} scales by {document['method']} from {document['data']}")
+    if document["changes"]:
+        from edgekit.report import changes_text
+
+        width, colour = o.paper()
+        o.say(changes_text(document["changes"], width=width or 100, colour=colour))
+    for note in document["notes"]:
+        o.say(f"note: {note}")
     if save is not None:
         print(f"written to {save}")

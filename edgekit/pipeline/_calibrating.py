@@ -7,55 +7,20 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._sources import Sources
-from edgekit.pipeline._stored import identity
+from edgekit.pipeline._inputs import Inputs
+from edgekit.pipeline._tied import Binding, binding, told_unequal
 from edgekit.pipeline._translated import told
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.quantize import Scales
+    from edgekit.quantize import Ranges, Scales
 
 __all__ = ["Calibrating"]
 
 
-class Calibrating(Sources):
+class Calibrating(Inputs):
     """From the rewritten network to its INT8 scales."""
-
-    def inputs(self) -> Iterable[Mapping[str, np.ndarray]]:
-        """Returns the calibration inputs: the user's, or synthetic seeded ones."""
-        section = self.file.calibration
-        if section.data is None:
-            from edgekit.network import synthetic_inputs
-
-            return _Repeat(
-                section.count, lambda: synthetic_inputs(self.model, section.count, section.seed)
-            )
-        from edgekit.quantize import load_data
-
-        options = {"data": self.config.resolve(section.data), "count": section.count,
-                   "mean": section.mean, "std": section.std, "layout": section.layout}  # fmt: skip
-        return load_data({k: v for k, v in options.items() if v is not None}, self.model)
-
-    @property
-    def inputs_text(self) -> str:
-        """What the calibration inputs are, for people."""
-        section = self.file.calibration
-        if section.data is None:
-            from edgekit.network import synthetic_description
-
-            return synthetic_description(section.count, section.seed)
-        return f"at most {section.count} inputs of {section.data}"
-
-    @cached_property
-    def inputs_identity(self) -> list[Any]:
-        """What tells one set of calibration inputs from another."""
-        section = self.file.calibration
-        settings = section.model_dump(exclude={"method", "cache", "missing", "fp16_layers"})
-        if section.data is None:
-            return [settings]
-        path = self.config.resolve(section.data)
-        return [settings, identity(path)]
 
     @cached_property
     def scales(self) -> Scales | None:
@@ -63,42 +28,48 @@ class Calibrating(Sources):
         if self.file.precision != "int8":
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
-        if self.known_scales is not None:
-            scales = self.known_scales.reading.scales
-            if self.translated is None or self.file.calibration.cache is not None:
-                return scales
-            return replace(scales, method="qdq", data=told(self.translated, self.named))
-        from edgekit.quantize import Scales, calibrate
+        from edgekit.quantize import scales_from, tied
 
         section = self.file.calibration
+        if self.known_scales is None:
+            scales = scales_from(self.network, self._ranges, section.method, **self._binding)
+        elif self.translated is None or section.cache is not None:
+            scales = tied(self.known_scales.reading.scales, self.network, **self._binding)
+        else:
+            scales = self.known_scales.reading.scales
+            scales = replace(scales, method="qdq", data=told(self.translated, self.named))
+            scales = told_unequal(scales, self.network, self._binding)
+        self.notes += [note for note in scales.warnings if note not in self.notes]
+        return scales
+
+    @property
+    def _ranges(self) -> Ranges:
+        """The measured ranges of all methods; they depend on the network and the data alone."""
+        from edgekit.quantize import Ranges, measure
 
         def compute() -> dict[str, Any]:
-            scales = calibrate(
+            ranges = measure(
                 self.model,
-                self.network,
                 self.inputs(),
-                method=section.method,
+                network=self.network,
                 describe=self.inputs_text,
                 progress=lambda done, total: self.update(done, total, f"input {done} of {total}"),
             )
-            return {"scales": dict(scales.scales), "method": scales.method, "data": scales.data,
-                    "digest": scales.digest}  # fmt: skip
+            return {
+                "amax": {method: dict(amax) for method, amax in ranges.amax.items()},
+                "data": ranges.data,
+                "samples": ranges.samples,
+                "warnings": list(ranges.warnings),
+            }
 
-        stored = self.stored(
-            "calibrate", compute, self.model_digest, section.method, self.inputs_identity
-        )
-        return Scales(**stored)
+        return Ranges(**self.stored("calibrate", compute, self.model_digest, self.inputs_identity))
 
+    @property
+    def _binding(self) -> Binding:
+        """What binds scales; layers that the accuracy gate keeps in FP16 are found with them."""
+        from edgekit.sensitivity import layers_named
 
-class _Repeat:
-    """A sized iterable that starts anew each time it is iterated."""
-
-    def __init__(self, count: int, begin: Callable[[], Any]) -> None:
-        self._count = count
-        self._begin = begin
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Any:
-        return iter(self._begin())
+        globs = self.file.calibration.fp16_layers
+        nodes = () if self.translated is None else self.translated.fp16_nodes
+        fp16 = layers_named(self.network, (*globs, *nodes), strict=False)
+        return binding(self.judgement, fp16)

@@ -85,7 +85,7 @@ class Pipeline(Sensing):
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
         from edgekit.pipeline._known_scales import cache_for_both
-        from edgekit.quantize import write_cache
+        from edgekit.quantize import change_rows, write_cache
 
         self._only("rewrite", "calibrate")
         self._rewrite()
@@ -107,6 +107,8 @@ class Pipeline(Sensing):
             "data": scales.data,
             "digest": scales.digest,
             "scales": dict(scales.scales),
+            "changes": change_rows(scales.changes),
+            "notes": list(self.work.notes),
             "file": str(save) if save else None,
         }
 

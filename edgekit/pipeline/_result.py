@@ -28,6 +28,8 @@ def run_document(
     steps: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Returns the ``edgekit.run/1`` document."""
+    from edgekit.quantize import change_rows
+
     work = pipeline.work
     scales = work.scales
     return {
@@ -40,7 +42,8 @@ def run_document(
         "check": {**check["summary"], "candidates": check["candidates"],
                   "loadables": check["loadables"]},
         "rewrites": work.rewrites,
-        "calibration": {"method": scales.method, "data": scales.data} if scales else None,
+        "calibration": {"method": scales.method, "data": scales.data,
+                        "changes": change_rows(scales.changes)} if scales else None,
         "plan": work.plan.to_json(),
         "bundle": dict(bundle),
         "accuracy": work.accuracy,

@@ -11,6 +11,7 @@ from edgekit.quantize._cache_edit import CacheDiff, diff, edit, merge
 from edgekit.quantize._cache_scales import CacheReading, read_cache, scales_of
 from edgekit.quantize._calibrate import calibrate, scales_from
 from edgekit.quantize._constraints import groups, tie
+from edgekit.quantize._constraints_scales import tied
 from edgekit.quantize._constraints_told import (
     Violation,
     change_rows,
@@ -58,6 +59,7 @@ __all__ = [
     "scales_of",
     "tensorrt_number",
     "tie",
+    "tied",
     "violations",
     "write_cache",
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edgekit.report._plans import plans_text
     from edgekit.report._plans_page import render_plans, write_plans_report
     from edgekit.report._rewrite import rewrite_list_text, rewrite_text, verified_text
+    from edgekit.report._scales import changes_text
     from edgekit.report._sensitivity import sensitivity_text
     from edgekit.report._terminal import terminal_summary
     from edgekit.report._terminal_parts import summary_plan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RunFacts",
+    "changes_text",
     "check_layers",
     "check_one_layer",
     "log_plan_text",
@@ -73,6 +75,7 @@ __getattr__ = lazy(
         "_plans_page": "render_plans write_plans_report",
         "_plan_why": "why_text",
         "_rewrite": "rewrite_list_text rewrite_text verified_text",
+        "_scales": "changes_text",
         "_sensitivity": "sensitivity_text",
         "_terminal": "terminal_summary",
         "_terminal_parts": "summary_plan",

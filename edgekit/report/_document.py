@@ -170,6 +170,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         energies ``_uj`` microjoules, sizes bytes. Predicted and measured values stand in separate
         objects, each with its ``clock``.
     """
+    from edgekit.quantize import change_rows
+
     plan, target = facts.plan, facts.target
     rows = layer_rows(facts)
     placement = _placement(facts, rows)
@@ -192,7 +194,12 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
             "rows": comparison(plan),
         },
         "accuracy": dict(facts.accuracy) if facts.accuracy else None,
-        "calibration": {"method": scales.method, "data": scales.data, "tensors": len(scales.scales)}
+        "calibration": {
+            "method": scales.method,
+            "data": scales.data,
+            "tensors": len(scales.scales),
+            "changes": change_rows(scales.changes),
+        }
         if scales
         else None,
         "bundle": dict(facts.bundle) if facts.bundle else None,

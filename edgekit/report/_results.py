@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit.report import _charts as charts
@@ -16,6 +16,7 @@ MEASURES = (
 )  # fmt: skip
 # top-1 agreement means something for the outputs only
 SEGMENT_MEASURES = MEASURES[:3]
+CHANGES_SHOWN = 20
 PERCENTILES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 
 
@@ -108,6 +109,7 @@ def accuracy_view(
         )
         if calibration
         else "",
+        "changes": _changes(calibration.get("changes", ()) if calibration else ()),
         "columns": [name for _, name in SEGMENT_MEASURES],
         "segments": [
             {
@@ -119,6 +121,28 @@ def accuracy_view(
             for position, segment in enumerate(accuracy.get("segments") or ())
         ],
     }  # fmt: skip
+
+
+def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Returns the scales that constraints of the hardware changed, worst first."""
+    if not changes:
+        return None
+    more = len(changes) - CHANGES_SHOWN
+    many = f"{text.plural(len(changes), 'scale')} widened, for the hardware cannot rescale there"
+    return {
+        "caption": many + (f"; {more} that lose less are in the JSON" if more > 0 else ""),
+        "rows": [
+            {
+                "tensor": text.clean(change["tensor"]),
+                "old": text.ABSENT if change["old"] is None else text.significant(change["old"]),
+                "new": text.significant(change["new"]),
+                "bits": f"{change['bits']:.1f}",
+                "rule": text.clean(change["rule"]),
+                "layers": text.clean(", ".join(change["layers"])),
+            }
+            for change in changes[:CHANGES_SHOWN]
+        ],
+    }
 
 
 def bundle_view(
