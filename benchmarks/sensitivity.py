@@ -9,7 +9,17 @@ spread evenly over the ranking, and scaled up to all of them. They are no test a
 else the machine does, so processor seconds are what counts. Seen on a server shared with other work
 (two slow cores):
 
-    (to be measured)
+    light_squeezenet, 38 INT8 kernels, 4 inputs
+    one pass                 1.9 s of processor, peak 473 MB
+    a build a kernel        12.6 s of processor: 6.5 times as much
+    without FP32 in it       9.9 s of processor: 5.1 times as much
+    largest difference of an SNR over 8 kernels: 0.000 dB
+
+    light_resnet50, 56 INT8 kernels, 2 inputs
+    one pass                12.4 s of processor, peak 1247 MB
+    a build a kernel        88.1 s of processor: 7.1 times as much
+    without FP32 in it      66.7 s of processor: 5.4 times as much
+    largest difference of an SNR over 6 kernels: 0.099 dB
 """
 
 from __future__ import annotations
