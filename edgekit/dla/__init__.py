@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from edgekit.dla._cbuf import CbufUse, cbuf_banks, cbuf_use
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
-    from edgekit.dla._explicit import reads_qdq
+    from edgekit.dla._explicit import drives_dla, reads_qdq
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
     from edgekit.dla._json import check_document, macs_fraction
-    from edgekit.dla._judge import drives_dla, judge
+    from edgekit.dla._judge import judge
     from edgekit.dla._limits import exceptions, limit
+    from edgekit.dla._lowering import Lowering, lowering
     from edgekit.dla._memory import internal_bytes, memory, pool_limits, weight_bytes
     from edgekit.dla._memory_report import (
         BrokenLimit,
@@ -44,6 +45,7 @@ __all__ = [
     "Judgement",
     "LoadableCandidate",
     "LoadableMemory",
+    "Lowering",
     "MemoryNeed",
     "Operator",
     "Reason",
@@ -70,6 +72,7 @@ __all__ = [
     "loadable_batch",
     "loadable_memory",
     "loadables_per_core",
+    "lowering",
     "macs_fraction",
     "memory",
     "memory_facts",
@@ -98,10 +101,11 @@ __getattr__ = lazy(
         "_cbuf": "CbufUse cbuf_banks cbuf_use",
         "_docs": "docs_page",
         "_explain": "explain",
-        "_explicit": "reads_qdq",
+        "_explicit": "drives_dla reads_qdq",
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
         "_json": "check_document macs_fraction",
-        "_judge": "drives_dla judge",
+        "_judge": "judge",
+        "_lowering": "Lowering lowering",
         "_limits": "exceptions limit",
         "_memory": "internal_bytes memory pool_limits weight_bytes",
         "_memory_report": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from edgekit.dla._docs_facts import fact_rows
-from edgekit.dla._judge import drives_dla
+from edgekit.dla._explicit import drives_dla
 from edgekit.dla._rule import GENERATIONS, PRECISIONS, Operator, Rule
 from edgekit.dla._rules import Rules, load_rules
 

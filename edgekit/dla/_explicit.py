@@ -1,7 +1,8 @@
-"""Whether a TensorRT release takes Q/DQ nodes to a DLA."""
+"""Whether a TensorRT release drives a DLA, and takes Q/DQ nodes to it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla._rules import load_rules
@@ -10,9 +11,21 @@ from edgekit.dla._versions import parse_version
 if TYPE_CHECKING:
     from edgekit.targets import Target
 
-__all__ = ["reads_qdq"]
+__all__ = ["drives_dla", "reads_qdq"]
 
 _RULE = "general.explicit_quantization"
+
+
+def drives_dla(target: Target, tensorrt: str) -> bool:
+    """Says whether a TensorRT release drives the DLA of a board (the board file's ranges)."""
+    part = target.facts.get("dla")
+    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
+    version = parse_version(tensorrt)
+    return any(
+        parse_version(r["since"]) <= version
+        and ("until" not in r or version < parse_version(r["until"]))
+        for r in ranges
+    )
 
 
 def reads_qdq(target: Target, tensorrt: str) -> bool:

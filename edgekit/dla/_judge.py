@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla._candidates import candidates
 from edgekit.dla._checks import Failure
 from edgekit.dla._composed import dispute_composed
+from edgekit.dla._explicit import drives_dla
 from edgekit.dla._facts import Facts
 from edgekit.dla._graph import Graph
+from edgekit.dla._lowering import lowering
 from edgekit.dla._memory_report import within_memory
 from edgekit.dla._precision import QDQ_NODES, QUANTIZATION, by_quantization, by_scales
 from edgekit.dla._reason import reason_of
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from edgekit.network import Layer, Network
     from edgekit.targets import Target
 
-__all__ = ["drives_dla", "judge"]
+__all__ = ["judge"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
 # where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
@@ -40,6 +42,7 @@ def judge(
     scales: Mapping[str, float] | None = None,
     max_loadables: int | None = None,
     fp16_layers: Collection[str] = frozenset(),
+    lowers: bool = False,
 ) -> Judgement:
     """Judges every layer for a board, and groups what it allows into loadables.
 
@@ -55,6 +58,8 @@ def judge(
         scales: INT8 scales by tensor.
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
         fp16_layers: Layers kept out of INT8; a strongly typed network says itself which are.
+        lowers: Whether a plain network is given Q/DQ nodes before a TensorRT that reads no
+            scales builds it (:func:`edgekit.dla.lowering`): it is judged as what it becomes.
 
     Raises:
         UsageError: Unknown precision or malformed version.
@@ -68,17 +73,19 @@ def judge(
     release = tensorrt or target.tensorrt
     version = parse_version(release)
     rules = load_rules()
+    quantised = any(la.kind in QUANTIZATION for la in network.layers)
+    explicit = not rules.rules[_EXPLICIT].holds_for("QUANTIZE", target.dla.generation, version)
+    lowered = lowers and explicit and precision == "int8" and not quantised
     common = {
         "precision": precision,
         "target": target.name,
         "generation": target.dla.generation,
         "dla_cores": target.dla.cores,
         "tensorrt": release,
-        "has_quantization": any(la.kind in QUANTIZATION for la in network.layers),
+        "has_quantization": quantised or lowered,
         # those of weights alone have no layers of their own
-        "has_qdq_nodes": any(la.kind in QUANTIZATION for la in network.layers)
-        or not QDQ_NODES.isdisjoint(network.operators),
-        "gives_scales": scales is not None,
+        "has_qdq_nodes": quantised or not QDQ_NODES.isdisjoint(network.operators),
+        "gives_scales": scales is not None and not lowered,
         "tensorrt_drives_dla": drives_dla(target, release),
         "kind_supported": True,
     }
@@ -89,7 +96,9 @@ def judge(
     if refusal is not None:
         verdicts = {la.name: Verdict(la.name, ok=False, reasons=refusal) for la in whole.layers}
     else:
-        if rules.rules[_EXPLICIT].holds_for("QUANTIZE", generation, version):
+        if lowered:
+            precisions = lowering(network, scales, fp16_layers).precisions
+        elif not explicit:
             precisions = {
                 la.name: by_scales(la, precision, scales, fp16_layers) for la in whole.layers
             }
@@ -105,18 +114,6 @@ def judge(
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}
     return Judgement(target.name, precision, release, verdicts, groups, placed, slots, precisions)
-
-
-def drives_dla(target: Target, tensorrt: str) -> bool:
-    """Says whether a TensorRT release drives the DLA of a board (the board file's ranges)."""
-    part = target.facts.get("dla")
-    ranges = part.get("tensorrt", ()) if isinstance(part, Mapping) else ()
-    version = parse_version(tensorrt)
-    return any(
-        parse_version(r["since"]) <= version
-        and ("until" not in r or version < parse_version(r["until"]))
-        for r in ranges
-    )
 
 
 def _network_refusal(

@@ -67,6 +67,8 @@ class Scales:
             some); layers that need them run in FP16.
         changes: What the hardware's constraints changed.
         warnings: What a person should know.
+        quantised: Tensors that Q/DQ nodes stand on, where the network is lowered to a strongly
+            typed one; None where the builder decides what it rounds to INT8.
     """
 
     scales: Mapping[str, float]
@@ -76,3 +78,4 @@ class Scales:
     missing: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    quantised: frozenset[str] | None = None

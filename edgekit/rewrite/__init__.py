@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._docs import rewrites_page
     from edgekit.rewrite._list import rewrite_list
     from edgekit.rewrite._offer import offers
+    from edgekit.rewrite._raise_opset import obstacle, raise_opset
     from edgekit.rewrite._record import record_document
     from edgekit.rewrite._record_read import record_of
     from edgekit.rewrite._reweigh import check_file, reweigh
@@ -36,7 +37,9 @@ __all__ = [
     "claim_of_document",
     "claim_of_model",
     "network_error",
+    "obstacle",
     "offers",
+    "raise_opset",
     "record_document",
     "record_of",
     "refusal",
@@ -59,6 +62,7 @@ __getattr__ = lazy(
         "_docs": "rewrites_page",
         "_list": "rewrite_list",
         "_offer": "offers",
+        "_raise_opset": "obstacle raise_opset",
         "_record": "record_document",
         "_record_read": "record_of",
         "_reweigh": "check_file reweigh",

@@ -36,6 +36,7 @@ def rewrite(
     disable: Sequence[str] = (),
     allow_approx: Sequence[str] = (),
     cost: Cost | None = None,
+    lowers: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Model, tuple[Applied, ...], tuple[str, ...]]:
     """Applies every enabled rewrite that brings more of a network to the DLA.
@@ -54,6 +55,7 @@ def rewrite(
         disable: Names to leave out.
         allow_approx: Names of approximate rewrites to apply as well.
         cost: Predicts microseconds of a judged network; what raises them is taken back.
+        lowers: Whether the network gets Q/DQ nodes before it is built (see ``dla.judge``).
         progress: Called with the number of steps so far.
 
     Returns:
@@ -76,7 +78,7 @@ def rewrite(
     if entry is not None and not holds(entry):
         note = f"{RAISED} differs (seed {SEED}) and nothing was rewritten: please report it"
         return model, (), (note,)
-    judge = Judge(target, precision, tensorrt, cost)
+    judge = Judge(target, precision, tensorrt, cost, lowers=lowers)
     search = Search(Graph(raised), items, judge, progress=progress)
     search.run()
     settled = settle(model, raised, judge, search)

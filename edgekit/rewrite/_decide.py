@@ -75,19 +75,29 @@ class Judge:
     """Scores networks and parts for one board, precision and release; remembers parts."""
 
     def __init__(
-        self, target: Target, precision: str, tensorrt: str | None, cost: Cost | None
+        self,
+        target: Target,
+        precision: str,
+        tensorrt: str | None,
+        cost: Cost | None,
+        *,
+        lowers: bool = False,
     ) -> None:
         self.target = target
         self.precision = precision
         self.tensorrt = tensorrt
         self.cost = cost
+        self.lowers = lowers
         self._known: dict[Hashable, Score] = {}
 
     def judge(self, network: Network) -> Judgement:
         """Returns the verdicts on a network."""
         from edgekit.dla import judge
 
-        return judge(network, self.target, precision=self.precision, tensorrt=self.tensorrt)
+        return judge(
+            network, self.target, precision=self.precision, tensorrt=self.tensorrt,
+            lowers=self.lowers,
+        )  # fmt: skip
 
     def both(self, graph: Graph, step: Step) -> tuple[Score, Score]:
         """Scores what a step would take away and what it would bring, among its neighbours."""
