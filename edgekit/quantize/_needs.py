@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,7 @@ class _Needs:
         self, network: Network, scales: frozenset[str], on_dla: Collection[str] | None
     ) -> None:
         self.network = network
+        self.outputs = frozenset(network.outputs)
         self.producers, self.consumers = network.producers(), network.consumers()
         self.bare = {
             name
@@ -120,12 +121,14 @@ class _Needs:
 
     def answer(self) -> Needs:
         running = set(self.able)
-        inner = self._inner(running)
+        inside = {layer.name: self._inner(layer, running) for layer in self.network.layers}
+        inner = {name for name in inside.values() if name is not None}
         blame = _Blame()
+        waiting: Iterable[Layer] = self.network.layers
         while True:
             fallen = {
                 layer.name: lacking
-                for layer in self.network.layers
+                for layer in waiting
                 if layer.name in running and (lacking := self._lacking(layer, inner, running))
             }
             if not fallen:
@@ -133,10 +136,22 @@ class _Needs:
             for name, lacking in fallen.items():
                 blame.add(name, lacking)
             running -= fallen.keys()
-            before, inner = inner, self._inner(running)
-            for tensor in before - inner:
-                # a kernel that loses a part loses what lay between
-                blame.lose(tensor, self.consumers[tensor][0].name, self.producers[tensor].name)
+            # a kernel that loses a part loses what lay between; nothing else changes
+            lost = []
+            for layer in self._touching(fallen):
+                old, new = inside[layer.name], self._inner(layer, running)
+                inside[layer.name] = new
+                if old is not None and old != new:
+                    inner.discard(old)
+                    lost.append(old)
+                if new is not None:
+                    inner.add(new)
+            ends = {}
+            for name in lost:
+                pair = self.consumers[name][0], self.producers[name]
+                blame.lose(name, *(layer.name for layer in pair))
+                ends.update({layer.name: layer for layer in pair})
+            waiting = sorted(ends.values(), key=lambda layer: self.place[layer.name])
         touched = {
             name
             for layer in self.network.layers
@@ -173,30 +188,33 @@ class _Needs:
             and not any(reader.name in running for reader in self.consumers.get(name, ()))
         )
 
-    def _inner(self, running: set[str]) -> set[str]:
-        """The tensors that never leave a fused INT8 kernel."""
-        outputs = set(self.network.outputs)
-        inner: set[str] = set()
-        for layer in self.network.layers:
-            if layer.name not in running or layer.op not in _POINTWISE_OPS:
-                continue
-            eligible = []
-            for name in layer.inputs:
-                source = self.producers.get(name)
-                if (
-                    source is not None
-                    and source.name in running
-                    and source.op in WEIGHTED_OPS | _POINTWISE_OPS
-                    and source.kind != "SHUFFLE"
-                    and name not in outputs
-                    and len(self.consumers[name]) == 1
-                    and self._together(source, layer)
-                ):
-                    eligible.append(name)
-            if eligible:
-                # a sum of two chains: the later one goes on, the earlier is read back as INT8
-                inner.add(max(eligible, key=lambda n: self.place[self.producers[n].name]))
-        return inner
+    def _touching(self, names: Collection[str]) -> Iterator[Layer]:
+        """Yields the layers of these names and those that read what they write."""
+        for name in names:
+            layer = self.network.layers[self.place[name]]
+            yield layer
+            for result in layer.outputs:
+                yield from self.consumers.get(result, ())
+
+    def _inner(self, layer: Layer, running: set[str]) -> str | None:
+        """The tensor that a layer reads and that does not leave the kernel fused with it."""
+        if layer.name not in running or layer.op not in _POINTWISE_OPS:
+            return None
+        eligible = []
+        for name in layer.inputs:
+            source = self.producers.get(name)
+            if (
+                source is not None
+                and source.name in running
+                and source.op in WEIGHTED_OPS | _POINTWISE_OPS
+                and source.kind != "SHUFFLE"
+                and name not in self.outputs
+                and len(self.consumers[name]) == 1
+                and self._together(source, layer)
+            ):
+                eligible.append(name)
+        # a sum of two chains: the later one goes on, the earlier is read back as INT8
+        return max(eligible, key=lambda n: self.place[self.producers[n].name], default=None)
 
     def _together(self, source: Layer, layer: Layer) -> bool:
         return self.on_dla is None or (source.name in self.on_dla) == (layer.name in self.on_dla)
