@@ -1,0 +1,120 @@
+"""The board's scale constraints on the way from inputs or a cache to scales."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper, save
+
+from edgekit.cli import _main
+from edgekit.quantize import cache_of, write_cache
+
+ORIN = "jetson-agx-orin-64gb"
+# its DLA is gone: an element-wise layer on the GPU rescales
+NANO = "jetson-orin-nano-8gb"
+
+
+def residual(path):
+    """Two convolutions of different range, added, pooled; and a gate that is multiplied."""
+    random = np.random.default_rng(0)
+
+    def weight(name, gain):
+        value = random.standard_normal((16, 16, 1, 1)).astype(np.float32) * np.float32(gain)
+        return numpy_helper.from_array(value, name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "small.w"], ["a"], "small"),
+        helper.make_node("Relu", ["a"], ["ra"], "relu"),
+        helper.make_node("Conv", ["x", "large.w"], ["b"], "large"),
+        helper.make_node("Tanh", ["b"], ["tb"], "tanh"),
+        helper.make_node("Conv", ["tb", "huge.w"], ["h"], "huge"),
+        helper.make_node("Add", ["ra", "h"], ["s"], "add"),
+        helper.make_node("MaxPool", ["s"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Sigmoid", ["p"], ["g"], "gate"),
+        helper.make_node("Mul", ["p", "g"], ["y"], "product"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "residual",
+        [helper.make_tensor_value_info("x", 1, [1, 16, 8, 8])],
+        [helper.make_tensor_value_info("y", 1, [1, 16, 4, 4])],
+        [weight("small.w", 0.02), weight("large.w", 0.5), weight("huge.w", 2)],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    residual(tmp_path / "net.onnx")
+
+    def told(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*arguments])
+        captured = capsys.readouterr()
+        assert caught.value.code == 0, captured.err
+        return captured.out
+
+    return told
+
+
+def scales_of(run, *arguments):
+    return json.loads(run("calibrate", "net.onnx", "-q", "--json", *arguments))
+
+
+def test_operands_on_the_dla_share_a_scale_and_what_it_costs_is_told(run):
+    document = scales_of(run, "-t", ORIN)
+    scales = document["scales"]
+    assert scales["ra"] == scales["h"]
+    assert scales["s"] == scales["p"]
+    assert scales["p"] != scales["g"]
+    change = document["changes"][0]
+    assert change["tensor"] == "ra"
+    assert change["rule"] == "elementwise.int8_ranges"
+    assert change["layers"] == ["add"]
+    assert change["widest"] == "h"
+    assert change["new"] == scales["h"]
+    assert change["bits"] == pytest.approx(math.log2(change["new"] / change["old"]), abs=1e-4)
+    assert change["bits"] > 2
+    notes = " ".join(document["notes"])
+    assert "tensor 'ra' loses" in notes
+    assert "elementwise.int8_factors" in notes
+    lines = run("calibrate", "net.onnx", "-t", ORIN, "-q").splitlines()
+    (row,) = [line.split() for line in lines if line.startswith("ra ")]
+    assert row[4:] == ["elementwise.int8_ranges", "add"]
+
+
+def test_a_board_without_a_dla_and_a_layer_in_fp16_bind_nothing(run, tmp_path):
+    on_gpu = scales_of(run, "-t", NANO)
+    assert on_gpu["scales"]["ra"] != on_gpu["scales"]["h"]
+    assert on_gpu["scales"]["s"] == on_gpu["scales"]["p"]  # a calibrator does so for a GPU, too
+    assert "ra" not in {change["tensor"] for change in on_gpu["changes"]}
+    (tmp_path / "net.yaml").write_text(
+        "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: " + ORIN + "\nprecision: int8\n"
+        "calibration: {fp16_layers: [add]}\n"
+    )
+    apart = json.loads(run("calibrate", "net.yaml", "-q", "--json"))
+    assert apart["scales"]["ra"] == on_gpu["scales"]["ra"]
+    assert apart["scales"]["s"] == apart["scales"]["p"]
+
+
+def test_scales_of_a_cache_are_tied_as_the_builder_would(run, tmp_path):
+    names = ["x", "a", "ra", "b", "tb", "h", "s", "p", "g", "y"]
+    given = {name: 2.0 ** (number % 4) for number, name in enumerate(names)}
+    write_cache(cache_of(given, "10.3"), tmp_path / "net.cache")
+    (tmp_path / "net.yaml").write_text(
+        "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: " + ORIN + "\nprecision: int8\n"
+        "calibration: {cache: net.cache}\n"
+    )
+    document = json.loads(run("calibrate", "net.yaml", "-q", "--json"))
+    equal = {"ra": max(given["ra"], given["h"]), "s": max(given["s"], given["p"])}
+    wanted = {**given, **equal, "h": equal["ra"], "p": equal["s"]}
+    assert document["scales"] == wanted
+    assert {change["tensor"]: change["old"] for change in document["changes"]} == {
+        name: scale for name, scale in given.items() if wanted[name] != scale
+    }
