@@ -123,7 +123,8 @@ def _finite(value: np.ndarray) -> np.ndarray:
 
     if value.dtype.kind != "f" or np.isfinite(value).all():
         return value
-    return np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=-1.0)
+    finite: np.ndarray = np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=-1.0)
+    return finite
 
 
 def _other(value: np.ndarray) -> np.ndarray:
