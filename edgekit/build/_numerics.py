@@ -10,40 +10,23 @@ picks them, as there is nothing to gain from INT8. A DLA writes INT8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.build._borders import float_results, inside_kernels, leaving
 from edgekit.build._graph import Cut, Graph, Unit
+from edgekit.build._operators import INT8_OPS, MOVING_OPS, SELECTING_OPS, WEIGHTED_OPS
+from edgekit.build._typed import typed_inside
 
 if TYPE_CHECKING:
     import onnx
 
     from edgekit.quantize import Scales
 
-__all__ = ["INT8_OPS", "WEIGHTED_OPS", "Numerics", "decide", "quantised_weight"]
+__all__ = ["Numerics", "decide", "quantised_weight"]
 
-WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-_SCALE_OPS = frozenset({"Add", "BatchNormalization", "Mul", "Sub", "Sum"})
-_ACTIVATION_OPS = frozenset({"Clip", "LeakyRelu", "PRelu", "Relu"})
-_POINTWISE_OPS = _SCALE_OPS | _ACTIVATION_OPS
-_MOVING_OPS = frozenset(
-    {
-        "Concat", "DepthToSpace", "Dropout", "Flatten", "Identity", "Pad", "Reshape", "Resize",
-        "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze", "Upsample",
-    }
-)  # fmt: skip
-_POOLING_OPS = frozenset(
-    {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReduceMean"}
-)
-# their outputs are some of their inputs' values (or 0), so they stay on an FP16 or INT8 grid
-_SELECTING_OPS = (_MOVING_OPS - {"Pad", "Resize", "Upsample"}) | {
-    "GlobalMaxPool", "Max", "MaxPool", "Min", "Relu",
-}  # fmt: skip
 _FLOAT = 1
-# operators with INT8 kernels in TensorRT's implicit quantisation, on the GPU and on the DLA
-# (NvInfer.h 8.5 to 10.7, layer comments; Softmax, LRN, Sigmoid, Tanh and the rest run in FP16)
-INT8_OPS = WEIGHTED_OPS | _POINTWISE_OPS | _MOVING_OPS | _POOLING_OPS | {"Max", "Min"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +63,20 @@ def decide(
     known = _inherit(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
     precision = {unit.name: _able(graph, unit) for unit in units}
-    if alone:
+    quantised = None if scales is None else scales.quantised
+    if alone and quantised is None:
         _follow_floats(graph, units, precision)
     unscaled: dict[str, tuple[str, ...]] = {}
     while True:
-        inside = _inside(graph, cuts, precision)
-        floats = _float_results(graph, cuts, precision)
+        if quantised is None:
+            inside = inside_kernels(graph, cuts, precision)
+            floats = float_results(graph, cuts, precision)
+        else:
+            inside, floats = typed_inside(units, precision, quantised), set()
         fallen = {}
         for unit in units:
             if precision[unit.name] == "int8":
-                tensors = (*unit.reads, *_leaving(graph, unit), *_quantised_inputs(unit))
+                tensors = (*unit.reads, *leaving(graph, unit), *_quantised_inputs(unit))
                 border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
                 lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
                 if lacking:
@@ -102,13 +89,13 @@ def decide(
     exact: set[str] = set()
     for unit in units:
         kind = {"fp32": "none", "fp16": "fp16", "int8": "int8"}[precision[unit.name]]
-        leaving = set(_leaving(graph, unit))
+        left = set(leaving(graph, unit))
         for name in unit.writes:
-            rounds = name in leaving and name not in inside and graph.is_float32(name)
+            rounds = name in left and name not in inside and graph.is_float32(name)
             rounding[name] = kind if rounds else "none"
             if rounds and name in floats:
                 rounding[name] = "fp16"
-            elif rounds and _keeps_grid(graph, unit, name, kind, known):
+            elif rounds and _keeps_grid(graph, unit, name, kind, known, inside):
                 exact.add(name)
     return Numerics(precision, rounding, frozenset(exact), known, unscaled)
 
@@ -142,7 +129,7 @@ def _inherit(graph: Graph, scales: Mapping[str, float]) -> dict[str, float]:
     known = dict(scales)
     for node in graph.nodes:
         reads = [name for name in graph.activations(node) if graph.is_float32(name)]
-        if node.op_type in _MOVING_OPS - {"Pad"} and len(reads) == 1 and reads[0] in known:
+        if node.op_type in MOVING_OPS - {"Pad"} and len(reads) == 1 and reads[0] in known:
             for name in node.output:
                 known.setdefault(name, known[reads[0]])
     return known
@@ -153,10 +140,15 @@ def _quantised_inputs(unit: Unit) -> list[str]:
 
 
 def _keeps_grid(
-    graph: Graph, unit: Unit, name: str, kind: str, scales: Mapping[str, float]
+    graph: Graph,
+    unit: Unit,
+    name: str,
+    kind: str,
+    scales: Mapping[str, float],
+    inside: set[str],
 ) -> bool:
     """Tells whether the unit only moves or selects values that its inputs already rounded."""
-    if not set(unit.ops) <= _SELECTING_OPS:
+    if not set(unit.ops) <= SELECTING_OPS:
         return False
     for node in unit.nodes:
         for source in node.input:
@@ -165,7 +157,8 @@ def _keeps_grid(
                 return False
     if kind == "int8":
         reads = [read for read in unit.reads if graph.is_float32(read)]
-        return all(scales[read] == scales[name] for read in reads)
+        # what stays inside a kernel has a scale perhaps, but was never rounded
+        return all(scales[read] == scales[name] and read not in inside for read in reads)
     return True
 
 
@@ -188,7 +181,7 @@ def _follow_floats(graph: Graph, units: list[Unit], precision: dict[str, str]) -
     producer = {name: unit for unit in units for name in unit.writes}
     unit_of = {node.name: unit.name for unit in units for node in unit.nodes}
     for unit in units:
-        if precision[unit.name] != "int8" or not set(unit.ops) <= _MOVING_OPS:
+        if precision[unit.name] != "int8" or not set(unit.ops) <= MOVING_OPS:
             continue
         sources = [producer.get(name) for name in unit.reads if graph.is_float32(name)]
         readers = {
@@ -197,73 +190,3 @@ def _follow_floats(graph: Graph, units: list[Unit], precision: dict[str, str]) -
         floats = [source for source in sources if source and precision[source.name] != "int8"]
         if floats and floats == sources and all(precision[name] != "int8" for name in readers):
             precision[unit.name] = "fp16"
-
-
-def _leaving(graph: Graph, unit: Unit) -> list[str]:
-    """Returns the unit's tensors that other units or the caller may read."""
-    inner = {name for node in unit.nodes for name in graph.activations(node)}
-    names = {node.name for node in unit.nodes}
-    return [
-        name
-        for name in unit.writes
-        if name not in inner
-        or name in graph.outputs
-        or any(reader not in names for reader in graph.readers.get(name, ()))
-    ]
-
-
-def _computes(unit: Unit) -> bool:
-    """Tells whether the unit ends in arithmetic, so that its result first exists in FP32."""
-    arithmetic = WEIGHTED_OPS | _POINTWISE_OPS
-    return unit.ops[-1] in arithmetic and set(unit.ops) <= arithmetic | _MOVING_OPS
-
-
-def _float_results(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:
-    """Returns what INT8 kernels on the GPU write as floats, since no INT8 unit reads it."""
-    unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
-    found: set[str] = set()
-    for segment in cuts:
-        if segment.device != "GPU":
-            continue
-        for unit in segment.units:
-            if precision[unit.name] == "int8" and _computes(unit):
-                found.update(
-                    name
-                    for name in _leaving(graph, unit)
-                    if not any(
-                        precision[unit_of[reader]] == "int8"
-                        for reader in graph.readers.get(name, ())
-                    )
-                )
-    return found
-
-
-def _inside(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:
-    """Returns the tensors that never leave a fused INT8 kernel."""
-    inside: set[str] = set()
-    for segment in cuts:
-        writer = {name: unit for unit in segment.units for name in unit.writes}
-        place = {unit.name: number for number, unit in enumerate(segment.units)}
-        unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
-        for unit in segment.units:
-            if precision[unit.name] != "int8" or not set(unit.ops) <= _POINTWISE_OPS:
-                continue
-            eligible: list[str] = []
-            for name in unit.reads:
-                source = writer.get(name)
-                if (
-                    source is not None
-                    and precision[source.name] == "int8"
-                    and _computes(source)
-                    and name not in segment.outputs
-                    and all(unit_of.get(reader) is unit for reader in graph.readers[name])
-                ):
-                    eligible.append(name)
-            if eligible:
-                # a sum of two chains: the later one goes on, the earlier is read back as INT8
-                inside.add(max(eligible, key=_by_place(place, writer)))
-    return inside
-
-
-def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[[str], int]:
-    return lambda name: place[writer[name].name]
