@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit.cli import _calibrate_data as data
 from edgekit.cli import _calibrate_sensitivity as sensitive
 from edgekit.cli import _options as o
 from edgekit.cli._commands import command_with_actions
@@ -33,7 +34,7 @@ _ACTIONS = {
 )
 @o.model
 @o.target
-@click.option("--data", type=o.FILE, help=".npz, .npy or image folder; synthetic when absent.")
+@data.options
 @click.option("--method", help="entropy, minmax, percentile or mse.")
 @click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
 @sensitive.options
@@ -43,8 +44,8 @@ _ACTIONS = {
 def command(
     model: str,
     target: str | None,
-    data: Path | None,
     method: str | None,
+    inputs: dict[str, Any],
     save: Path | None,
     sensitivity: bool,
     accuracy: str | None,
@@ -58,7 +59,7 @@ def command(
         "target": target,
         "precision": "int8",
         "model": part,
-        "calibration": {"data": str(data.resolve()) if data else None, "method": method},
+        "calibration": {**inputs, "method": method},
     }
     with o.open_pipeline(model, options, **settings) as pipeline:
         if sensitivity:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from edgekit.config._schema_calibration import CalibrationSection
+from edgekit.config._section import Positive
+from edgekit.config._section import Section as _Section
 from edgekit.dla import loadables_per_core
 
 __all__ = [
@@ -24,12 +27,7 @@ __all__ = [
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _SLOTS = loadables_per_core()
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class PinSection(_Section):
@@ -133,45 +131,6 @@ class RewriteSection(_Section):
         False,
         description="Use the rewrites also where the plan is predicted to be worse with them.",
     )
-
-
-class CalibrationSection(_Section):
-    """Where INT8 scales come from."""
-
-    data: str | None = Field(
-        None,
-        description="An `.npz` or `.npy` file or a folder of images, relative to this file. "
-        "Synthetic seeded inputs when absent, and said so.",
-        examples=["images/"],
-    )
-    cache: str | None = Field(
-        None, description="A TensorRT calibration cache to use instead of data."
-    )
-    missing: Literal["error", "fp16"] = Field(
-        "error",
-        description="What a tensor without a scale in the cache means: an error, or FP16 for the "
-        "layers that need it.",
-    )
-    method: Literal["entropy", "minmax", "percentile", "mse"] = Field(
-        "entropy", description="How a range follows from the values seen."
-    )
-    count: int = Field(16, ge=1, le=100_000, description="At most this many inputs.")
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the synthetic inputs.")
-    mean: list[float] | None = Field(None, description="Per-channel mean of image data.")
-    std: list[float] | None = Field(None, description="Per-channel deviation of image data.")
-    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="Layout of image data.")
-    fp16_layers: list[str] = Field(
-        default_factory=list,
-        description="Globs over names of layers and ONNX nodes that are kept in FP16; see "
-        "[sensitivity.md](sensitivity.md).",
-        examples=[["conv1", "head.*"]],
-    )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> CalibrationSection:
-        if self.data is not None and self.cache is not None:
-            raise ValueError("give 'data' or 'cache', not both")
-        return self
 
 
 class BoundsSection(_Section):

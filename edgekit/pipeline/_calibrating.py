@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,6 @@ from edgekit.pipeline._tied import Binding, binding, told_unequal
 from edgekit.pipeline._translated import told
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.quantize import Ranges, Scales
 
 __all__ = ["Calibrating"]

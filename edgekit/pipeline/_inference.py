@@ -148,7 +148,7 @@ def inputs_of(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
         return dict(next(iter(pipeline.work.inputs())))
     from edgekit.quantize import load_data
 
-    for sample in load_data({"data": source, "count": 1}, pipeline.work.model):
+    for sample in load_data(source, pipeline.work.model, whole=True):
         return dict(sample)
     raise DataError("the file holds no input", code="data.empty", where=str(source))
 

@@ -18,7 +18,7 @@ from edgekit.quantize._constraints_told import (
     constraint_warnings,
     violations,
 )
-from edgekit.quantize._data import Samples, load_data
+from edgekit.quantize._data import PREFIX, Samples, load_data, module_file
 from edgekit.quantize._feeds import check_feed, input_specs
 from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._measure import measure
@@ -28,6 +28,7 @@ from edgekit.quantize._types import Change, Ranges, Scales
 
 __all__ = [
     "METHODS",
+    "PREFIX",
     "UNEQUAL",
     "CacheDiff",
     "CacheReading",
@@ -54,6 +55,7 @@ __all__ = [
     "load_data",
     "measure",
     "merge",
+    "module_file",
     "read_cache",
     "scales_from",
     "scales_of",

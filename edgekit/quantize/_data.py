@@ -1,57 +1,60 @@
-"""The user's own calibration data: NumPy files and folders of images."""
+"""The user's own calibration data: NumPy files, folders of images, and Python functions."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import DataError
-from edgekit.quantize._feeds import input_specs
+from edgekit.network import Model
+from edgekit.quantize._data_arrays import ARRAY_SUFFIXES, Arrays
+from edgekit.quantize._data_callable import Callables
+from edgekit.quantize._data_images import IMAGE_SUFFIXES, Images, files_in
+from edgekit.quantize._data_module import PREFIX, module_file
+from edgekit.quantize._data_options import IMAGE_OPTIONS
+from edgekit.quantize._data_pixels import Preprocess
+from edgekit.quantize._data_rows import Rows, rows_of, shown
+from edgekit.quantize._data_samples import Samples
 
-if TYPE_CHECKING:
-    import numpy as np
+__all__ = ["IMAGE_SUFFIXES", "PREFIX", "Samples", "load_data", "module_file"]
 
-    from edgekit.network import Model
-
-__all__ = ["IMAGE_SUFFIXES", "Samples", "load_data"]
-
-IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-_OPTIONS = frozenset({"data", "count", "mean", "std", "layout"})
-
-
-class Samples:
-    """A sized iterable of inputs that reads each sample when it is asked for, every time anew."""
-
-    def __init__(self, count: int, read: Callable[[int], dict[str, np.ndarray]]) -> None:
-        self._count = count
-        self._read = read
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return (self._read(index) for index in range(self._count))
+_OPTIONS = IMAGE_OPTIONS | {"data", "count", "pick"}
+_CHANNELS = (1, 3)
 
 
-def load_data(spec: str | Path | Mapping[str, Any], model: Model) -> Samples:
+def load_data(
+    spec: str | Path | Mapping[str, Any],
+    model: Model,
+    *,
+    folders: Sequence[Path] = (),
+    whole: bool = False,
+) -> Samples:
     """Opens calibration data for ``model``.
 
+    The data are
+
+    - an ``.npz`` with one array per input, or an ``.npy`` for a model with one input: one sample,
+      or samples along the first axis;
+    - a folder of images, or of such files (read in the order of their names);
+    - ``python:module:function``: ``function()`` returns an iterable of arrays or dicts of arrays.
+      This runs the user's code. Only a ``str`` is taken so, never a ``Path``.
+
     Args:
-        spec: A path, or a mapping with ``data`` (the path) and, optionally, ``count`` (at most
-            this many samples) and for images ``mean``, ``std`` (per channel, of pixels scaled
-            to 0..1) and ``layout`` ("NCHW" or "NHWC"). The path is an ``.npz`` with one array
-            per input, an ``.npy`` for a model with one input (arrays hold one sample, or
-            samples along the first axis) or a folder of images (shorter side resized,
-            centre cropped, RGB).
+        spec: That, or a mapping with ``data`` and options: ``count`` (at most this many samples,
+            of one row of the batch each), ``pick`` ("first" or "spread": which of them), and
+            for images ``preset``, ``resize``, ``crop``, ``pad``, ``interpolation``, ``color``,
+            ``scale``, ``mean``, ``std``, ``layout``, ``skip_broken``; see ``docs/calibration.md``.
         model: The model whose inputs the samples must fit.
+        folders: Where modules are looked for, before Python's path.
+        whole: Refuse arrays whose last sample would not fill the model's batch.
 
     Raises:
-        DataError: The path, an option or an array does not fit. Broken images are found while
-            iterating.
+        DataError: The data, an option or an array does not fit. Broken images, NaN and infinities
+            are found while iterating.
     """
     options: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"data": spec}
+    options = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(options) - _OPTIONS)
     if unknown or "data" not in options:
         raise DataError(
@@ -59,170 +62,106 @@ def load_data(spec: str | Path | Mapping[str, Any], model: Model) -> Samples:
             code="data.options",
             hint=f"the options are {', '.join(sorted(_OPTIONS))}",
         )
-    path = Path(options["data"])
-    if path.is_dir():
-        samples = _images(path, options, model)
-    elif path.suffix.lower() in (".npz", ".npy") and path.is_file():
-        samples = _arrays(path, model)
+    limit, spread = _amount(options)
+    rows = rows_of(model)
+    data = options["data"]
+    notes = []
+    source: Arrays | Images | Callables
+    if isinstance(data, str) and data.startswith(PREFIX):
+        if spread:
+            raise DataError(
+                "pick is spread, and how many samples a function gives is not known",
+                code="data.options",
+                hint="let the function choose",
+            )
+        source = Callables(data, rows, folders or [Path()])
     else:
-        raise DataError(
-            "there is no such file or folder" if not path.exists() else "unknown kind of data",
-            code="data.path",
-            where=str(path),
-            hint="give an .npz or .npy file or a folder of images",
-        )
-    count = options.get("count")
-    return samples if count is None else Samples(min(int(count), len(samples)), samples._read)
+        path = Path(data)
+        images = files_in(path, IMAGE_SUFFIXES) if path.is_dir() else []
+        arrays = _array_files(path)
+        if images:
+            source = _images(path, images, options, rows)
+            if arrays:
+                notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
+        else:
+            source = Arrays(arrays, rows, enough=None if spread else limit)
+            if whole and (source.size or 0) % rows.batch:
+                name = next(iter(rows.specs))
+                raise DataError(
+                    f"the arrays hold {source.size} samples",
+                    code="data.shape",
+                    where=shown(path),
+                    hint=f"one inference takes {rows.batch}: {list(rows.specs[name][1])}",
+                )
+    if not isinstance(source, Images):
+        unused = sorted(IMAGE_OPTIONS & set(options))
+        if unused:
+            notes.append(f"{', '.join(unused)}: for images only, and the data are none")
+    return Samples(source, rows, limit=limit, spread=spread, notes=notes)
 
 
-def _arrays(path: Path, model: Model) -> Samples:
-    import numpy as np
-
-    specs = input_specs(model)
-    try:
-        arrays = _read_arrays(path, next(iter(specs)))
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"cannot read the arrays: {str(error).splitlines()[0]}",
-            code="data.unreadable",
-            where=str(path),
-            hint="write it with numpy.savez or numpy.save, without object arrays",
-        ) from error
-    if set(arrays) != set(specs) or (path.suffix.lower() == ".npy" and len(specs) > 1):
-        raise DataError(
-            f"the file has {', '.join(map(repr, arrays))}",
-            code="data.inputs",
-            where=str(path),
-            hint=f"the model's inputs are {', '.join(map(repr, specs))}; use .npz to name them",
-        )
-    counts = {
-        name: _samples_in(array.shape, specs[name][1], f"{path}:{name}")
-        for name, array in arrays.items()
-    }
-    if len(set(counts.values())) > 1:
-        raise DataError(
-            f"the arrays hold different numbers of samples: {counts}",
-            code="data.shape",
-            where=str(path),
-            hint="every input needs the same number",
-        )
-
-    def read(index: int) -> dict[str, np.ndarray]:
-        sample = {}
-        for name, array in arrays.items():
-            shape = specs[name][1]
-            if array.shape == shape:
-                sample[name] = np.asarray(array)
-            elif array.ndim == len(shape):
-                sample[name] = np.asarray(array[index * shape[0] : (index + 1) * shape[0]])
-            else:
-                sample[name] = np.asarray(array[index]).reshape(shape)
-        return sample
-
-    return Samples(min(counts.values()), read)
+def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:
+    limit, pick = options.get("count"), options.get("pick", "first")
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise DataError(f"count is {limit}", code="data.options", hint="give a whole number from 1")
+    if pick not in ("first", "spread"):
+        raise DataError(f"pick is {pick}", code="data.options", hint="use first or spread")
+    return limit, pick == "spread"
 
 
-def _read_arrays(path: Path, first_input: str) -> dict[str, np.ndarray]:
-    """Reads the arrays by name; never with pickle, a data file must not run code."""
-    import numpy as np
+def _array_files(path: Path) -> list[Path]:
+    """Returns the NumPy files that ``path`` is or has.
 
-    if path.suffix.lower() == ".npy":
-        return {first_input: np.load(path, allow_pickle=False, mmap_mode="r")}
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return dict(archive)
-
-
-def _samples_in(found: tuple[int, ...], shape: tuple[int, ...], where: str) -> int:
-    if found == shape:
-        return 1
-    if len(found) == len(shape) and found[1:] == shape[1:] and found[0] % shape[0] == 0:
-        return found[0] // shape[0]
-    if found[1:] in (shape, shape[1:] if shape and shape[0] == 1 else shape):
-        return found[0]
+    Raises:
+        DataError: There is nothing at ``path``, or it is something else.
+    """
+    if path.is_dir():
+        found = files_in(path, ARRAY_SUFFIXES)
+        if not found and not files_in(path, IMAGE_SUFFIXES):
+            raise DataError(
+                "the folder has no images and no .npy or .npz files",
+                code="data.empty",
+                where=shown(path),
+                hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES | ARRAY_SUFFIXES))}",
+            )
+        return found
+    if path.suffix.lower() in ARRAY_SUFFIXES and path.is_file():
+        return [path]
     raise DataError(
-        f"the array has shape {list(found)}",
-        code="data.shape",
-        where=where,
-        hint=f"one sample is {list(shape)}; put samples along the first axis",
+        "there is no such file or folder" if not path.exists() else "unknown kind of data",
+        code="data.path",
+        where=shown(path),
+        hint="give an .npz or .npy file, a folder of them or of images, or python:module:function",
     )
 
 
-def _images(folder: Path, options: Mapping[str, Any], model: Model) -> Samples:
-    specs = input_specs(model)
-    layout = options.get("layout") or "NCHW"
-    name, (dtype, shape) = next(iter(specs.items()))
-    if len(specs) != 1 or len(shape) != 4 or layout not in ("NCHW", "NHWC"):
+def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: Rows) -> Images:
+    shapes = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in rows.specs.items())
+    name, (dtype, shape) = next(iter(rows.specs.items()))
+    layout = options.get("layout")
+    if len(rows.specs) != 1 or len(shape) != 4 or layout not in (None, "NCHW", "NHWC"):
         raise DataError(
             "images need a model with one input of four dimensions, NCHW or NHWC",
             code="data.images",
-            where=str(folder),
-            hint=f"inputs are {', '.join(f'{n} {list(s)}' for n, (_, s) in specs.items())}; "
-            "give an .npz file instead",
+            where=shown(folder),
+            hint=f"inputs are {shapes}; give an .npz file instead",
         )
-    channels_first = layout == "NCHW"
-    channels, height, width = shape[1:] if channels_first else (shape[3], shape[1], shape[2])
-    if channels not in (1, 3):
+    if layout is None:
+        # a last dimension of 1 or 3 beside another second one can only be channels
+        last = shape[1] not in _CHANNELS and shape[3] in _CHANNELS
+        layout = "NHWC" if last else "NCHW"
+    first = layout == "NCHW"
+    height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
+    if channels not in _CHANNELS:
         raise DataError(
             f"the input has {channels} channels, an image has 1 or 3",
             code="data.images",
-            where=str(folder),
+            where=shown(folder),
             hint=f"the input is {list(shape)}; is the layout {layout}?",
         )
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
-    if not files:
-        raise DataError(
-            "the folder has no images",
-            code="data.empty",
-            where=str(folder),
-            hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
-        )
-    mean = _per_channel(options.get("mean"), channels, 0.0, "mean")
-    std = _per_channel(options.get("std"), channels, 1.0, "std")
-    batch = shape[0]
-
-    def read(index: int) -> dict[str, np.ndarray]:
-        import numpy as np
-
-        # the last batch is filled up from the beginning
-        chosen = [files[(index * batch + i) % len(files)] for i in range(batch)]
-        pixels = np.stack([_pixels(path, channels, height, width) for path in chosen])
-        normal = (pixels - mean) / std
-        if channels_first:
-            normal = normal.transpose(0, 3, 1, 2)
-        return {name: np.ascontiguousarray(normal, dtype)}
-
-    return Samples(-(-len(files) // batch), read)
-
-
-def _per_channel(
-    values: Sequence[float] | float | None, channels: int, default: float, option: str
-) -> np.ndarray:
-    import numpy as np
-
-    array = np.atleast_1d(np.asarray(default if values is None else values, np.float32))
-    if array.shape not in ((1,), (channels,)) or (option == "std" and (array == 0).any()):
-        raise DataError(
-            f"{option} is {array.tolist()}",
-            code="data.options",
-            hint=f"give one number or {channels}, one per channel; std may not be 0",
-        )
-    return array
-
-
-def _pixels(path: Path, channels: int, height: int, width: int) -> np.ndarray:
-    """Returns float32 [height, width, channels] in 0..1: shorter side resized, centre cropped."""
-    import numpy as np
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            converted = image.convert("L" if channels == 1 else "RGB")
-            fitted = ImageOps.fit(converted, (width, height), Image.Resampling.BILINEAR)
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(
-            "cannot read the image",
-            code="data.image",
-            where=str(path),
-            hint=f"{type(error).__name__}: remove or replace the file",
-        ) from error
-    return np.asarray(fitted, np.float32).reshape(height, width, channels) / 255.0
+    if not isinstance(options.get("skip_broken", False), bool):
+        raise DataError("skip_broken is neither true nor false", code="data.options")
+    prepare = Preprocess.of(options, (height, width, channels), first, dtype)
+    return Images(
+        files, name, prepare, batch=rows.batch, skip=bool(options.get("skip_broken", False))
+    )

@@ -61,7 +61,8 @@ def measure(
     Args:
         model: The FP32 model.
         data: Inputs by name, one dict a run; read once. Where it has a method ``valid(index)``,
-            only so many rows (of the first axis) of that run count.
+            only so many rows (of the first axis) of that run count; where it has ``warnings``,
+            the ranges have them too.
         network: Its layers, where they are known.
         progress: Called with (runs done, runs in all or 0 when unknown). Runs for exact counts
             come on top of both.
@@ -102,7 +103,8 @@ def measure(
             keeper.save(run.histograms, count, feeds.digest)
         amax = run.ranges(feeds, count, progress)
         keeper.remove()
-    warnings = [*run.notes, *warnings_of(run.histograms, count)]
+    told: Iterable[str] = getattr(data, "warnings", ())
+    warnings = [*told, *run.notes, *warnings_of(run.histograms, count)]
     return Ranges(amax, describe or f"{count} samples", count, tuple(warnings))
 
 
