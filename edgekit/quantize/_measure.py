@@ -19,7 +19,7 @@ from edgekit.quantize._measure_feeds import Feeds, rows
 from edgekit.quantize._measure_parts import Part, parts, run_parts
 from edgekit.quantize._measure_recount import Recount
 from edgekit.quantize._measure_state import Keeper
-from edgekit.quantize._methods import METHODS, amax_of, entropy_of
+from edgekit.quantize._methods import METHODS, amax_of, entropy_if_sure
 from edgekit.quantize._types import Ranges
 
 if TYPE_CHECKING:
@@ -176,14 +176,15 @@ class _Run:
         """Returns the clipping magnitudes by method and tensor."""
         names = list(self.histograms)
         values = list(self.histograms.values())
-        found = dict(zip(names, self._pool.map(entropy_of, values), strict=True))
+        found = dict(zip(names, self._pool.map(entropy_if_sure, values), strict=True))
         self._parts = None
         recount = Recount(
-            self._model, {n: self.histograms[n] for n, (_, near) in found.items() if near},
+            self._model, {n: self.histograms[n] for n, value in found.items() if value is None},
             self.batch, self._pool, _CHUNK_BYTES,
         )  # fmt: skip
         exact = recount.run(feeds, count, progress)
-        amax = {"entropy": {n: exact.get(n, value) for n, (value, _) in found.items()}}
+        sure = {n: exact[n] if value is None else value for n, value in found.items()}
+        amax = {"entropy": sure}
         for method in METHODS:
             if method != "entropy":
                 results = self._pool.map(lambda h, m=method: amax_of(h, m), values)

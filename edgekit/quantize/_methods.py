@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from edgekit.errors import UsageError
 from edgekit.quantize._histogram import TINY, Histogram
-from edgekit.quantize._methods_entropy import ENTROPY_BINS, edge_of, near_ties
+from edgekit.quantize._methods_entropy import ENTROPY_BINS, edge_of, nearest, nearest_if_sure
 
-__all__ = ["LEVELS", "METHODS", "PERCENTILE", "amax_of", "check_method", "entropy_of"]
+__all__ = ["LEVELS", "METHODS", "PERCENTILE", "amax_of", "check_method", "entropy_if_sure"]
 
 LEVELS = 127
 PERCENTILE = 99.99
 
+# of so few values every one may decide between candidates
+_FEW = 1 << 17
 # bins of magnitudes that the squared error is summed over, and clips that are tried
 _MSE_BINS = 4096
 _MSE_CLIPS = 128
@@ -41,17 +43,24 @@ def amax_of(histogram: Histogram, method: str) -> float:
     return min(METHODS[method](histogram), histogram.amax)
 
 
-def entropy_of(histogram: Histogram) -> tuple[float, bool]:
-    """Returns the entropy method's clipping magnitude, and whether exact counts may change it.
+def entropy_if_sure(histogram: Histogram) -> float | None:
+    """Returns the entropy method's clipping magnitude; None where exact counts may change it.
 
     Counts are exact in the histogram's own bins. The method asks for bins that end at the largest
     magnitude, so some values may be one bin off, which matters where two candidates tie.
     """
     if histogram.amax < TINY:
-        return histogram.amax, False
+        return histogram.amax
     counts, unsure = histogram.regrid(ENTROPY_BINS)
-    best, open_ = near_ties(counts, unsure)
-    return edge_of(best, histogram.low, histogram.high), open_
+    if unsure.any() and counts.sum() < _FEW:
+        return None
+    best = nearest_if_sure(counts, unsure)
+    return None if best is None else edge_of(best, histogram.low, histogram.high)
+
+
+def _entropy(histogram: Histogram) -> float:
+    counts, _ = histogram.regrid(ENTROPY_BINS)
+    return edge_of(nearest(counts), histogram.low, histogram.high)
 
 
 def _minmax(histogram: Histogram) -> float:
@@ -82,7 +91,7 @@ def _mse(histogram: Histogram) -> float:
 
 
 METHODS: dict[str, Callable[[Histogram], float]] = {
-    "entropy": lambda histogram: entropy_of(histogram)[0],
+    "entropy": _entropy,
     "minmax": _minmax,
     "percentile": _percentile,
     "mse": _mse,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ENTROPY_BINS", "LEVELS_OF_ENTROPY", "edge_of", "near_ties", "nearest"]
+__all__ = ["ENTROPY_BINS", "LEVELS_OF_ENTROPY", "edge_of", "nearest", "nearest_if_sure"]
 
 ENTROPY_BINS = 2048
 LEVELS_OF_ENTROPY = 128
@@ -51,22 +51,22 @@ def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -
     return max(abs(lower), abs(upper))
 
 
-def near_ties(counts: np.ndarray, unsure: np.ndarray) -> tuple[int, bool]:
-    """Returns the nearest candidate, and whether counts that are not exact leave it open.
+def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
+    """Returns the nearest candidate, where counts that are not exact do not leave it open.
 
     Args:
         counts: int64 [bins].
         unsure: float64 [bins + 1], by how much the count below each edge may be wrong.
 
     Returns:
-        The candidate, and True where one more than a bin away may in truth be nearer.
+        The candidate; None where one more than a bin away may in truth be nearer.
     """
     import numpy as np
 
     found = _divergences(counts)
     best = _nearest(counts, found)
     if not unsure.any():
-        return best, False
+        return best
     half = LEVELS_OF_ENTROPY // 2
     far = np.abs(np.arange(found.size) + half - best) > 1
     gap = found - found[best - half]
@@ -84,7 +84,7 @@ def near_ties(counts: np.ndarray, unsure: np.ndarray) -> tuple[int, bool]:
     finite = np.where(np.isfinite(noise), noise, 0.0)
     spread = np.sqrt(np.convolve(finite**2, window, "same") / window.size)
     rival = gap <= _SURE * np.maximum(spread, finite) + _ROUNDING
-    return best, bool((rival & far & np.isfinite(found)).any())
+    return None if (rival & far & np.isfinite(found)).any() else best
 
 
 def _nearest(counts: np.ndarray, found: np.ndarray) -> int:
