@@ -54,7 +54,7 @@ def load_data(
             are found while iterating.
     """
     options: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"data": spec}
-    options = {key: value for key, value in options.items() if value is not None}
+    options = {key: v for key, v in options.items() if v is not None and v is not False}
     unknown = sorted(set(options) - _OPTIONS)
     if unknown or "data" not in options:
         raise DataError(
@@ -159,9 +159,10 @@ def _images(folder: Path, files: list[Path], options: Mapping[str, Any], rows: R
             where=shown(folder),
             hint=f"the input is {list(shape)}; is the layout {layout}?",
         )
-    if not isinstance(options.get("skip_broken", False), bool):
-        raise DataError("skip_broken is neither true nor false", code="data.options")
+    skip = options.get("skip_broken", False)
+    if not isinstance(skip, bool):
+        raise DataError(
+            f"skip_broken is {skip}", code="data.options", hint="it is either true or false"
+        )
     prepare = Preprocess.of(options, (height, width, channels), first, dtype)
-    return Images(
-        files, name, prepare, batch=rows.batch, skip=bool(options.get("skip_broken", False))
-    )
+    return Images(files, name, prepare, batch=rows.batch, skip=skip)

@@ -21,6 +21,7 @@ __all__ = ["IMAGE_SUFFIXES", "Images", "files_in"]
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
+_BROKEN = "data.image"
 _WORKERS = min(4, os.cpu_count() or 1)
 # what 16-bit codes are divided by to become 8-bit ones
 _STEP = 257
@@ -79,7 +80,7 @@ class Images:
         for row in ahead(self._row, picks, workers=_WORKERS, window=window):
             if isinstance(row, Row):
                 yield row
-            elif self._skip:
+            elif self._skip and row.code == _BROKEN:
                 self._broken[row.where] = row.message
             else:
                 raise row
@@ -91,6 +92,8 @@ class Images:
                 # decoders of other people's formats raise anything
                 ready = _in_mode(image, "L" if self._prepare.color == "gray" else "RGB")
             pixels, constant = self._prepare(ready)
+        except DataError as error:  # an option does not go with this image
+            return DataError(error.message, code=error.code, where=shown(path), hint=error.hint)
         except Exception as error:
             return _refused(path, error)
         return Row({self._name: pixels}, shown(path), constant)
@@ -140,7 +143,7 @@ def _refused(path: Path, error: Exception) -> DataError:
         reason = error.strerror
     return DataError(
         f"cannot read the image: {reason}",
-        code="data.image",
+        code=_BROKEN,
         where=shown(path),
         hint="remove or replace the file; skip_broken: true leaves such files out",
     )

@@ -41,6 +41,7 @@ LEVELS = 255
 
 
 def with_preset(given: Mapping[str, Any], channels: int) -> dict[str, Any]:
+    """Returns the options that are given, and those of their preset."""
     own = {key: value for key, value in given.items() if value is not None}
     name = own.pop("preset", None)
     if name is None:
@@ -59,6 +60,7 @@ def with_preset(given: Mapping[str, Any], channels: int) -> dict[str, Any]:
 def sizes(
     options: Mapping[str, Any], height: int, width: int
 ) -> tuple[str | int | tuple[int, int], float]:
+    """Checks ``resize`` and ``crop`` for an input; returns the first and the share that is kept."""
     resize, crop = options.get("resize", "cover"), options.get("crop")
     pair = _pair(resize)
     if not (resize in _RESIZES or whole(resize, 1) or pair):
@@ -66,6 +68,9 @@ def sizes(
             "resize", resize, f"use {', '.join(_RESIZES)}, the shorter side, or [height, width]"
         )
     found: str | int | tuple[int, int] = pair or resize
+    small = isinstance(found, int) and found < min(height, width)
+    if small or (pair and (pair[0] < height or pair[1] < width)):
+        raise bad("resize", resize, f"the input, {height}x{width}, is cut from it: give more")
     if crop is None:
         return found, 1.0
     if isinstance(crop, float) and 0 < crop <= 1:
@@ -88,14 +93,17 @@ def _pair(value: Any) -> tuple[int, int] | None:
 
 
 def whole(value: Any, low: int, high: int = 1 << 16) -> bool:
+    """Says whether a value is a whole number within bounds."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def number(value: Any) -> bool:
+    """Says whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def choice(options: Mapping[str, Any], key: str, known: tuple[str, ...], default: str) -> str:
+    """Returns an option that is one of several words."""
     value = options.get(key, default)
     if value not in known:
         raise bad(key, value, f"use one of {', '.join(known)}")
@@ -103,6 +111,7 @@ def choice(options: Mapping[str, Any], key: str, known: tuple[str, ...], default
 
 
 def per_channel(values: Any, channels: int, default: float, option: str) -> np.ndarray:
+    """Returns an option with one number, or one per channel, as float32."""
     import numpy as np
 
     every = (
@@ -117,4 +126,5 @@ def per_channel(values: Any, channels: int, default: float, option: str) -> np.n
 
 
 def bad(option: str, value: Any, hint: str) -> DataError:
+    """Returns the error for an option."""
     return DataError(f"{option} is {value}", code="data.options", hint=hint)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.errors import DataError
 from edgekit.quantize._data_options import (
     INTERPOLATIONS,
     LEVELS,
@@ -97,7 +98,8 @@ class Preprocess:
             image: In mode L where ``color`` is gray, in RGB otherwise.
 
         Raises:
-            ValueError: A resized image is smaller than what is cut out of it.
+            DataError: "data.options": resized it is smaller than what is cut out of it, or its
+                values do not fit the input's type.
         """
         import numpy as np
 
@@ -117,9 +119,10 @@ class Preprocess:
             normal = np.rint(normal)
             limits = np.iinfo(self.dtype)
             if normal.min() < limits.min or normal.max() > limits.max:
-                raise ValueError(
-                    f"after scale, mean and std it has values from {normal.min():g} to "
-                    f"{normal.max():g}, which {self.dtype} cannot hold"
+                raise DataError(
+                    f"the pixels go from {normal.min():g} to {normal.max():g}",
+                    code="data.options",
+                    hint=f"the input takes {self.dtype}: look at scale, mean and std",
                 )
         return np.ascontiguousarray(normal, self.dtype), constant
 
@@ -146,8 +149,10 @@ class Preprocess:
             grown = _kept_ratio(image, factor)
         high, wide = grown
         if high < self.height or wide < self.width:
-            raise ValueError(
-                f"resized it is {high}x{wide}, smaller than the input's {self.height}x{self.width}"
+            raise bad(
+                "resize",
+                f"{self.resize}, which makes an image {high}x{wide}",
+                f"the input, {self.height}x{self.width}, is cut from it: give more",
             )
         image = image if image.size == (wide, high) else image.resize((wide, high), how)
         top, left = round((high - self.height) / 2.0), round((wide - self.width) / 2.0)

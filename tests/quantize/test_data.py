@@ -212,7 +212,7 @@ def test_what_is_doubtful_is_told(tmp_path: Path) -> None:
     array = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8)).astype(np.uint8)
     array[2] = array[4] = 7
     np.save(path, array)
-    samples = load_data({"data": path, "count": 50, "mean": [1.0]}, MODEL)
+    samples = load_data({"data": path, "count": 50, "mean": [1.0], "skip_broken": False}, MODEL)
     assert "only" in samples.warnings[0]
     assert not any("constant" in text for text in samples.warnings)
     for _ in range(2):
@@ -222,6 +222,7 @@ def test_what_is_doubtful_is_told(tmp_path: Path) -> None:
     assert "whole numbers" in told
     assert f"constant samples (every value is the same): {path}[2], {path}[4]" in told
     assert "mean: for images only" in told
+    assert "skip_broken" not in told
     np.save(path, normal(4, 3, 8, 8))
     quiet = load_data({"data": path, "count": 4}, MODEL)
     list(quiet)
@@ -261,3 +262,23 @@ def test_options_and_paths_are_checked(tmp_path: Path) -> None:
     refused("data.options", "no data path", {})
     refused("data.options", "count", {"data": tmp_path, "count": 0})
     refused("data.options", "pick", {"data": tmp_path, "pick": "last"})
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_reading_ahead_is_bounded_and_in_order(workers: int) -> None:
+    from edgekit.quantize._data_rows import ahead
+
+    begun: list[int] = []
+
+    def read(index: int) -> int:
+        begun.append(index)
+        if index == 17:
+            raise ValueError("seventeen")
+        return index
+
+    found = []
+    with pytest.raises(ValueError, match="seventeen"):
+        for index in ahead(read, range(40), workers=workers, window=4):
+            found.append(index)
+            assert max(begun) <= index + 4
+    assert found == list(range(17))

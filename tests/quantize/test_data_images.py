@@ -247,8 +247,8 @@ def test_nothing_runs_on_after_a_reader_left(tmp_path: Path) -> None:
         ({"resize": "big"}, "letterbox"),
         ({"resize": 0}, "shorter side"),
         ({"resize": [8]}, "height, width"),
-        ({"resize": 7}, "smaller than the input's 8x8"),
-        ({"resize": [8, 7]}, "smaller than the input's 8x8"),
+        ({"resize": 7}, "the input, 8x8, is cut from it"),
+        ({"resize": [8, 7]}, "the input, 8x8, is cut from it"),
         ({"crop": 9, "resize": 10}, "the input takes 8x8"),
         ({"crop": 8}, "nothing is cut"),
         ({"crop": 0.5, "resize": "stretch"}, "goes with resize: cover"),
@@ -260,7 +260,7 @@ def test_nothing_runs_on_after_a_reader_left(tmp_path: Path) -> None:
         ({"interpolation": "cubic"}, "bicubic"),
         ({"preset": "torch"}, "imagenet"),
         ({"layout": "CHW"}, "NCHW or NHWC"),
-        ({"skip_broken": 1}, "true nor false"),
+        ({"skip_broken": 1}, "true or false"),
     ],
 )
 def test_options_are_checked(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -279,5 +279,9 @@ def test_options_and_inputs_that_do_not_go_together(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=words):
             only(tmp_path, model(*shape), **options)
-    with pytest.raises(DataError, match="cannot hold"):
-        only(tmp_path, model(1, 3, 8, 8, elem=3), scale=1.0)
+    # neither is a fault of the file, which skip_broken would leave out
+    with pytest.raises(DataError, match="takes int8"):
+        only(tmp_path, model(1, 3, 8, 8, elem=3), scale=1.0, skip_broken=True)
+    with pytest.raises(DataError, match="makes an image 8x8") as caught:
+        only(tmp_path, model(1, 3, 16, 8), resize=8, skip_broken=True)
+    assert caught.value.where == str(tmp_path / "a.png")
