@@ -44,6 +44,8 @@ class Calibrating(Inputs):
         """The measured ranges of all methods; they depend on the network and the data alone."""
         from edgekit.quantize import Ranges, measure
 
+        key = self.cache.key("measuring", self.model_digest, self.inputs_identity)
+
         def compute() -> dict[str, Any]:
             ranges = measure(
                 self.model,
@@ -51,6 +53,7 @@ class Calibrating(Inputs):
                 network=self.network,
                 describe=self.inputs_text,
                 progress=lambda done, total: self.update(done, total, f"input {done} of {total}"),
+                resume=self.cache.folder / "measuring" / f"{key}.npz",
             )
             return {
                 "amax": {method: dict(amax) for method, amax in ranges.amax.items()},

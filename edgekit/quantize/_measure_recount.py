@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.quantize._histogram import Histogram
 
-__all__ = ["Recount"]
+__all__ = ["Recount", "exact_counts"]
+
+# values counted at once, and how near to an edge (in bins) float32 leaves it open where one lies
+_BLOCK = 1 << 17
+_NEAR = 0.005
 
 
 class Recount:
@@ -74,9 +78,33 @@ class Recount:
         }
 
     def _count(self, counts: np.ndarray, name: str, values: np.ndarray) -> None:
-        import numpy as np
+        flat = values.reshape(-1)
+        for begin in range(0, flat.size, _BLOCK):
+            counts += exact_counts(flat[begin : begin + _BLOCK], self._of[name].amax, counts.size)
 
-        amax = self._of[name].amax
-        counts += np.histogram(
-            values.reshape(-1).astype(np.float32, copy=False), ENTROPY_BINS, (-amax, amax)
-        )[0]
+
+def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
+    """Returns what ``numpy.histogram(values, bins, (-amax, amax))`` does, several times faster.
+
+    Only values that float32 arithmetic puts near an edge are compared with the edge itself.
+
+    Args:
+        values: float32 or float16 [n], none beyond ``amax``.
+        amax: A float32, above 0.
+        bins: At most 4096: a value's place is then known to better than ``_NEAR`` of a bin.
+    """
+    import numpy as np
+
+    top = np.float32(amax)
+    place = values.astype(np.float32)
+    place += top
+    place *= np.float32(bins / (2.0 * amax))
+    index = place.astype(np.int64)
+    np.minimum(index, bins - 1, out=index)
+    place -= index
+    near = np.flatnonzero((place < _NEAR) | (place > 1 - _NEAR))
+    if near.size:
+        edges = np.linspace(-top, top, bins + 1, dtype=np.float32)
+        found = np.searchsorted(edges, values[near].astype(np.float32), side="right") - 1
+        index[near] = np.clip(found, 0, bins - 1)
+    return np.asarray(np.bincount(index, minlength=bins))

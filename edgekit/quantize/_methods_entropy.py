@@ -70,15 +70,14 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
     half = LEVELS_OF_ENTROPY // 2
     far = np.abs(np.arange(found.size) + half - best) > 1
     gap = found - found[best - half]
-    noise = np.zeros(found.size)
-    for seed in (0, 1):
-        draw = np.random.default_rng(seed).standard_normal(unsure.size)
-        cumulative = np.concatenate([[0], np.cumsum(counts)]) + draw * unsure
-        moved = np.rint(np.maximum.accumulate(np.clip(cumulative, 0, counts.sum())))
-        moved[0], moved[-1] = 0, counts.sum()
-        other = _divergences(np.diff(moved).astype(np.int64))
-        with np.errstate(invalid="ignore"):
-            noise = np.maximum(noise, np.abs(other - other[best - half] - gap))
+    # the same counts with every edge off by a draw of what it may be off
+    draw = np.random.default_rng(0).standard_normal(unsure.size)
+    cumulative = np.concatenate([[0], np.cumsum(counts)]) + draw * unsure
+    moved = np.rint(np.maximum.accumulate(np.clip(cumulative, 0, counts.sum())))
+    moved[0], moved[-1] = 0, counts.sum()
+    other = _divergences(np.diff(moved).astype(np.int64))
+    with np.errstate(invalid="ignore"):
+        noise = np.abs(other - other[best - half] - gap)
     # neighbours are hit by the same errors: the largest of several stands for all of them
     window = np.ones(9)
     finite = np.where(np.isfinite(noise), noise, 0.0)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from onnxruntime.quantization.calibrate import HistogramCollector
 
 from edgekit.quantize import METHODS
+from edgekit.quantize._measure_recount import exact_counts
 from edgekit.quantize._methods import amax_of, entropy_if_sure
 from edgekit.quantize._methods_entropy import edge_of, nearest
 from tests.quantize.test_histogram import filled
@@ -112,3 +113,16 @@ def test_mse_beats_no_clipping_where_it_clips() -> None:
     histogram = filled(values)
     best = amax_of(histogram, "mse")
     assert error(best) <= min(error(histogram.amax * part) for part in (1, 0.9, 0.8, 0.5)) * 1.001
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([*KINDS, "edges"]), st.integers(0, 1000), st.integers(-60, 60))
+def test_exact_counts_are_those_of_numpy(kind: str, seed: int, exponent: int) -> None:
+    if kind == "edges":
+        values = np.linspace(-0.3, 0.3, 20_481).astype(F) * F(1 + seed / 1000)
+    else:
+        values = drawn(kind, seed, 20_000)
+    values = values * F(2.0**exponent)
+    amax = np.abs(values).max()
+    expected = np.histogram(values, 2048, (-amax, amax))[0]
+    assert np.array_equal(exact_counts(values, float(amax), 2048), expected)
