@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         within_memory,
     )
     from edgekit.dla._pack import pack, unpack
+    from edgekit.dla._precision import by_quantization
     from edgekit.dla._rule import GENERATIONS, Operator, Rule
     from edgekit.dla._rules import load_rules, loadables_per_core, memory_facts
     from edgekit.dla._slots import without_slot
@@ -54,6 +55,7 @@ __all__ = [
     "SparseConvolution",
     "SparsityReport",
     "Verdict",
+    "by_quantization",
     "candidates",
     "cbuf_banks",
     "cbuf_use",
@@ -114,6 +116,7 @@ __getattr__ = lazy(
         ),
         "_pack": "pack unpack",
         "_rule": "GENERATIONS Operator Rule",
+        "_precision": "by_quantization",
         "_rules": "load_rules loadables_per_core memory_facts",
         "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",

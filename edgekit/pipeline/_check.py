@@ -55,6 +55,7 @@ def check_model(
     scales: str | Path | Mapping[str, float] | None = None,
     max_loadables: int | None = None,
     translated: Translated | None = None,
+    lowers: bool = False,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
@@ -71,6 +72,8 @@ def check_model(
         max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
         translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
             TensorRT reads none on the DLA: the verdicts are of what would be built.
+        lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
+            refused otherwise.
 
     Raises:
         ModelError: The file is no model that can be judged.
@@ -113,7 +116,7 @@ def check_model(
     def judging(known: Mapping[str, float] | None) -> Judgement:
         return judge(
             network, board, precision=precision, tensorrt=tensorrt, scales=known,
-            max_loadables=max_loadables,
+            max_loadables=max_loadables, lowers=lowers,
         )  # fmt: skip
 
     told = [note] if note else []

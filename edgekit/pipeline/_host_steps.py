@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,9 @@ from edgekit.pipeline._kept import listed
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._rewriting import approximations
+from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
+from edgekit.pipeline._typed_file import write_typed
 from edgekit.pipeline._work import Work
 
 if TYPE_CHECKING:
@@ -188,6 +190,10 @@ class HostSteps:
                 "digest": bundle.digest,
             }
             step.detail = f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
+            typed = write_typed(self.work, self.out / "qdq.onnx")
+            if typed is not None:
+                document["qdq"] = str(typed)
+                step.detail += f"; TensorRT builds from {typed.name}"
         return document
 
     def notes(self) -> list[str]:
@@ -210,12 +216,3 @@ class HostSteps:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
-    """Returns size and time of every file, None when one of them is not there."""
-    try:
-        stats = [path.stat() for path in paths]
-    except OSError:
-        return None
-    return [[stat.st_size, stat.st_mtime_ns] for stat in stats]

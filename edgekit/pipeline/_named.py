@@ -32,12 +32,32 @@ class Named(Kept):
 
     @cached_property
     def translated(self) -> Translated | None:
-        """What a Q/DQ model was translated to, where TensorRT reads none on the DLA."""
-        from edgekit.pipeline._translated import translation
+        """What a Q/DQ model was translated to.
 
-        found, note = translation(self.named, self.target, self.tensorrt, self.file.precision)
+        Where TensorRT reads Q/DQ nodes on the DLA it is what the plan and the reference build go
+        by; the board builds from the Q/DQ model itself.
+        """
+        from edgekit.pipeline._translated import translation
+        from edgekit.pipeline._typed import is_typed, typed_translation
+
+        if is_typed(self.target, self.tensorrt, self.file.precision):
+            found, note = typed_translation(self.named)
+        else:
+            found, note = translation(self.named, self.target, self.tensorrt, self.file.precision)
         self.notes += [note] if note else []
         return found
+
+    @cached_property
+    def lowers(self) -> bool:
+        """Whether the network gets Q/DQ nodes before it is built: strongly typed INT8."""
+        from edgekit.pipeline._typed import is_typed, typed_note
+        from edgekit.quantize import has_qdq
+
+        if not is_typed(self.target, self.tensorrt, self.file.precision) or has_qdq(self.source):
+            return False
+        if self.translated is None:
+            self.notes.append(typed_note(self.tensorrt))
+        return True
 
     @cached_property
     def named(self) -> Model:

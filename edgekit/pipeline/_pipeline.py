@@ -112,6 +112,18 @@ class Pipeline(Sensing):
             "file": str(save) if save else None,
         }
 
+    def to_qdq(
+        self, out: Path, *, weights: str = "per_channel", float16: bool = True
+    ) -> dict[str, Any]:
+        """Writes the network with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``."""
+        from edgekit.pipeline._to_qdq import to_qdq_document
+
+        self._only("calibrate")
+        with self._step("calibrate") as step:
+            document = to_qdq_document(self.work, out, weights=weights, float16=float16)
+            step.detail = f"{document['activations']} activations, {document['method']}"
+        return document
+
     def plan(self) -> Plan:
         """Returns the placement, with all that a person should know in its notes."""
         self._only("check", "rewrite", "plan")

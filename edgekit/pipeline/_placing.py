@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from edgekit.errors import GateError
-from edgekit.pipeline._calibrating import Calibrating
 from edgekit.pipeline._stored import identity
+from edgekit.pipeline._typed import Typed
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Placing"]
 
 
-class Placing(Calibrating):
+class Placing(Typed):
     """From the rewritten network and its scales to its placement.
 
     Attributes:
@@ -159,7 +159,7 @@ class Placing(Calibrating):
     def keep(self, layers: Iterable[str]) -> None:
         """Keeps further layers in FP16; what follows from the plan is computed anew."""
         self.kept = tuple(dict.fromkeys((*self.kept, *layers)))
-        for name in ("_seen", "ask", "plan", "build_key", "artefacts", "accuracy"):
+        for name in ("_seen", "scales", "ask", "plan", "build_key", "artefacts", "accuracy"):
             self.__dict__.pop(name, None)
 
     def _looking(self, what: str, done: int, total: int) -> None:

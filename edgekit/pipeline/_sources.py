@@ -45,14 +45,17 @@ class Sources(Named):
         from edgekit.pipeline._check import check_model
 
         cache = self.file.calibration.cache
+        typed = self.lowers and self.translated is not None
         return check_model(
-            self.source,
+            # a strongly typed release takes a Q/DQ model as it is
+            self.named if typed else self.source,
             target=self.target,
             precision=self.file.precision,
             tensorrt=self.tensorrt,
             power_mode=self.file.power_mode,
             scales=self.config.resolve(cache) if cache is not None else None,
-            translated=self.translated,
+            translated=None if typed else self.translated,
+            lowers=self.lowers,
         )
 
     def check(self) -> dict[str, Any]:
@@ -104,6 +107,7 @@ class Sources(Named):
                 enable=section.enable,
                 disable=section.disable,
                 allow_approx=section.allow_approx,
+                lowers=self.lowers,
                 # the board's usual power mode: a network is rewritten alike for all of them
                 cost=lambda network, judgement: forecast(network, judgement, self.target),
                 progress=lambda done: self.update(0, 1, f"{done} rewrites tried"),
@@ -261,7 +265,8 @@ class Sources(Named):
         elif self.translated is not None:
             # the plain model is the same whatever the scales are
             scales = digest_of(dict(self.translated.scales))
-        return self.file.target, self.file.precision, self.tensorrt, scales
+        typed = ("Q/DQ",) if self.lowers else ()
+        return self.file.target, self.file.precision, self.tensorrt, scales, *typed
 
     @cached_property
     def known(self) -> CalibrationCache | None:
@@ -312,7 +317,7 @@ class Sources(Named):
         def judging(scales: Mapping[str, float] | None) -> Judgement:
             return judge(
                 network, self.target, precision=self.file.precision, tensorrt=self.tensorrt,
-                scales=scales, fp16_layers=self.fp16_layers(network),
+                scales=scales, fp16_layers=self.fp16_layers(network), lowers=self.lowers,
             )  # fmt: skip
 
         # every tensor is taken to have a scale unless the user says which ones do

@@ -24,6 +24,7 @@ from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._measure import measure
 from edgekit.quantize._methods import METHODS
 from edgekit.quantize._needs import Lack
+from edgekit.quantize._to_qdq import to_qdq
 from edgekit.quantize._types import Change, Ranges, Scales
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "tensorrt_number",
     "tie",
     "tied",
+    "to_qdq",
     "violations",
     "write_cache",
 ]

@@ -1,0 +1,105 @@
+"""``edgekit calibrate to-qdq``: a plain model and its scales as a strongly typed Q/DQ model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgekit.cli import _options as o
+from edgekit.cli._commands import action
+
+__all__ = ["to_qdq"]
+
+_SHOWN = 10
+# the first release that takes Q/DQ nodes to a DLA (dla/general.yaml, general.explicit_quantization)
+_RELEASE = "11.4.1"
+
+
+@action(
+    "Lower a plain model to Q/DQ nodes, which is how INT8 comes to the DLA from TensorRT 11.4.1 "
+    "on; the scales are measured, or those of a calibration cache. edgekit plan and run do so by "
+    "themselves.",
+    "Example: edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --cache calib.cache "
+    "-o qdq.onnx",
+)
+@o.model
+@o.target
+@o.tensorrt
+@click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model here.")
+@click.option("--cache", type=o.FILE, help="TensorRT calibration cache with the scales.")
+@click.option("--data", type=o.FILE, help=".npz, .npy or image folder; synthetic when absent.")
+@click.option("--method", help="entropy, minmax, percentile or mse.")
+@o.missing
+@click.option(
+    "--weights",
+    type=click.Choice(["per_channel", "per_tensor"]),
+    default="per_channel",
+    help="Scales of weights (per_channel: one for each output channel).",
+)
+@click.option(
+    "--float16/--float32",
+    default=True,
+    help="Types of layers outside of INT8 (FP16, with casts; a DLA has no FP32).",
+)
+@o.cut
+@o.force
+@o.talk
+def to_qdq(
+    model: str,
+    target: str | None,
+    tensorrt: str | None,
+    out: Path,
+    cache: Path | None,
+    data: Path | None,
+    method: str | None,
+    missing: str | None,
+    weights: str,
+    float16: bool,
+    part: dict[str, Any],
+    json: bool,
+    verbose: bool,
+    **settings: Any,
+) -> None:
+    calibration = {
+        "data": str(data.resolve()) if data else None,
+        "cache": str(cache.resolve()) if cache else None,
+        "method": method,
+        "missing": missing,
+    }
+    options = {
+        "target": target,
+        "tensorrt": tensorrt or _RELEASE,
+        "precision": "int8",
+        "model": part,
+        "calibration": calibration,
+        "rewrite": {"enable": "none"},
+    }
+    with o.open_pipeline(model, options, verbose=verbose, **settings) as pipeline:
+        document = pipeline.to_qdq(out, weights=weights, float16=float16)
+    if json:
+        o.print_json(document)
+        return
+    o.say(
+        f"{document['activations']} activations and {document['weights']} constants between Q/DQ "
+        f"nodes, {document['casts']} casts, opset {document['opset']}; scales: "
+        f"{document['method']}, {document['data']}"
+    )
+    check = document["check"]
+    o.say(
+        f"TensorRT {document['tensorrt']} on {document['target']}: {check['dla_layers']} of "
+        f"{check['layers']} layers could run on the DLA, {check['int8_layers']} in INT8, "
+        f"{check['loadables']} loadables"
+    )
+    shown = None if verbose else _SHOWN
+    for row in check["gpu"][:shown]:
+        o.say(f"  GPU: {row['layer']} ({row['rule']})")
+    if shown is not None and len(check["gpu"]) > shown:
+        o.say(f"  {len(check['gpu']) - shown} more (-v shows all)")
+    if document["fp16_layers"]:
+        o.say(f"FP16: {', '.join(document['fp16_layers'][:shown])}")
+    for note in document["notes"]:
+        o.say(f"note: {note}")
+    o.say(f"written to {document['file']}")
+    o.say(f"build it with: {document['trtexec']}")
