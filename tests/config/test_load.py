@@ -79,6 +79,14 @@ def test_unknown_target_names_the_nearest():
         ("deploy: {boards: [{name: a, host: b, host_key: x}]}", "f.yaml:5:38", "pattern"),
         ("deploy: {sign_with: '${EDGEKIT_NO_SUCH}'}", "f.yaml:5:10", "EDGEKIT_NO_SUCH is not set"),
         ("calibration: {data: a, cache: b}", "f.yaml:5:1", "not both"),
+        ("calibration: {resize: tall}", "f.yaml:5:15", "letterbox"),
+        ("calibration: {resize: 0}", "f.yaml:5:15", "letterbox"),
+        ("calibration: {resize: [8]}", "f.yaml:5:15", "[height, width]"),
+        ("calibration: {crop: 1.5}", "f.yaml:5:15", "0.875"),
+        ("calibration: {pad: 256}", "f.yaml:5:15", "255"),
+        ("calibration: {preset: imagnet}", "f.yaml:5:15", "did you mean 'imagenet'?"),
+        ("calibration: {color: BRG}", "f.yaml:5:15", "did you mean 'BGR'?"),
+        ("calibration: {scale: 0}", "f.yaml:5:15", "greater than 0"),
         ("tensorrt: 10.3", "f.yaml:5:1", "string"),
     ],
 )
@@ -86,6 +94,17 @@ def test_one_fault_one_problem(extra, where, words):
     found = problems(GOOD + extra + "\n")
     assert list(found) == [where]
     assert words in found[where]
+
+
+def test_sizes_of_images_are_a_word_a_number_or_a_pair():
+    for text, resize, crop in (
+        ("{resize: 256, crop: 224}", 256, 224),
+        ("{resize: [240, 320], crop: [224, 300]}", [240, 320], [224, 300]),
+        ("{resize: cover, crop: 0.875}", "cover", 0.875),
+        ("{}", None, None),
+    ):
+        section = parse_config(f"{GOOD}calibration: {text}\n", "f.yaml", Path()).file.calibration
+        assert (section.resize, section.crop) == (resize, crop)
 
 
 def test_model_needs_exactly_one_source():
