@@ -1,4 +1,4 @@
-"""Calibration data in NumPy's files: memory-mapped, or streamed where they are compressed."""
+"""Calibration data in NumPy's files, read row by row."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 class Arrays:
     """The rows of one .npy or .npz file, or of several one after the other.
 
-    Of a file, headers are read at once and rows when they are asked for: by memory map, or from
-    the decompressor's stream, so that a compressed archive is never in memory as a whole.
+    Of a file, headers are read at once and rows when they are asked for, of a compressed archive
+    from the decompressor's stream, so that no file is ever in memory as a whole.
     """
 
     def __init__(self, paths: Iterable[Path], rows: Rows, *, enough: int | None = None) -> None:
@@ -98,7 +98,7 @@ class _Reader:
                     for name, member in found.items()
                 }
                 self._open = number
-            # a copy: faults of the mapped file are met here, not in the network
+            # a copy of a view, so that the rest is let go
             return Row({n: np.array(view(inside)) for n, view in self._views.items()}, where)
         except BROKEN as error:
             raise refused(path, error, where) from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from edgekit.errors import DataError
 from edgekit.quantize._data_rows import Rows, shown
@@ -58,14 +59,13 @@ class Member:
         """Gives a function from ascending row numbers to rows of input ``name``."""
         import numpy as np
 
-        if self.packed is None:
-            order: Any = "F" if self.fortran else "C"
-            array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)
+        if self.fortran and self.packed is None:
+            array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             yield lambda index: rows.take(name, array, index)
             return
         shape = rows.shape(name)
-        size = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
-        with zipfile.ZipFile(self.path) as archive, archive.open(self.packed) as stream:
+        size = math.prod(shape) * self.dtype.itemsize
+        with self._stream() as stream:
             stream.seek(self.offset)
             if self.fortran:
                 data = np.frombuffer(_exactly(stream, self._bytes), self.dtype)
@@ -74,16 +74,24 @@ class Member:
                 return
 
             def read(index: int) -> np.ndarray:
-                # forwards it decompresses and drops what lies between
+                # in a compressed member it decompresses and drops what lies between
                 stream.seek(self.offset + index * size)
                 return np.frombuffer(_exactly(stream, size), self.dtype).reshape(shape)
 
+            # not by memory map: what was read would count as this process's memory
             yield read
+
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[IO[bytes]]:
+        if self.packed is None:
+            with self.path.open("rb") as file:
+                yield file
+        else:
+            with zipfile.ZipFile(self.path) as archive, archive.open(self.packed) as stream:
+                yield stream
 
     @property
     def _bytes(self) -> int:
-        import math
-
         return math.prod(self.shape) * self.dtype.itemsize
 
     def check(self, room: int) -> None:

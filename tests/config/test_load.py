@@ -85,7 +85,7 @@ def test_unknown_target_names_the_nearest():
         ("calibration: {crop: 1.5}", "f.yaml:5:15", "0.875"),
         ("calibration: {pad: 256}", "f.yaml:5:15", "255"),
         ("calibration: {preset: imagnet}", "f.yaml:5:15", "did you mean 'imagenet'?"),
-        ("calibration: {color: BRG}", "f.yaml:5:15", "did you mean 'BGR'?"),
+        ("calibration: {color: grey}", "f.yaml:5:15", "did you mean 'gray'?"),
         ("calibration: {scale: 0}", "f.yaml:5:15", "greater than 0"),
         ("tensorrt: 10.3", "f.yaml:5:1", "string"),
     ],
