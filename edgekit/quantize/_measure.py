@@ -61,8 +61,8 @@ def measure(
     Args:
         model: The FP32 model.
         data: Inputs by name, one dict a run; read once. Where it has a method ``valid(index)``,
-            only so many rows (of the first axis) of that run count; where it has ``warnings``,
-            the ranges have them too.
+            only so many rows (of its ``batch``, along the first axis) of that run count; where it
+            has ``warnings``, the ranges have them too.
         network: Its layers, where they are known.
         progress: Called with (runs done, runs in all or 0 when unknown). Runs for exact counts
             come on top of both.
@@ -82,7 +82,7 @@ def measure(
         network = layers(model)
     check_weights(model)
     with Feeds(data, model) as feeds, ThreadPoolExecutor(max_workers=2) as pool:
-        run = _Run(model, float_tensors(model, network), pool)
+        run = _Run(model, float_tensors(model, network), feeds.batch, pool)
         total = len(data) if isinstance(data, Sized) else 0
         keeper = Keeper(resume, model, list(run.histograms))
         count = run.resume(keeper, feeds, progress, total)
@@ -111,10 +111,11 @@ def measure(
 class _Run:
     """The histograms of a model's tensors and what fills them."""
 
-    def __init__(self, model: Model, names: list[str], pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, model: Model, names: list[str], batch: int, pool: ThreadPoolExecutor
+    ) -> None:
         inputs = {value.name for value in model.proto.graph.input}
-        first = model.proto.graph.input[0].type.tensor_type.shape.dim if inputs else []
-        self.batch = first[0].dim_value if len(first) else 1
+        self.batch = batch
         self.histograms = {name: Histogram() for name in names}
         self.notes: list[str] = []
         self._model = model

@@ -28,13 +28,20 @@ class Feeds:
 
     Args:
         data: Inputs by name, one dict a run. Where it has a method ``valid(index)``, only so many
-            rows of a run count; the others fill up a batch.
+            rows of a run count, of ``data.batch`` (by default the first input's first dimension);
+            the others fill up a batch.
         model: The model.
+
+    Attributes:
+        batch: Rows of a run.
+        read: Runs read.
+        digest: Of all inputs that were read.
     """
 
     def __init__(self, data: Iterable[Mapping[str, np.ndarray]], model: Model) -> None:
         self._data = iter(data)
         self._valid = getattr(data, "valid", None)
+        self.batch: int = getattr(data, "batch", 0) or _batch(model)
         self._model = model
         self._file: Any = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
         self._kept: list[tuple[tuple[str, ...], int | None]] = []
@@ -90,6 +97,12 @@ class Feeds:
             feed = {name: np.load(self._file, allow_pickle=False) for name in names}
             place = self._file.tell()
             yield feed, valid
+
+
+def _batch(model: Model) -> int:
+    inputs = model.proto.graph.input
+    dims = inputs[0].type.tensor_type.shape.dim if len(inputs) else []
+    return int(dims[0].dim_value) if len(dims) else 1
 
 
 def rows(array: np.ndarray, batch: int, valid: int | None) -> np.ndarray:

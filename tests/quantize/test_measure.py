@@ -82,6 +82,7 @@ class Filled:
     """Runs of which the last has rows that only fill it up."""
 
     def __init__(self, feeds: list[dict], last: int) -> None:
+        self.batch = 4
         self._feeds = feeds
         self._last = last
 
@@ -115,6 +116,12 @@ def test_batch_and_order_change_nothing() -> None:
         measure(batched(4), Filled([first, filler], 2)).amax
         == measure(batched(1), singles[:6]).amax
     )
+
+
+def test_rows_are_those_of_the_datas_own_batch() -> None:
+    data = Filled(images(2, shape=(4, 3, 16, 16)), 1)
+    data.batch = 1  # a run is one sample
+    assert measure(batched(4), data).amax == measure(batched(4), list(data)).amax
 
 
 def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
