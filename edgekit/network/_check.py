@@ -27,6 +27,12 @@ NEWEST_OPSET = 26
 _OLDEST_RUN = 7
 _CONVERT_TO = 9
 _QDQ = {"QuantizeLinear", "DequantizeLinear"}
+# ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
+_INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
+_INTEGERS = (
+    "this model was quantised in ONNX Runtime's QOperator format, or dynamically: quantise it in "
+    "the Q/DQ format (quantize_static(..., quant_format=QuantFormat.QDQ))"
+)
 # from here on ai.onnx's pair has the axis that com.microsoft's has
 _QDQ_SINCE = 13
 
@@ -190,7 +196,9 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
                 "which edgekit does not read",
                 code="model.domain",
                 where=node.name,
-                hint="export with standard ai.onnx operators, or cut the network before this "
+                hint=_INTEGERS
+                if node.op_type.startswith(_INTEGER)
+                else "export with standard ai.onnx operators, or cut the network before this "
                 "node with model.outputs (--outputs)",
             )
         if node.op_type not in there and not onnx.defs.has(

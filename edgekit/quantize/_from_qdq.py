@@ -95,11 +95,14 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     steps = _scales(model, reading, unequal, notes)
     names = Names(model, reading)
     values: dict[str, np.ndarray] = {}
+    coded: set[str] = set()
     constants = Constants(model)
     for fixed in reading.fixed:
         value = values_of(fixed, constants)
         if keeps(fixed, value, constants, names.readers(fixed.tensor)):
             value = constants[fixed.source]
+        else:
+            coded.add(names.of(fixed))
         values[names.of(fixed)] = value
     proto = names.plain()
     weights: dict[str, np.ndarray] = {n: v for n, v in model.weights.items() if n not in values}
@@ -109,7 +112,7 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     network = layers(plain)
     scales, propagated = propagate(plain, network, steps)
     nodes, missing = _lacking(network, scales)
-    differ = other_codes(plain, set(values))
+    differ = other_codes(plain, coded)
     notes += _notes(reading, propagated, nodes, missing, differ)
     return Translated(
         plain, scales, nodes, missing, propagated, len(steps), len(reading.fixed), tuple(differ),

@@ -39,7 +39,7 @@ def values_of(fixed: Fixed, constants: Constants) -> np.ndarray:
     source = np.asarray(constants[fixed.source])
     scale = grid.along(source)
     if fixed.codes:
-        codes = source.astype(np.float64 if grid.kind == "int32" else np.float32) - grid.shift
+        codes = source.astype(np.float32) - np.float32(grid.shift)
     else:
         low, high = (-128, 127)
         safe = np.where(scale > 0, scale, np.float32(1))
