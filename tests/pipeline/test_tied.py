@@ -10,7 +10,11 @@ import pytest
 from onnx import helper, numpy_helper, save
 
 from edgekit.cli import _main
-from edgekit.quantize import cache_of, write_cache
+from edgekit.dla import judge
+from edgekit.network import layers, load
+from edgekit.pipeline._tied import binding, told_unequal
+from edgekit.quantize import Scales, cache_of, write_cache
+from edgekit.targets import get
 
 ORIN = "jetson-agx-orin-64gb"
 # its DLA is gone: an element-wise layer on the GPU rescales
@@ -118,3 +122,31 @@ def test_scales_of_a_cache_are_tied_as_the_builder_would(run, tmp_path):
     assert {change["tensor"]: change["old"] for change in document["changes"]} == {
         name: scale for name, scale in given.items() if wanted[name] != scale
     }
+
+
+def test_scales_of_qdq_nodes_stay_and_unequal_ones_are_named(tmp_path):
+    residual(tmp_path / "net.onnx")
+    network = layers(load(tmp_path / "net.onnx"))
+    judgement = judge(network, get(ORIN))
+    bound = binding(judgement, frozenset())
+    names = ["x", "a", "ra", "b", "tb", "h", "s", "p", "g", "y"]
+    even = Scales(dict.fromkeys(names, 0.5), "qdq", "toy", "")
+    assert told_unequal(even, network, bound) is even
+    uneven = Scales({**even.scales, "h": 0.25, "s": 0.75}, "qdq", "toy", "")
+    told = told_unequal(uneven, network, bound)
+    assert told.scales == uneven.scales
+    (warning,) = told.warnings
+    for part in ("2 layers", "add: ", "'ra' 0.5, 'h' 0.25", "pool: ", "'s' 0.75, 'p' 0.5"):
+        assert part in warning
+    (warning,) = told_unequal(uneven, network, binding(judgement, {"add"})).warnings
+    assert "a layer" in warning
+    assert "'ra'" not in warning
+
+
+def test_a_network_that_is_lowered_to_qdq_is_bound_as_a_whole(tmp_path):
+    residual(tmp_path / "net.onnx")
+    network = layers(load(tmp_path / "net.onnx"))
+    refused = judge(network, get(ORIN), tensorrt="11.4.1")
+    assert not any(verdict.ok for verdict in refused.verdicts.values())
+    assert binding(refused, frozenset())["dla_layers"] is None
+    assert binding(judge(network, get(NANO)), frozenset())["dla_layers"] == frozenset()
