@@ -35,7 +35,12 @@ class Calibrating(Inputs):
         else:
             scales = self.known_scales.reading.scales
             scales = replace(scales, method="qdq", data=told(self.translated, self.named))
-            scales = told_unequal(scales, self.network, self._binding)
+            if self.lowers:
+                # typed: the nodes say what is built
+                scales = told_unequal(scales, self.network, self._binding)
+            else:
+                # implicit: a cache with these scales, which the constraints bind
+                scales = tied(scales, self.network, **self._binding)
         self.notes += [note for note in scales.warnings if note not in self.notes]
         return scales
 
