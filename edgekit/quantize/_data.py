@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError
-from edgekit.network import Model
 from edgekit.quantize._data_arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize._data_callable import Callables
 from edgekit.quantize._data_images import IMAGE_SUFFIXES, Images, files_in
@@ -16,6 +15,9 @@ from edgekit.quantize._data_options import IMAGE_OPTIONS
 from edgekit.quantize._data_pixels import Preprocess
 from edgekit.quantize._data_rows import Rows, rows_of, shown
 from edgekit.quantize._data_samples import Samples
+
+if TYPE_CHECKING:
+    from edgekit.network import Model
 
 __all__ = ["IMAGE_SUFFIXES", "PREFIX", "Samples", "load_data", "module_file"]
 

@@ -161,12 +161,15 @@ def _header(file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], bool]:
     from numpy.lib import format as npy
 
     version = npy.read_magic(file)
-    if version == (1, 0):
-        shape, fortran, dtype = npy.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = npy.read_array_header_2_0(file)
-    else:  # 3.0 is for structured types with names beyond Latin-1
+    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+    if read is None:  # 3.0 is for structured types with names beyond Latin-1
         raise ValueError(f"version {version[0]}.{version[1]} of the format is not for plain arrays")
+    try:
+        shape, fortran, dtype = read(file)
+    except BROKEN:
+        raise
+    except Exception as error:  # it is parsed as Python, which fails in many ways
+        raise ValueError("its header is damaged") from error
     return dtype, shape, fortran
 
 

@@ -164,6 +164,10 @@ def test_files_that_are_broken(tmp_path: Path) -> None:
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole[:-1])
     refused("data.unreadable", "truncated", tmp_path / "x.npy")
+    # a header is a Python literal
+    for literal in (b"{'descr': '<f4', (((((((", b"{'descr': 'nonsense'", b"\xff\xfe\x00"):
+        (tmp_path / "x.npy").write_bytes(whole[:10] + literal + whole[10 + len(literal) :])
+        refused("data.unreadable", "cannot read", tmp_path / "x.npy")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", whole[:-1])
     refused("data.unreadable", "truncated", path)
