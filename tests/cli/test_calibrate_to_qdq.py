@@ -1,0 +1,88 @@
+"""`edgekit calibrate to-qdq`: text and JSON, the file, and what it refuses."""
+
+import json
+
+import pytest
+
+from edgekit import network
+from edgekit.cli import _main
+from edgekit.quantize import from_qdq, load_cache
+from tests.pipeline.nets import small_net
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("to-qdq")
+    small_net(path / "small.onnx")
+    return path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))
+
+    def told(*arguments: str, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*arguments, "-q"])
+        captured = capsys.readouterr()
+        assert caught.value.code == status, captured.err
+        assert "Traceback" not in captured.err
+        return captured.out if status == 0 else captured.err
+
+    return told
+
+
+BASE = ("calibrate", "to-qdq", "small.onnx", "-t", ORIN)
+
+
+def test_the_file_has_the_scales_of_the_cache(run, folder):
+    run("calibrate", "small.onnx", "-t", ORIN, "--save", "calib.cache")
+    document = json.loads(run(*BASE, "--cache", "calib.cache", "-o", "qdq.onnx", "--json"))
+    assert document["schema"] == "edgekit.to-qdq/1"
+    assert document["tensorrt"] == "11.4.1"
+    assert document["method"] == "cache"
+    back = from_qdq(network.load(folder / "qdq.onnx"))
+    cache = load_cache(folder / "calib.cache")
+    assert back.quantizers == document["activations"] > 0
+    assert back.weights == document["weights"] == 3
+    given = {name: scale for name, scale in cache.scales.items() if name in back.scales}
+    followed = {row.tensor for row in back.propagated}
+    for name in set(given) - followed:
+        assert back.scales[name] == given[name]
+    assert document["check"]["layers"] > document["check"]["dla_layers"] > 0
+    assert len(document["check"]["gpu"]) == (
+        document["check"]["layers"] - document["check"]["dla_layers"]
+    )
+
+
+def test_text_says_what_runs_where(run):
+    text = run(*BASE, "-o", "text.onnx", "--float32")
+    assert "0 casts" in text
+    assert "could run on the DLA" in text
+    assert "FP16: softmax" in text
+    assert "trtexec --onnx=text.onnx --useDLACore=0" in text
+    assert "--int8" not in text
+
+
+@pytest.mark.parametrize("tensorrt", ["10.3", "11.3"])
+def test_other_releases_are_refused(run, folder, tensorrt):
+    told = run(*BASE, "--tensorrt", tensorrt, "-o", "none.onnx", status=2)
+    assert "reads Q/DQ nodes" in told
+    assert not (folder / "none.onnx").exists()
+
+
+def test_a_qdq_model_is_refused(run):
+    run(*BASE, "-o", "again.onnx")
+    told = run("calibrate", "to-qdq", "again.onnx", "-t", ORIN, "-o", "twice.onnx", status=2)
+    assert "Q/DQ nodes already" in told
+
+
+def test_the_model_itself_is_not_overwritten(run):
+    assert "small.onnx" in run(*BASE, "-o", "small.onnx", status=2)
+
+
+def test_help_has_an_example(run):
+    assert "Example: edgekit calibrate to-qdq" in " ".join(run(*BASE[:2], "--help").split())

@@ -1,0 +1,213 @@
+"""A plain network and its scales as a strongly typed Q/DQ model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from edgekit import dla, network, placement, targets
+from edgekit.build import Runner, build_reference
+from edgekit.errors import DataError, ModelError, UsageError
+from edgekit.quantize import calibrate, from_qdq, to_qdq
+from tests.quantize.qdq_nets import normal, run, snr_db, steps_of
+from tests.quantize.quantize_nets import branches, make, node
+
+SCALE = 0.05
+
+
+def net():
+    """Two branches, a sum, a pool, an operator without INT8 in the middle, a classifier."""
+    weights = {
+        "w1": normal(1, 8, 4, 3, 3), "b1": normal(2, 8), "w2": normal(3, 8, 8, 1, 1),
+        "w3": normal(4, 8, 8, 1, 1), "fc": normal(5, 8, 10), "fcb": normal(6, 10),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", "x w1 b1", "a", pads=[1, 1, 1, 1]),
+        node("Relu", "a", "r"),
+        node("Conv", "r w2", "b"),
+        node("Add", "b r", "s"),
+        node("Sigmoid", "s", "g"),
+        node("Mul", "g s", "m"),
+        node("MaxPool", "m", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "p w3", "c"),
+        node("GlobalAveragePool", "c", "v"),
+        node("Flatten", "v", "f"),
+        node("Gemm", "f fc fcb", "y"),
+    ]
+    return make(nodes, weights, {"x": [1, 4, 8, 8]}, ["y"])
+
+
+def feeds(count=3):
+    return [{"x": normal(seed, 1, 4, 8, 8)} for seed in range(count)]
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    model, layers = net()
+    scales = calibrate(model, layers, feeds(), method="minmax")
+    return model, layers, scales, to_qdq(model, layers, scales.scales, float16=False)
+
+
+def pairs(model):
+    """Scale and axis by what a QuantizeLinear reads, of the file's own constants."""
+    constants = {i.name: i for i in model.proto.graph.initializer}
+
+    def value(name):
+        given = model.weights.get(name)
+        return numpy_helper.to_array(constants[name]) if given is None else given
+
+    return {
+        n.input[0]: (value(n.input[1]), value(n.input[2]), [a.i for a in n.attribute])
+        for n in model.proto.graph.node
+        if n.op_type == "QuantizeLinear"
+    }
+
+
+def test_a_valid_file_of_the_same_inputs_and_outputs(lowered, tmp_path):
+    model, _, _, made = lowered
+    network.save(made, tmp_path / "qdq.onnx")
+    onnx.checker.check_model(tmp_path / "qdq.onnx", full_check=True)
+    for old, new in zip(model.proto.graph.input, made.proto.graph.input, strict=True):
+        assert old == new
+    assert [v.name for v in made.proto.graph.output] == ["y"]
+    assert np.isfinite(run(tmp_path / "qdq.onnx", feeds()[0])[0]).all()
+
+
+def test_symmetric_with_the_scales_given_bit_for_bit(lowered):
+    model, layers, scales, made = lowered
+    found = pairs(made)
+    tensors = dla.lowering(layers, scales.scales).tensors
+    for scale, zero, axis in found.values():
+        assert zero.dtype == np.int8
+        assert not zero.any()
+        assert scale.dtype == np.float32
+        assert len(axis) == scale.ndim
+    for name in tensors:
+        # what leaves the network is quantised before it has its name
+        scale, _, _ = found.get(name) or found[f"{name}_float"]
+        assert scale == np.float32(scales.scales[name])
+    for name, axis in {"w1": 0, "w2": 0, "w3": 0, "fc": 1}.items():
+        scale, _, own = found[name]
+        assert own == [axis]
+        np.testing.assert_array_equal(scale, steps_of(model.weights[name], axis))
+    assert len(found) == len(tensors) + 4
+    assert not {"b1", "fcb"} & set(found)  # biases stay floats
+
+
+def test_types_give_each_layer_the_precision_of_the_lowering(lowered):
+    model, layers, scales, _ = lowered
+    wanted = dla.lowering(layers, scales.scales).precisions
+    found = dla.by_quantization(network.layers(to_qdq(model, layers, scales.scales)))
+    assert {name for name, own in wanted.items() if own == "fp16"} == {"g"}
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_there_and_back(lowered):
+    model, layers, scales, made = lowered
+    back = from_qdq(made)
+    assert set(back.model.weights) == set(model.weights)
+    for name, value in model.weights.items():
+        np.testing.assert_array_equal(back.model.weights[name], value)
+    for name in dla.lowering(layers, scales.scales).tensors:
+        assert back.scales[name] == np.float32(scales.scales[name])
+    feed = feeds()[0]
+    np.testing.assert_array_equal(run(_whole(back.model), feed)[0], run(_whole(model), feed)[0])
+
+
+def test_layers_outside_of_int8_get_fp16_types(lowered, tmp_path):
+    model, layers, scales, wide = lowered
+    made = to_qdq(model, layers, scales.scales)
+    kinds = {
+        v.name: v.type.tensor_type.elem_type
+        for v in (*made.proto.graph.value_info, *made.proto.graph.output)
+    }
+    sigmoid = next(n for n in made.proto.graph.node if n.op_type == "Sigmoid")
+    assert kinds[sigmoid.output[0]] == onnx.TensorProto.FLOAT16
+    assert kinds["y"] == onnx.TensorProto.FLOAT
+    assert sum(n.op_type == "Cast" for n in made.proto.graph.node) == 2
+    assert not any(n.op_type == "Cast" for n in wide.proto.graph.node)
+    network.save(made, tmp_path / "half.onnx")
+    onnx.checker.check_model(tmp_path / "half.onnx", full_check=True)
+    feed = feeds()[0]
+    close, exact = run(tmp_path / "half.onnx", feed)[0], run(_whole(wide), feed)[0]
+    assert snr_db(exact, close) > 30
+    found = dla.by_quantization(network.layers(made))
+    assert found["g"] == "fp16"
+    assert found["s"] == "int8"
+
+
+def test_the_emulated_build_is_what_the_file_computes(lowered):
+    model, layers, scales, made = lowered
+    plan_scales = replace(scales, quantised=frozenset(dla.lowering(layers, scales.scales).tensors))
+    board = targets.get("jetson-agx-orin-64gb")
+    judgement = dla.judge(layers, board, tensorrt="11.4.1", lowers=True, scales=scales.scales)
+    plan = placement.place(layers, judgement, board, precision="int8")
+    runner = Runner(build_reference(model, layers, plan, plan_scales), stripped=False)
+    for feed in feeds():
+        assert snr_db(run(_whole(made), feed)[0], runner.run(feed)["y"]) > 40
+
+
+def test_a_constant_that_is_joined_is_quantised_as_the_others():
+    nodes = [node("Concat", "x k", "j", axis=1), node("Conv", "j w", "y")]
+    weights = {"k": normal(1, 1, 2, 4, 4), "w": normal(2, 3, 6, 1, 1)}
+    model, layers = make(nodes, weights, {"x": [1, 4, 4, 4]}, ["y"])
+    made = to_qdq(model, layers, dict.fromkeys(["x", "j", "y"], SCALE))
+    found = pairs(made)
+    assert found["k"][0] == np.float32(SCALE)
+    assert "j" in found
+
+
+def test_one_scale_for_a_whole_weight():
+    model, layers = branches()
+    scales = dict.fromkeys(layers.tensors, SCALE)
+    found = pairs(to_qdq(model, layers, scales, weights="per_tensor"))
+    for name in ("small", "large", "last"):
+        amax = np.abs(model.weights[name]).max()
+        assert found[name][0] == amax / np.float32(127)
+        assert found[name][2] == []
+    with pytest.raises(UsageError, match="per_channel or per_tensor"):
+        to_qdq(model, layers, scales, weights="per_row")
+
+
+def test_an_old_opset_is_raised_and_names_stay():
+    weights = {"w": normal(1, 4, 3, 1, 1)}
+    nodes = [node("Conv", "x w", "c"), node("Softmax", "c", "y", axis=1)]
+    graph = make(nodes, weights, {"x": [1, 3, 4, 4]}, ["y"])[0].proto
+    proto = _whole(replace(network.canonical(graph, None, weights=weights), source="old"))
+    proto.opset_import[0].version = 9
+    model = network.canonical(proto, None, source="old")
+    layers = network.layers(model)
+    made = to_qdq(model, layers, dict.fromkeys(layers.tensors, SCALE), float16=False)
+    assert next(e.version for e in made.proto.opset_import if not e.domain) == 13
+    assert {n.name for n in model.proto.graph.node} <= {n.name for n in made.proto.graph.node}
+    assert {"x", "w"} <= set(pairs(made))
+
+
+def test_without_scales_it_stays_plain():
+    model, layers = branches()
+    made = to_qdq(model, layers, {})
+    assert not pairs(made)
+
+
+def test_refusals_name_what_is_wrong(lowered):
+    model, layers, scales, made = lowered
+    with pytest.raises(ModelError) as caught:
+        to_qdq(made, network.layers(made), scales.scales)
+    assert caught.value.code == "qdq.present"
+    for bad in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(DataError) as refused:
+            to_qdq(model, layers, {**scales.scales, "r": bad})
+        assert (refused.value.code, refused.value.where) == ("qdq.scale", "r")
+
+
+def _whole(model):
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    for item in proto.graph.initializer:
+        if item.name in model.weights:
+            item.CopyFrom(numpy_helper.from_array(np.array(model.weights[item.name]), item.name))
+    return proto
