@@ -166,6 +166,7 @@ def run(proto: onnx.ModelProto | Path, feed: dict[str, np.ndarray], *names: str)
         own.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         model = own
     options = ort.SessionOptions()
+    options.log_severity_level = 3
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options)
     return list(session.run(list(names) or None, feed))
