@@ -98,8 +98,8 @@ def typed_translation(model: Model) -> tuple[Translated | None, str]:
         found = from_qdq(model)
     except ModelError as error:
         return None, (
-            f"the plan takes every layer as FP16: the Q/DQ nodes have no plain form "
-            f"({error.message}; {error.hint})"
+            f"the Q/DQ nodes are layers of the plan, for there is no plain form of the model "
+            f"({error.message})"
         )
     network = layers(model)
     precisions = by_quantization(network)

@@ -27,6 +27,16 @@ from edgekit.targets import PowerMode, Target
 
 __all__ = ["CostModel", "Layout", "cost_data", "model_error"]
 
+# they round what the kernel before them writes, and scale what the one behind them reads: no
+# kernels of their own (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
+_FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
+
+
+def _is_free(network: Network, layer: Layer) -> bool:
+    """Whether a Q/DQ node is a part of its neighbour: one at the network's ends has none there."""
+    ends = (*network.inputs, *network.outputs)
+    return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
+
 
 @dataclass(frozen=True)
 class CostModel:
@@ -81,6 +91,8 @@ class CostModel:
         A DLA kernel takes the same in every format; what another format at a loadable's border
         adds is :meth:`dla_io_us`.
         """
+        if all(_is_free(network, network.layers[i]) for i in kernel.layers):
+            return 0.0
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
         if device != "GPU":
             core = int(device.removeprefix("DLA"))
