@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.errors import DataError, ModelError
+from edgekit.quantize._methods import FEWEST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,6 +130,12 @@ def warnings_of(histograms: Mapping[str, Histogram], samples: int) -> list[str]:
     same = [
         name for name, h in histograms.items() if h.total > 1 and h.amax > 0.0 and h.low == h.high
     ]
+    few = [name for name, h in histograms.items() if h.amax > 0.0 and h.total < FEWEST]
+    if few:
+        found.append(
+            f"fewer than {FEWEST} values on this data: {_names(few)}; the entropy method keeps "
+            "their whole range"
+        )
     if zero:
         found.append(f"always zero on this data: {_names(zero)}; the scale is 1/127")
     if same:

@@ -168,18 +168,22 @@ def test_an_infinite_bound_of_a_clip_is_no_weight() -> None:
 
 def test_tensors_that_never_change_and_few_inputs_are_told() -> None:
     nodes = [node("Relu", "x", "zero"), node("Sigmoid", "zero", "half"), node("Neg", "x", "y")]
-    model, _ = make(nodes, {}, {"x": [1, 4]}, ["half", "y"])
-    feeds = [{"x": -np.arange(1, 5, dtype=F)[None] * i} for i in range(1, 21)]
+    model, _ = make(nodes, {}, {"x": [1, 1024]}, ["half", "y"])
+    row = -np.arange(1, 1025, dtype=F)[None]
+    feeds = [{"x": row * i} for i in range(1, 21)]
     found = measure(model, feeds)
     assert found.samples == 20
-    assert len(found.warnings) == 2
-    assert "always zero" in found.warnings[0]
-    assert "'zero'" in found.warnings[0]
-    assert "one value only" in found.warnings[1]
-    assert "'half'" in found.warnings[1]
+    assert found.warnings == (
+        "always zero on this data: 'zero'; the scale is 1/127",
+        "one value only on this data: 'half'",
+    )
     assert all(amax["zero"] == 0 and amax["half"] == 0.5 for amax in found.amax.values())
     assert "on one input only" in measure(model, feeds[:1]).warnings[0]
-    assert "on 3 inputs only" in measure(model, feeds[:3]).warnings[0]
+    few = measure(model, feeds[:15])
+    assert "on 15 inputs only" in few.warnings[0]
+    # 15360 values: too few for a divergence
+    assert "'x', 'half', 'y'; the entropy method keeps their whole range" in few.warnings[1]
+    assert few.amax["entropy"] == few.amax["minmax"]
 
 
 def test_half_precision_tensors_are_measured() -> None:
