@@ -8,7 +8,7 @@ the GPU (seen in verbose builds of ResNet-50 and DETR).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla._facts import batch_of
@@ -18,7 +18,7 @@ from edgekit.dla._types import LoadableCandidate
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["SLOTS", "candidates", "loadable_batch"]
+__all__ = ["SLOTS", "candidates", "candidates_of_work", "loadable_batch"]
 
 _BEFORE_ANY_DLA = -1
 SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
@@ -77,6 +77,26 @@ def candidates(
         LoadableCandidate(tuple(names), i in kept, "" if i in kept else SLOTS)
         for i, names in enumerate(ordered)
     )
+
+
+def candidates_of_work(
+    network: Network, ok: Mapping[str, bool], idle: Collection[str], max_loadables: int
+) -> tuple[LoadableCandidate, ...]:
+    """Returns the candidates without those of nothing but kinds in ``idle``.
+
+    Q/DQ nodes whose neighbours are all on the GPU are parts of kernels there.
+    """
+    groups = candidates(network, ok, max_loadables)
+    kinds = {layer.name: layer.kind for layer in network.layers}
+    bare = {
+        name
+        for group in groups
+        if all(kinds[name] in idle for name in group.layers)
+        for name in group.layers
+    }
+    if not bare:
+        return groups
+    return candidates(network, {n: ok[n] and n not in bare for n in ok}, max_loadables)
 
 
 def loadable_batch(layer: Layer, network: Network) -> int:

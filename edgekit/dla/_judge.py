@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla._candidates import candidates
+from edgekit.dla._candidates import candidates_of_work
 from edgekit.dla._checks import Failure
 from edgekit.dla._composed import dispute_composed
 from edgekit.dla._explicit import drives_dla
@@ -109,7 +109,8 @@ def judge(
         dispute_composed(whole, rules, verdicts)
     held = loadables_per_core(version)
     slots = held if max_loadables is None else min(max_loadables, held)
-    groups = candidates(network, {n: v.ok for n, v in verdicts.items()}, slots)
+    able = {n: v.ok for n, v in verdicts.items()}
+    groups = candidates_of_work(network, able, QUANTIZATION, slots)
     groups = within_memory(network, groups, target, precisions or precision)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}

@@ -8,8 +8,9 @@ import pytest
 from edgekit import dla, targets
 from edgekit.build._operators import INT8_OPS as BUILT
 from edgekit.dla._lowering import INT8_OPS
+from edgekit.network import layers
 from edgekit.quantize._needs import INT8_OPS as SCALED
-from tests.quantize.qdq_nets import normal
+from tests.quantize.qdq_nets import Sheet, normal
 from tests.quantize.quantize_nets import make, node
 
 ORIN = "jetson-agx-orin-64gb"
@@ -117,3 +118,16 @@ def test_every_tensor_of_an_int8_layer_has_nodes_or_is_inside_a_kernel():
         assert found.precisions[reader.name] == "int8"
         assert len(reader.inputs) == 1
     assert np.unique(found.tensors).size == len(found.tensors)
+
+
+def test_q_dq_nodes_between_gpu_layers_are_no_loadable():
+    sheet = Sheet()
+    x = sheet.input("x", 1, 4, 8, 8)
+    first = sheet.node("Exp", x, "before")
+    sheet.node("Exp", sheet.qdq(first, 0.1), "after")
+    network = layers(sheet.model("after"))
+    judgement = dla.judge(network, targets.get(ORIN), tensorrt="11.4.1")
+    assert not judgement.verdicts["before"].ok
+    assert judgement.verdicts["before_q"].ok
+    assert judgement.candidates == ()
+    assert set(judgement.placed.values()) == {"GPU"}
