@@ -120,6 +120,10 @@ def check_model(
         )  # fmt: skip
 
     told = [note] if note else []
+    if lowers:
+        from edgekit.pipeline._typed import lowered_note
+
+        told += lowered_note(loaded, tensorrt or board.tensorrt)
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement

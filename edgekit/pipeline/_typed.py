@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgekit.quantize import Scales, Translated
     from edgekit.targets import Target
 
-__all__ = ["Typed", "is_typed", "typed_note", "typed_translation"]
+__all__ = ["Typed", "is_typed", "lowered_note", "typed_note", "typed_translation"]
 
 
 class Typed(Calibrating):
@@ -76,6 +76,13 @@ def typed_note(tensorrt: str) -> str:
         f"TensorRT {tensorrt} is strongly typed and reads no calibration cache: the network is "
         "lowered to Q/DQ nodes with its scales (edgekit calibrate to-qdq writes the model)"
     )
+
+
+def lowered_note(model: Model, tensorrt: str) -> list[str]:
+    """Says that a model will be lowered, unless it has Q/DQ nodes and stays as it is."""
+    from edgekit.quantize import has_qdq
+
+    return [] if has_qdq(model) else [typed_note(tensorrt)]
 
 
 def typed_translation(model: Model) -> tuple[Translated | None, str]:

@@ -124,3 +124,14 @@ def test_a_check_of_the_model_alone_still_refuses_and_says_what_to_do(tmp_path):
     assert list(reasons) == ["general.implicit_int8"]
     assert "edgekit calibrate to-qdq" in reasons["general.implicit_int8"]["fix"]
     json.dumps(found, allow_nan=False)
+
+
+def test_the_check_of_a_configuration_is_of_what_it_would_build(whole):
+    folder, config, result, _, _, _ = whole
+    with open_pipeline(config, folder) as pipeline:
+        document = pipeline.check()
+    rules = {r["rule"] for row in document["layers"] for r in row["dla"]["reasons"]}
+    assert "general.implicit_int8" not in rules
+    assert document["summary"]["dla_layers"] > 0
+    assert any("calibrate to-qdq" in text for text in document["warnings"])
+    assert result.document["steps"][0]["name"] == "check"
