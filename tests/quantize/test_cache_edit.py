@@ -190,6 +190,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
     code = """
         import os, pathlib, signal, sys
         from edgekit.quantize import load_cache, write_cache
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         cache = load_cache(sys.argv[1])
         def stopped(self, content):
             with open(self, "wb") as file:
