@@ -38,9 +38,10 @@ NETWORKS: list[tuple[str, str, str, bool, str, str]] = [
     (THOR, "10.13.3", "fp16", False, NO_DLA, THOR),
     (ORIN, "11.4.1", "int8", False, "general.implicit_int8", "no Q/DQ"),
     (ORIN, "11.4.1", "int8", True, "", ""),
-    (ORIN, "10.7", "int8", True, QDQ, "QuantizeLinear"),
+    # in INT8 it is translated, and the verdict is that of the plain network
+    (ORIN, "10.7", "int8", True, "", ""),
     (ORIN, "10.3", "fp16", True, QDQ, "QuantizeLinear"),
-    (XAVIER, "8.5.2", "int8", True, QDQ, "QuantizeLinear"),
+    (XAVIER, "8.5.2", "int8", True, "", ""),
 ]
 
 
