@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._sources import Sources
+from edgekit.pipeline._other_weights import Reweighing
 from edgekit.pipeline._stored import identity
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["Inputs"]
 _OTHERS = frozenset({"method", "cache", "missing", "fp16_layers"})
 
 
-class Inputs(Sources):
+class Inputs(Reweighing):
     """What the network is calibrated and compared on."""
 
     def inputs(self) -> Iterable[Mapping[str, np.ndarray]]:

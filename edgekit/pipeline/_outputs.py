@@ -3,33 +3,81 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError, UsageError
 
-__all__ = ["may_write"]
+if TYPE_CHECKING:
+    from edgekit.config import Config
+
+__all__ = ["may_write", "may_write_for"]
+
+_PYTHON = "python:"
 
 
-def may_write(model: Path | None, outputs: Mapping[str, Path | None]) -> None:
+def may_write_for(config: Config, outputs: Mapping[str, Path | None]) -> None:
+    """Refuses files that would replace what a configuration reads, itself included.
+
+    Args:
+        config: The configuration.
+        outputs: As for :func:`may_write`.
+
+    Raises:
+        UsageError: "output.same".
+        ModelError: "model.unwritable".
+    """
+    taken = {what: config.resolve(path) for what, path in _read_by(config.file)}
+    if config.document.name and Path(config.document.name).is_file():
+        taken.setdefault("the configuration", Path(config.document.name))
+    may_write(taken, outputs)
+
+
+def _read_by(file: Any) -> Iterator[tuple[str, str]]:
+    """The files that a configuration names, with what they are."""
+    networks = file.model.networks or ()
+    named = [("the model", file.model.onnx)]
+    named += [(f"the model {network.name}", network.onnx) for network in networks]
+    for section in (file, *networks):
+        calibration = getattr(section, "calibration", None)
+        if calibration is not None:
+            named += [("the calibration data", calibration.data)]
+            named += [("the calibration cache", calibration.cache)]
+    placement = file.placement
+    named += [("the profile", placement.profile), ("the layer information", placement.layer_info)]
+    named += [("the signing key", file.deploy.sign_with)]
+    for what, path in named:
+        if path is not None and not path.startswith(_PYTHON):
+            yield what, path
+
+
+def may_write(inputs: Path | None | Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
     """Refuses files that cannot be written, and those that would replace what is read.
 
     Args:
-        model: The file that is read; None where there is none.
+        inputs: The model's file, or what is read by what it is; None where there is nothing. Of a
+            folder no file may be replaced.
         outputs: Files by what goes there; None for what goes nowhere.
 
     Raises:
-        UsageError: "output.same": a file is the model's, or asked for twice.
+        UsageError: "output.same": a file is one that is read, or asked for twice.
         ModelError: "model.unwritable": its folder is missing or read-only, or it is no file.
     """
-    taken = {} if model is None else {model.resolve(): "the model"}
+    read = {"the model": inputs} if isinstance(inputs, Path) else dict(inputs or {})
+    taken: dict[Path, str] = {}
+    for what, path in read.items():
+        taken.setdefault(path.resolve(), what)
+    folders = {path: what for path, what in taken.items() if path.is_dir()}
     for what, path in outputs.items():
         if path is None:
             continue
         real = path.resolve()
-        if real in taken:
+        inside = next((f for f in folders if real.is_file() and f in real.parents), None)
+        replaced = taken.get(real) or (inside and f"a file of {folders[inside]}")
+        if replaced:
             raise UsageError(
-                f"{what} would replace {taken[real]}",
+                f"{what} would replace {replaced}",
                 code="output.same",
                 where=str(path),
                 hint="give another file",

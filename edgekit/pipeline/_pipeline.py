@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
-from edgekit.pipeline._outputs import may_write
+from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._rewriting import approximations, brief, verdict
 from edgekit.pipeline._sensing import Sensing
 from edgekit.pipeline._steps import Step
@@ -55,9 +55,7 @@ class Pipeline(Sensing):
         self._only("check", "rewrite")
         section = self.file.rewrite
         chosen(section.enable, section.disable, section.allow_approx)
-        model = self.file.model
-        path = None if model.onnx is None else self.config.resolve(model.onnx)
-        may_write(path, {"the rewritten model": save, "the record": record})
+        may_write_for(self.config, {"the rewritten model": save, "the record": record})
         self.work.weighs = False  # here it is about the DLA, not about a plan
         self.work.static_batch = True
         before = self._check(brief=True)
@@ -87,6 +85,7 @@ class Pipeline(Sensing):
         from edgekit.pipeline._known_scales import cache_for_both
         from edgekit.quantize import change_rows, write_cache
 
+        may_write_for(self.config, {"the calibration cache": save})
         self._only("rewrite", "calibrate")
         self._rewrite()
         self._calibrate()
@@ -158,6 +157,7 @@ class Pipeline(Sensing):
         """Packs and signs, and returns an ``edgekit.packed/1``."""
         from edgekit.bundle import write
 
+        may_write_for(self.config, {"the bundle": full})
         self._only(*HOST_STEPS, "bundle")
         self._host()
         document = self._bundle()
@@ -235,6 +235,7 @@ class Pipeline(Sensing):
         from edgekit.pipeline._inference import inputs_of
 
         self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "infer")
+        may_write_for(self.config, {"the outputs": output}, {"the inputs": source})
         if source is not None:
             inputs_of(self, source)  # wrong inputs are told before anything is built
         release = self._deployed()

@@ -42,7 +42,8 @@ class Placing(Typed):
     def _wishes(self) -> list[Any]:
         section = self.file.placement
         # what the accuracy gate keeps in FP16 is found when the rewrites are settled
-        fp16 = self.file.calibration.fp16_layers
+        nodes = () if self.translated is None else self.translated.fp16_nodes
+        fp16 = [*self.file.calibration.fp16_layers, sorted(nodes)]
         return [self.file.power_mode, self.file.build.mode, section.model_dump(), fp16]
 
     @cached_property
@@ -150,7 +151,8 @@ class Placing(Typed):
 
         document = self.stored("plan", compute, *self.plan_identity)
         plan = found[0] if found else plan_from_json(document)
-        self._cores  # noqa: B018 - its note is told also where the plan was read back
+        # they are noted whatever was known before the plan was computed
+        _ = self._cores, self.known_scales
         if not fp16:
             return plan
         order = [layer.name for layer in self.network.layers if layer.name in fp16]
@@ -191,7 +193,7 @@ class Placing(Typed):
             ):  # fmt: skip
                 shared += ["source", "translated"]
             keys = ("target", "precision", "tensorrt", "calibration", "rewrite")
-            if all(getattr(mine, key) == getattr(its, key) for key in keys):
+            if not self.kept and all(getattr(mine, key) == getattr(its, key) for key in keys):
                 # whether the rewrites are used follows from the wishes, which may differ
                 shared += ["_found", "_rewritten", "_seen"]
         old, new = mine.placement, its.placement

@@ -70,7 +70,7 @@ def approximations(work: Work) -> list[dict[str, Any]]:
 
     result: list[dict[str, Any]] = work.stored(
         "approximate", compute, work.source.digest, work.model_digest, list(names),
-        work.inputs_identity,
+        work.inputs_identity, *work._rules,
     )  # fmt: skip
     return [{**item, "data": work.inputs_text, "note": _note(item, work)} for item in result]
 

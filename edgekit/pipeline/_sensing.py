@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.pipeline._outputs import may_write
+from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._questions import Questions
 from edgekit.pipeline._sensitivity import honest, measured, proposed
 
@@ -60,8 +60,7 @@ class Sensing(Questions):
                 code="sensitivity.accuracy",
                 hint="say which: --accuracy cosine=0.999",
             )
-        model = self.file.model.onnx
-        may_write(model and self.config.resolve(model), {"the configuration": write_config})
+        may_write_for(self.config, {"the new configuration": write_config})
         self._only("rewrite", "calibrate", "plan", "sensitivity")
         self._steps.names.append("sensitivity")
         self._rewrite()

@@ -57,14 +57,26 @@ class Stored:
     def stored(
         self, step: str, compute: Callable[[], Any], *parts: Any, again: bool = False
     ) -> Any:
-        """Returns the result kept under ``parts``; computes and keeps it when there is none."""
-        key = self.cache.key(step, *parts)
-        result = None if self.force or again else self.cache.get(step, key)
+        """Returns the result kept under ``parts``; computes and keeps it when there is none.
+
+        What is noted while it is computed is kept with it, and noted again when it is read back.
+        """
+        result = None if again else self.look_up(step, *parts)
         if result is None:
             self.fresh.add(step)
+            before = list(self.notes)
             result = compute()
-            self.cache.put(step, key, result)
+            noted = [note for note in self.notes if note not in before]
+            self.cache.put(step, self.cache.key(step, *parts), {"result": result, "notes": noted})
         return result
+
+    def look_up(self, step: str, *parts: Any) -> Any | None:
+        """Returns the result kept under ``parts`` and notes what it has to say; None without."""
+        kept = None if self.force else self.cache.get(step, self.cache.key(step, *parts))
+        if kept is None:
+            return None
+        self.notes += [note for note in kept["notes"] if note not in self.notes]
+        return kept["result"]
 
 
 def identity(path: Path) -> str:

@@ -35,7 +35,7 @@ def to_qdq_document(
     """
     from edgekit import network as networks
     from edgekit.dla import judge, release_warnings
-    from edgekit.pipeline._outputs import may_write
+    from edgekit.pipeline._outputs import may_write_for
     from edgekit.pipeline._typed import is_typed
     from edgekit.quantize import to_qdq
 
@@ -47,8 +47,7 @@ def to_qdq_document(
             hint="up to 10.7 INT8 on the DLA is a calibration cache (edgekit calibrate --save); "
             "Q/DQ nodes are for --tensorrt 11.4.1 and later on AGX Orin",
         )
-    path = work.file.model.onnx
-    may_write(None if path is None else work.config.resolve(path), {"the Q/DQ model": out})
+    may_write_for(work.config, {"the Q/DQ model": out})
     scales = work.scales
     assert scales is not None, "the precision is INT8"
     fp16 = work.fp16_layers(work.network)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._cache import digest_of
 from edgekit.pipeline._calibrating import Calibrating
@@ -55,6 +55,16 @@ class Typed(Calibrating):
             return self.named
         network = self.network
         return to_qdq(self.model, network, scales.scales, fp16_layers=self.fp16_layers(network))
+
+    @property
+    def typed_identity(self) -> list[Any]:
+        """What ``typed`` depends on."""
+        scales = self.scales
+        fp16 = sorted(self.fp16_layers(self.network))
+        return [
+            self.named.digest, self.model_digest, self._keeps_more, fp16,
+            scales and dict(scales.scales),
+        ]  # fmt: skip
 
     @property
     def _keeps_more(self) -> bool:

@@ -23,9 +23,7 @@ def write_typed(work: Work, path: Path) -> Path | None:
         return None
     from edgekit.network import save
 
-    key = work.cache.key(
-        "qdq", work.named.digest, work.model_digest, work.scales.digest, str(path.absolute())
-    )
+    key = work.cache.key("qdq", *work.typed_identity, str(path.absolute()))
     stamps = work.cache.get("qdq", key)
     if work.force or stamps is None or stamps != file_stamps([path]):
         work.fresh.add("bundle")

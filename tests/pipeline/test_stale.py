@@ -1,0 +1,184 @@
+"""Nothing is read back that another configuration computed, and nothing told is lost by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from edgekit.config import open_config
+from edgekit.network import load
+from edgekit.pipeline import Cache, Pipeline
+from edgekit.quantize import from_qdq
+from tests.pipeline.nets import small_config, small_net
+from tests.quantize.qdq_nets import quantised_by_ort
+
+ORIN = "jetson-agx-orin-64gb"
+TYPED = "11.4.1"
+
+
+@pytest.fixture(scope="module")
+def qdq(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small network, quantised by onnxruntime.quantization."""
+    folder = tmp_path_factory.mktemp("stale")
+    small_net(folder / "small.onnx")
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(2)]
+    return quantised_by_ort(folder, onnx.load(folder / "small.onnx"), feeds)
+
+
+@pytest.fixture(scope="module")
+def partial_cache(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The small network as a file, and a calibration cache of it that lacks a tensor."""
+    folder = tmp_path_factory.mktemp("partial")
+    config = small_config(folder)
+    with Pipeline(open_config(config), cache=Cache(folder / "cache")) as steps:
+        steps.calibrate(folder / "calib.cache")
+    lines = (folder / "calib.cache").read_text().splitlines()
+    (folder / "calib.cache").write_text(
+        "\n".join(line for line in lines if line.split(":")[0] not in ("g", "f")) + "\n"
+    )
+    return folder / "small.onnx", folder / "calib.cache"
+
+
+def opened(source: Path, folder: Path, **options: object) -> Pipeline:
+    given = {"target": ORIN, **options}
+    return Pipeline(open_config(source, **given), out=folder / "out", cache=Cache(folder / "kept"))
+
+
+def int8_weights(path: Path) -> set[str]:
+    """The convolutions whose weights come from Q/DQ nodes."""
+    graph = onnx.load(path).graph
+    made = {out for node in graph.node if node.op_type == "DequantizeLinear" for out in node.output}
+    return {node.name for node in graph.node if node.op_type == "Conv" and node.input[1] in made}
+
+
+@pytest.mark.parametrize("how", ["configured", "kept by the gate"])
+def test_the_model_of_a_bundle_is_that_of_its_own_fp16_layers(how: str, tmp_path: Path) -> None:
+    small_config(tmp_path)
+    plain = {"tensorrt": TYPED, "calibration": {"count": 2}, "accuracy": {"min": -1.0}}
+    with opened(tmp_path / "small.onnx", tmp_path, **plain) as steps:
+        steps.bundle()
+    file = tmp_path / "out" / "qdq.onnx"
+    assert "conv2" in int8_weights(file)
+    names = ["conv2", "relu2"]
+    wishes = names if how == "configured" else []
+    other = {**plain, "calibration": {"count": 2, "fp16_layers": wishes}}
+    with opened(tmp_path / "small.onnx", tmp_path, **other) as steps:
+        if not wishes:
+            steps.work.keep(names)
+        steps.bundle()
+    assert "conv2" not in int8_weights(file)
+    with opened(tmp_path / "small.onnx", tmp_path, **plain) as steps:
+        steps.bundle()
+    assert "conv2" in int8_weights(file), "and back"
+
+
+@pytest.mark.parametrize("source", ["cache", "qdq", "typed"])
+def test_questions_about_given_scales_begin_with_nothing_kept(
+    source: str, qdq: Path, partial_cache: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, cache = partial_cache
+    given = {"calibration": {"cache": str(cache), "missing": "fp16"}} if source == "cache" else {}
+    release = {"tensorrt": TYPED} if source == "typed" else {}
+    file = model if source == "cache" else qdq
+    with opened(file, tmp_path / "one", **given, **release) as steps:
+        rows = steps.table(modes=["30W", "50W"])["rows"]
+    assert len(rows) == 2
+    with opened(file, tmp_path / "two", **given, **release) as steps:
+        steps.plan()
+        document = steps.what_if("pin conv1 GPU; mode 30W")
+    assert document["schema"] == "edgekit.whatif/1"
+
+
+@pytest.mark.parametrize("first", ["plan", "build"])
+def test_what_is_lacking_is_told_each_time(
+    first: str, partial_cache: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, cache = partial_cache
+    given = {"calibration": {"cache": str(cache), "missing": "fp16", "count": 2}}
+    notes = []
+    for command in (first, "plan", "plan"):
+        with opened(model, tmp_path, **given) as steps:
+            made = getattr(steps, command)()
+            notes.append(steps.notes() if command == "build" else made.notes)
+    assert all(any("no scale for" in note and "'g'" in note for note in told) for told in notes)
+    assert notes[1] == notes[2]
+    assert len(set(notes[2])) == len(notes[2])
+
+
+def test_what_a_translation_leaves_out_is_told_each_time(qdq: Path, tmp_path: Path) -> None:
+    notes = []
+    for _ in range(2):
+        with opened(qdq, tmp_path, tensorrt=TYPED) as steps:
+            notes.append(steps.plan().notes)
+    assert notes[0] == notes[1]
+
+
+def test_what_is_noted_in_a_step_is_kept_with_it(tmp_path: Path) -> None:
+    told = []
+    for _ in range(2):
+        with opened(small_config(tmp_path), tmp_path) as steps:
+            work = steps.work
+            work.notes.append("before")
+
+            def compute(work=work) -> int:
+                work.notes.append("of it")
+                return 7
+
+            assert work.stored("a-step", compute, "key") == 7
+            told.append(work.notes)
+    assert told == [["before", "of it"]] * 2
+
+
+def test_q_dq_models_of_one_plain_network_are_checked_each_by_itself(
+    qdq: Path, tmp_path: Path
+) -> None:
+    proto = onnx.load(qdq)
+    graph = proto.graph
+    # one pair more, with the same scale: the same plain network and scales
+    dqs = [n for n in graph.node if n.op_type == "DequantizeLinear"]
+    dq = next(n for n in dqs if n.input[0].startswith("r1"))
+    q = next(n for n in graph.node if dq.input[0] in n.output)
+    readers = [n for n in graph.node if dq.output[0] in n.input]
+    scale = list(q.input[1:])
+    pair = [
+        helper.make_node("QuantizeLinear", [dq.output[0], *scale], ["again_q"], "again_q"),
+        helper.make_node("DequantizeLinear", ["again_q", *scale], ["again"], "again"),
+    ]
+    for node in readers:
+        node.input[list(node.input).index(dq.output[0])] = "again"
+    at = next(i for i, n in enumerate(graph.node) if n.name == dq.name) + 1
+    nodes = [*graph.node[:at], *pair, *graph.node[at:]]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.save(proto, tmp_path / "more.onnx")
+    one, other = from_qdq(load(qdq)), from_qdq(load(tmp_path / "more.onnx"))
+    assert one.model.digest == other.model.digest
+    assert dict(one.scales) == dict(other.scales)
+    counts = []
+    for file in (qdq, tmp_path / "more.onnx"):
+        with opened(file, tmp_path, tensorrt=TYPED) as steps:
+            counts.append(steps.check()["summary"]["layers"])
+    assert counts[1] == counts[0] + 2
+
+
+def test_a_rewriting_tells_of_its_own_fp16_layers(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    wished = {"calibration": {"fp16_layers": ["conv*"]}}
+
+    def before(folder: Path, *, checked: bool = False, **options: object) -> object:
+        if checked:
+            with opened(config, folder, **options) as steps:
+                steps.check()
+        with opened(config, folder, **options) as steps:
+            return steps.rewrite()["before"]
+
+    fresh = before(tmp_path / "fresh", **wished)
+    plain = before(tmp_path / "shared")
+    assert fresh["predicted"] != plain["predicted"]
+    assert before(tmp_path / "shared", **wished) == fresh
+    assert before(tmp_path / "checked", checked=True, **wished) == fresh
