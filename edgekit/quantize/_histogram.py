@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ __all__ = ["BINS", "TINY", "Histogram"]
 # and 16384 of them are in use: at least eight for each bin of the entropy method
 BINS = 1 << 14
 # values counted at once: the scratch arrays of a thread stay in the processor's cache
-_BLOCK = 1 << 17
+_BLOCK = 1 << 16
 # below it bins would be narrower than float32 can scale; only the range is kept
 TINY = 2.0**-90
 
@@ -38,6 +39,9 @@ class Histogram:
         counts: int64 [2 * BINS], zero at the lower edge of bin BINS; None until a value other
             than zero was seen.
         zeros: Values seen while everything was zero.
+        sided: Each side has a top of its own, so that what a Relu leaves is counted as finely as
+            if it had been counted itself; ``whole`` gives them the same one.
+        bottom: The top of the negative side; ``top`` where there are no sides.
     """
 
     low: float = math.inf
@@ -45,6 +49,8 @@ class Histogram:
     top: float = 0.0
     counts: np.ndarray | None = None
     zeros: int = 0
+    sided: bool = False
+    bottom: float = 0.0
 
     @property
     def amax(self) -> float:
@@ -70,27 +76,85 @@ class Histogram:
         if not (math.isfinite(low) and math.isfinite(high)):
             return False
         self.low, self.high = min(self.low, low), max(self.high, high)
-        amax = max(high, -low)
         if self.counts is None:
-            if amax == 0.0:
+            if low == high == 0.0:
                 self.zeros += flat.size
                 return True
-            self.top = _above(amax)
             self.counts = np.zeros(2 * BINS, np.int64)
             self.counts[BINS] = self.zeros
-        while amax >= self.top:
-            self._double()
-        scale = np.float32(BINS / self.top)
-        scaled, index = _arrays()
-        for begin in range(0, flat.size, _BLOCK):
-            block = flat[begin : begin + _BLOCK]
-            part, whole = scaled[: block.size], index[: block.size]
-            np.multiply(block, scale, out=part)
-            np.floor(part, out=part)
-            np.copyto(whole, part, casting="unsafe")
-            whole += BINS
-            self.counts += np.bincount(whole, minlength=2 * BINS)
+        if self.sided:
+            self._widen(_above(max(-low, 0.0)), _above(max(high, 0.0)))
+        else:
+            self._widen(*[_above(max(high, -low))] * 2)
+        scale, under = np.float32(BINS / self.top), np.float32(BINS / self.bottom)
+        scaled, other, narrow, index = _arrays()
+        # the finer side's scale wherever it is on that side
+        pick = np.maximum if scale > under else np.minimum
+        with np.errstate(over="ignore"):
+            for begin in range(0, flat.size, _BLOCK):
+                block = flat[begin : begin + _BLOCK]
+                part, whole = scaled[: block.size], index[: block.size]
+                np.multiply(block, scale, out=part)
+                if scale != under:
+                    pick(part, np.multiply(block, under, out=other[: block.size]), out=part)
+                np.floor(part, out=part)
+                part += np.float32(BINS)
+                # by way of int32 twice as fast as at once
+                np.copyto(narrow[: block.size], part, casting="unsafe")
+                np.copyto(whole, narrow[: block.size])
+                found = np.bincount(whole)
+                self.counts[: found.size] += found
         return True
+
+    def rectified(self) -> Histogram:
+        """Returns the histogram of ``max(x, 0)``; of one with sides."""
+        import numpy as np
+
+        assert self.sided
+        if self.low > self.high:
+            return Histogram(sided=True)
+        low, high = max(self.low, 0.0), max(self.high, 0.0)
+        if self.counts is None or high == 0.0:
+            return Histogram(low, high, zeros=self.total, sided=True)
+        counts = np.zeros(2 * BINS, np.int64)
+        counts[BINS:] = self.counts[BINS:]
+        counts[BINS] += self.counts[:BINS].sum()
+        return Histogram(low, high, self.top, counts, 0, True, TINY)
+
+    def joined(self, others: Iterable[Histogram]) -> Histogram:
+        """Returns the histogram of this one's values and those of others."""
+        made = replace(self, counts=None if self.counts is None else self.counts.copy())
+        for one in others:
+            made.low, made.high = min(made.low, one.low), max(made.high, one.high)
+            made.sided |= one.sided
+            if one.counts is None:
+                if made.counts is None:
+                    made.zeros += one.zeros
+                else:
+                    made.counts[BINS] += one.zeros
+                continue
+            counts = one.counts.copy()
+            added = replace(one, counts=counts)
+            if made.counts is None:
+                counts[BINS] += made.zeros
+                added.low, added.high, added.sided = made.low, made.high, made.sided
+                made = added
+                continue
+            made._widen(added.bottom, added.top)
+            added._widen(made.bottom, made.top)
+            made.counts += counts
+        return made
+
+    def whole(self) -> Histogram:
+        """Returns it with the same top on both sides."""
+        if not self.sided:
+            return self
+        made = replace(
+            self, sided=False, counts=None if self.counts is None else self.counts.copy()
+        )
+        if made.counts is not None:
+            made._widen(*[max(made.bottom, made.top)] * 2)
+        return made
 
     def magnitudes(self, bins: int = BINS) -> np.ndarray:
         """Returns int64 [bins]: counts of ``|x|`` over [0, ``top``); ``bins`` divides BINS."""
@@ -128,25 +192,38 @@ class Histogram:
         unsure[0] = unsure[-1] = 0.0
         return np.diff(cumulative).astype(np.int64), unsure
 
-    def _double(self) -> None:
-        """Doubles the range; each new bin is the sum of two old ones, so no count is lost."""
+    def _widen(self, bottom: float, top: float) -> None:
+        """Makes the sides at least this wide; new bins are sums of old ones: no count is lost."""
         assert self.counts is not None
-        pairs = self.counts.reshape(-1, 2).sum(axis=1)
-        self.counts[:] = 0
-        self.counts[BINS // 2 : BINS // 2 + BINS] = pairs
-        self.top *= 2.0
+        if bottom > self.bottom:
+            # seen from zero
+            _widen(self.counts[BINS - 1 :: -1], self.bottom, bottom)
+            self.bottom = bottom
+        if top > self.top:
+            _widen(self.counts[BINS:], self.top, top)
+            self.top = top
+
+
+def _widen(side: np.ndarray, old: float, new: float) -> None:
+    """Merges the bins of one side, in place."""
+    if old:
+        left = int(max(BINS * (old / new), 1))
+        merged = side.reshape(left, -1).sum(axis=1)
+        side[:] = 0
+        side[:left] = merged
 
 
 def _above(amax: float) -> float:
     """Returns the smallest power of two above ``amax``, but none that bins cannot be made for."""
-    return max(math.ldexp(1.0, math.frexp(amax)[1]), TINY)
+    return max(math.ldexp(1.0, math.frexp(amax)[1]), TINY) if amax else TINY
 
 
-def _arrays() -> tuple[np.ndarray, np.ndarray]:
-    """Returns this thread's scratch arrays: float32 and int64, one block each."""
+def _arrays() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns this thread's scratch arrays, one block each: twice float32, int32 and intp."""
     import numpy as np
 
     if not hasattr(_scratch, "arrays"):
-        _scratch.arrays = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.int64)
-    arrays: tuple[np.ndarray, np.ndarray] = _scratch.arrays
+        types = (np.float32, np.float32, np.int32, np.intp)
+        _scratch.arrays = tuple(np.empty(_BLOCK, kind) for kind in types)
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] = _scratch.arrays
     return arrays

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sized
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from edgekit.quantize._measure_checks import (
     check_weights,
     warnings_of,
 )
+from edgekit.quantize._measure_derived import derive, derived, sided
 from edgekit.quantize._measure_feeds import Feeds, rows
 from edgekit.quantize._measure_parts import Part, parts, run_parts
 from edgekit.quantize._measure_recount import Recount
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["float_tensors", "measure"]
 
-# activations looked at together; a network with more is run in parts, one after the other
-_CHUNK_BYTES = 1 << 29
+# activations looked at together; a network with more is run in parts, one after the other. While
+# those of one part are counted the next one runs, so that there are two at a time
+_CHUNK_BYTES = 1 << 28
 
 Tell = Callable[[int, int], None]
 
@@ -55,8 +58,8 @@ def measure(
     counted exactly, the inputs, which are kept (the first 128 MiB in memory, more in a temporary
     file), run a second time, for these tensors alone.
 
-    Memory: 256 KiB a tensor for the counts, and of the activations those of one input, in parts
-    of at most 512 MiB (or one node's outputs) and what later parts still read of them.
+    Memory: 256 KiB a tensor for the counts, and of the activations those of two inputs, in
+    parts of at most 256 MiB (or one node's outputs) and what later parts still read of them.
 
     Args:
         model: The FP32 model.
@@ -82,7 +85,7 @@ def measure(
         network = layers(model)
     check_weights(model)
     with Feeds(data, model) as feeds, ThreadPoolExecutor(max_workers=2) as pool:
-        run = _Run(model, float_tensors(model, network), feeds.batch, pool)
+        run = _Run(model, network, feeds.batch, pool)
         total = len(data) if isinstance(data, Sized) else 0
         keeper = Keeper(resume, model, list(run.histograms))
         count = run.resume(keeper, feeds, progress, total)
@@ -92,6 +95,7 @@ def measure(
             if progress is not None:
                 progress(count, total)
             if keeper.due():
+                run.flush()
                 keeper.save(run.histograms, count, feeds.digest)
         if count == 0:
             raise DataError(
@@ -99,29 +103,42 @@ def measure(
                 code="calibration.empty",
                 hint="give at least one sample; a few hundred representative ones are usual",
             )
+        run.flush()
         if resume is not None and resume.exists():
             keeper.save(run.histograms, count, feeds.digest)
         amax = run.ranges(feeds, count, progress)
         keeper.remove()
     told: Iterable[str] = getattr(data, "warnings", ())
-    warnings = [*told, *run.notes, *warnings_of(run.histograms, count)]
+    warnings = [*told, *run.notes, *warnings_of(run.every, count)]
     return Ranges(amax, describe or f"{count} samples", count, tuple(warnings))
 
 
 class _Run:
-    """The histograms of a model's tensors and what fills them."""
+    """The histograms of a model's tensors and what fills them.
+
+    Attributes:
+        histograms: Of the tensors that are counted.
+        every: Of all tensors, those that follow from others too; empty until ``ranges``.
+    """
 
     def __init__(
-        self, model: Model, names: list[str], batch: int, pool: ThreadPoolExecutor
+        self, model: Model, network: Network, batch: int, pool: ThreadPoolExecutor
     ) -> None:
+        self._names = float_tensors(model, network)
+        self._derived = derived(model, network, self._names)
+        names = [name for name in self._names if name not in self._derived]
+        apart = sided(self._derived)
         inputs = {value.name for value in model.proto.graph.input}
         self.batch = batch
-        self.histograms = {name: Histogram() for name in names}
+        self.histograms = {name: Histogram(sided=name in apart) for name in names}
+        self.every: dict[str, Histogram] = {}
         self.notes: list[str] = []
         self._model = model
         self._pool = pool
         self._outputs = [name for name in names if name not in inputs]
         self._parts: list[Part] | None = None
+        self._pending: list[tuple[str, Future[bool]]] = []
+        self._of_pending: tuple[Mapping[str, np.ndarray], int] = {}, 0
 
     def resume(self, keeper: Keeper, feeds: Feeds, progress: Tell | None, total: int) -> int:
         """Takes over what an earlier measurement counted; returns the number of its runs."""
@@ -146,42 +163,54 @@ class _Run:
         return count
 
     def add(self, feed: Mapping[str, np.ndarray], valid: int | None, sample: int) -> None:
-        """Runs one set of inputs and counts every tensor.
+        """Runs one set of inputs and counts every tensor, the last of them later.
+
+        Raises:
+            DataError: A NaN or an infinity, in these or in the inputs before.
+        """
+        if self._parts is None:
+            self._parts = parts(self._model, self._outputs, _CHUNK_BYTES)
+        own = tuple(name for name in feed if name in self.histograms)
+        found: list[np.ndarray] = [feed[name] for name in own]
+        for names, arrays in chain([(own, found)], run_parts(self._parts, feed)):
+            self.flush()
+            self._of_pending = feed, sample
+            while arrays:
+                # the tasks alone hold the arrays: a counted one is freed at once
+                name = names[len(arrays) - 1]
+                values = rows(arrays.pop(), self.batch, valid)
+                self._pending.append((name, self._pool.submit(self.histograms[name].add, values)))
+                del values
+
+    def flush(self) -> None:
+        """Waits until everything that was added is counted.
 
         Raises:
             DataError: A NaN or an infinity.
         """
-        if self._parts is None:
-            self._parts = parts(self._model, self._outputs, _CHUNK_BYTES)
-        for name in feed:
-            if name in self.histograms and self._count([name], [feed[name]], valid):
-                raise bad_input(name, sample)
-        for names, arrays in run_parts(self._parts, feed):
-            bad = self._count(names, arrays, valid)
-            if bad:
-                raise bad_activation(self._model, bad, sample, feed)
-
-    def _count(self, names: Iterable[str], arrays: list[np.ndarray], valid: int | None) -> str:
-        """Adds arrays; returns the name of the first with a NaN or an infinity."""
-        names = list(names)
-
-        def add(pair: tuple[str, np.ndarray]) -> bool:
-            return self.histograms[pair[0]].add(rows(pair[1], self.batch, valid))
-
-        fine = list(self._pool.map(add, zip(names, arrays, strict=True)))
-        return next((name for name, good in zip(names, fine, strict=True) if not good), "")
+        pending, self._pending = self._pending[::-1], []
+        fine = [(name, future.result()) for name, future in pending]
+        bad = next((name for name, good in fine if not good), None)
+        if bad is not None:
+            feed, sample = self._of_pending
+            if bad in feed:
+                raise bad_input(bad, sample)
+            raise bad_activation(self._model, bad, sample, feed)
 
     def ranges(
         self, feeds: Feeds, count: int, progress: Tell | None
     ) -> dict[str, dict[str, float]]:
         """Returns the clipping magnitudes by method and tensor."""
-        names = list(self.histograms)
-        values = list(self.histograms.values())
+        counted = dict(self.histograms)
+        derive(self._derived, counted)
+        names = self._names
+        values = list(self._pool.map(Histogram.whole, [counted[name] for name in names]))
+        self.every = dict(zip(names, values, strict=True))
         found = dict(zip(names, self._pool.map(entropy_if_sure, values), strict=True))
         self._parts = None
         recount = Recount(
-            self._model, {n: self.histograms[n] for n, value in found.items() if value is None},
-            self.batch, self._pool, _CHUNK_BYTES,
+            self._model, {n: self.every[n] for n, value in found.items() if value is None},
+            self._derived, self.batch, self._pool, _CHUNK_BYTES,
         )  # fmt: skip
         exact = recount.run(feeds, count, progress)
         sure = {n: exact[n] if value is None else value for n, value in found.items()}

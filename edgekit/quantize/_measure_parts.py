@@ -112,7 +112,10 @@ def _part(
     initial = {tensor.name for tensor in model.proto.graph.initializer}
     inputs = tuple(sorted(_reads([*nodes]) - set(written) - initial))
     outputs = [*wanted, *kept]
-    made = session(_cut(model, nodes, inputs), outputs=outputs, optimise=False) if outputs else None
+    made = None
+    if outputs:
+        cut = _cut(model, nodes, inputs)
+        made = session(cut, outputs=outputs, optimise=False, spin=False)
     return Part(made, inputs, wanted, kept, tuple(gone))
 
 

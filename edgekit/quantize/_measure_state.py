@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keeper", "digest_of_feed"]
 
-_SCHEMA = "edgekit.measuring/1"
+_SCHEMA = "edgekit.measuring/2"
 # seconds between two states, and how many times as long as writing one takes
 _EVERY = 5.0
 _SPARE = 20.0
@@ -62,14 +62,15 @@ class Keeper:
 
     def _histograms(self, archive: Mapping[str, np.ndarray]) -> dict[str, Histogram]:
         ranges, has, counts = archive["ranges"], archive["has"], archive["counts"]
-        if ranges.shape != (len(self._names), 4) or counts.shape != (int(has.sum()), 2 * BINS):
+        if ranges.shape != (len(self._names), 6) or counts.shape != (int(has.sum()), 2 * BINS):
             raise ValueError("sizes")
         rows = iter(counts.astype("int64"))
-        return {
-            name: Histogram(float(low), float(high), float(top), next(rows) if there else None,
-                            int(zeros))
-            for name, (low, high, top, zeros), there in zip(self._names, ranges, has, strict=True)
-        }  # fmt: skip
+        found = {}
+        for name, ends, there in zip(self._names, ranges.tolist(), has, strict=True):
+            low, high, top, zeros, sided, bottom = ends
+            own = next(rows) if there else None
+            found[name] = Histogram(low, high, top, own, int(zeros), bool(sided), bottom)
+        return found
 
     def due(self) -> bool:
         """Tells whether a state should be written now."""
@@ -91,7 +92,7 @@ class Keeper:
             np.savez(
                 file,
                 head=np.frombuffer(head.encode(), np.uint8),
-                ranges=np.array([[h.low, h.high, h.top, h.zeros] for h in values], np.float64),
+                ranges=np.array([_ends(h) for h in values], np.float64),
                 has=np.array([h.counts is not None for h in values]),
                 counts=counts.astype(np.uint32) if narrow else counts,
             )
@@ -102,6 +103,10 @@ class Keeper:
         """Removes the file: the measurement is finished."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _ends(h: Histogram) -> list[float]:
+    return [h.low, h.high, h.top, h.zeros, h.sided, h.bottom]
 
 
 def digest_of_feed(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
