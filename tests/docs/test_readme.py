@@ -19,19 +19,39 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.S)
 
 
-@pytest.mark.boards
-def test_first_own_model(tmp_path):
-    (shell,) = blocks("sh")
-    small_net(tmp_path / "model.onnx")
-    small_net(tmp_path / "finetuned.onnx", scale=0.9)
+def run_lines(shell: str, folder: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for line in shell.splitlines():
         # INT8 on 16 inputs and a bench of 3 s: as a user would run it
         done = subprocess.run(
-            line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True,
+            line, shell=True, cwd=folder, env=environment, capture_output=True, text=True,
             timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_int8(tmp_path):
+    from PIL import Image
+
+    shell = next(block for block in blocks("sh") if "calibrate" in block)
+    small_net(tmp_path / "model.onnx")
+    (tmp_path / "images").mkdir()
+    random = np.random.default_rng(0)
+    for number in range(8):
+        pixels = random.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
+    to_qdq = "edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --float32"
+    run_lines(f"{to_qdq} -o qat.onnx\n{shell}", tmp_path)
+    assert (tmp_path / "calib.cache").read_text().startswith("TRT-")
+    assert {"plain.onnx", "qat.cache", "typed.onnx"} <= {p.name for p in tmp_path.iterdir()}
+
+
+@pytest.mark.boards
+def test_first_own_model(tmp_path):
+    shell = next(block for block in blocks("sh") if "edgekit run" in block)
+    small_net(tmp_path / "model.onnx")
+    small_net(tmp_path / "finetuned.onnx", scale=0.9)
+    run_lines(shell, tmp_path)
     results = {path.name for path in (tmp_path / "edgekit-out" / "model").iterdir()}
     assert {"report.html", "trace.json", "bundle.ekb", "bench.json", "plan.json"} <= results
     # what was deployed runs by the README's lines
