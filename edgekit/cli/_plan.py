@@ -54,6 +54,8 @@ def command(
     question = read.one_question(
         {**asked, table or "--modes": table or None, "--problem": problem, "--report": report}
     )
+    from edgekit.pipeline import may_write_for
+
     if model is None or problem is not None:
         given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
         given["--gpu"] = None if options["gpu"] is None else "given"  # False counts as not given
@@ -71,6 +73,7 @@ def command(
             raise UsageError("Missing argument 'MODEL'.", hint="edgekit plan --help")
         return
     config = _config(model, profile, layer_info, options)
+    may_write_for(config, {"the report": report}, makes_folders=True)
     if config.file.model.networks:
         if question not in (None, "--report"):
             raise UsageError(

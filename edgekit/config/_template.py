@@ -62,6 +62,13 @@ def write_template(
         relative = Path(os.path.relpath(file.resolve(), path.resolve().parent))
         source = f"onnx: {_quoted(relative.as_posix())}"
         shapes = _open_shapes(file)
+    if not model.startswith("builtin:") and path.resolve() == Path(model).resolve():
+        raise UsageError(
+            "the configuration would replace the model",
+            code="output.same",
+            where=str(path),
+            hint="give another file",
+        )
     if path.exists() and not overwrite:
         raise UsageError("the file exists", where=str(path), hint="--force overwrites it")
     text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=target)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._check_layer import layer_document, sparsity_document
     from edgekit.pipeline._check_named import check_named
     from edgekit.pipeline._from_qdq import from_qdq_document
+    from edgekit.pipeline._outputs import may_write_for
     from edgekit.pipeline._pipeline import Pipeline, RunResult
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
     from edgekit.pipeline._several import plan_networks, write_networks_report
@@ -35,6 +36,7 @@ __all__ = [
     "diff_document",
     "from_qdq_document",
     "layer_document",
+    "may_write_for",
     "merge_document",
     "plan_networks",
     "plan_of_profile",
@@ -57,6 +59,7 @@ __getattr__ = lazy(
         "_check_layer": "layer_document sparsity_document",
         "_check_named": "check_named",
         "_from_qdq": "from_qdq_document",
+        "_outputs": "may_write_for",
         "_pipeline": "Pipeline RunResult",
         "_progress": "Progress Quiet Terminal",
         "_several": "plan_networks write_networks_report",

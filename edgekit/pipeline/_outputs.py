@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError, UsageError
@@ -17,58 +18,71 @@ __all__ = ["may_write", "may_write_for"]
 _PYTHON = "python:"
 
 
-def may_write_for(config: Config, outputs: Mapping[str, Path | None]) -> None:
+def may_write_for(
+    config: Config,
+    outputs: Mapping[str, Path | None],
+    others: Mapping[str, Path | None] = MappingProxyType({}),
+    *,
+    makes_folders: bool = False,
+) -> None:
     """Refuses files that would replace what a configuration reads, itself included.
 
     Args:
         config: The configuration.
         outputs: As for :func:`may_write`.
+        others: Further files that are read, by what they are.
+        makes_folders: As for :func:`may_write`.
 
     Raises:
         UsageError: "output.same".
         ModelError: "model.unwritable".
     """
     taken = {what: config.resolve(path) for what, path in _read_by(config.file)}
+    taken |= {what: path for what, path in others.items() if path is not None}
     if config.document.name and Path(config.document.name).is_file():
         taken.setdefault("the configuration", Path(config.document.name))
-    may_write(taken, outputs)
+    may_write(taken, outputs, makes_folders=makes_folders)
 
 
 def _read_by(file: Any) -> Iterator[tuple[str, str]]:
     """The files that a configuration names, with what they are."""
-    networks = file.model.networks or ()
-    named = [("the model", file.model.onnx)]
-    named += [(f"the model {network.name}", network.onnx) for network in networks]
-    for section in (file, *networks):
-        calibration = getattr(section, "calibration", None)
-        if calibration is not None:
-            named += [("the calibration data", calibration.data)]
-            named += [("the calibration cache", calibration.cache)]
-    placement = file.placement
-    named += [("the profile", placement.profile), ("the layer information", placement.layer_info)]
-    named += [("the signing key", file.deploy.sign_with)]
+    named = [
+        ("the model", file.model.onnx),
+        *((f"the model of {network.name}", network.onnx) for network in file.model.networks),
+        ("the calibration data", file.calibration.data),
+        ("the calibration cache", file.calibration.cache),
+        ("the profile", file.placement.profile),
+        ("the layer information", file.placement.layer_info),
+        ("the signing key", file.deploy.sign_with),
+    ]
     for what, path in named:
         if path is not None and not path.startswith(_PYTHON):
             yield what, path
 
 
-def may_write(inputs: Path | None | Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
+def may_write(
+    inputs: Path | Mapping[str, Path] | None,
+    outputs: Mapping[str, Path | None],
+    *,
+    makes_folders: bool = False,
+) -> None:
     """Refuses files that cannot be written, and those that would replace what is read.
 
     Args:
         inputs: The model's file, or what is read by what it is; None where there is nothing. Of a
             folder no file may be replaced.
         outputs: Files by what goes there; None for what goes nowhere.
+        makes_folders: Whether missing folders are made when they are written.
 
     Raises:
         UsageError: "output.same": a file is one that is read, or asked for twice.
         ModelError: "model.unwritable": its folder is missing or read-only, or it is no file.
     """
-    read = {"the model": inputs} if isinstance(inputs, Path) else dict(inputs or {})
+    read: Mapping[str, Path] = {"the model": inputs} if isinstance(inputs, Path) else inputs or {}
     taken: dict[Path, str] = {}
-    for what, path in read.items():
-        taken.setdefault(path.resolve(), what)
-    folders = {path: what for path, what in taken.items() if path.is_dir()}
+    for what, given in read.items():
+        taken.setdefault(given.resolve(), what)
+    folders = {one: what for one, what in taken.items() if one.is_dir()}
     for what, path in outputs.items():
         if path is None:
             continue
@@ -86,6 +100,8 @@ def may_write(inputs: Path | None | Mapping[str, Path], outputs: Mapping[str, Pa
         if real.exists() and not real.is_file():
             raise _unwritable(path, "it is no regular file", "give the name of a file")
         folder = real.parent
+        if not folder.exists() and makes_folders:
+            continue
         if not folder.is_dir():
             raise _unwritable(path, "its folder is missing", f"make it first: mkdir -p {folder}")
         if not os.access(folder, os.W_OK):

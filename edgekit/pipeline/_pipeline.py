@@ -157,7 +157,7 @@ class Pipeline(Sensing):
         """Packs and signs, and returns an ``edgekit.packed/1``."""
         from edgekit.bundle import write
 
-        may_write_for(self.config, {"the bundle": full})
+        may_write_for(self.config, {"the bundle": full}, makes_folders=True)
         self._only(*HOST_STEPS, "bundle")
         self._host()
         document = self._bundle()
@@ -235,7 +235,9 @@ class Pipeline(Sensing):
         from edgekit.pipeline._inference import inputs_of
 
         self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "infer")
-        may_write_for(self.config, {"the outputs": output}, {"the inputs": source})
+        may_write_for(
+            self.config, {"the outputs": output}, {"the inputs": source}, makes_folders=True
+        )
         if source is not None:
             inputs_of(self, source)  # wrong inputs are told before anything is built
         release = self._deployed()

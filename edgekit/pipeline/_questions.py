@@ -9,7 +9,6 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HostSteps
-from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._steps import Step
 
 __all__ = ["Questions"]
@@ -130,7 +129,6 @@ class Questions(HostSteps):
         """Writes the plan as an HTML page; what only a build or a board can tell is left out."""
         from edgekit.report import RunFacts, report_document, write_report
 
-        may_write_for(self.config, {"the report": path})
         work = self.work
         facts = RunFacts(
             name=self.file.name, model=work.source.source, target=work.target, plan=work.plan,
