@@ -24,6 +24,7 @@ _EPS = 1e-4
 _CLOSE, _CLOSE_ABSOLUTE = 2e-3, 1e-6
 # how many standard deviations of a bin's counts a rival must be away, and float32's own noise
 _SURE, _ROUNDING = 6.0, 1e-7
+_DRAWS = 2
 
 
 def nearest(counts: np.ndarray) -> int:
@@ -70,19 +71,23 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
     half = LEVELS_OF_ENTROPY // 2
     far = np.abs(np.arange(found.size) + half - best) > 1
     gap = found - found[best - half]
-    # the same counts with every edge off by a draw of what it may be off
-    draw = np.random.default_rng(0).standard_normal(unsure.size)
-    cumulative = np.concatenate([[0], np.cumsum(counts)]) + draw * unsure
-    moved = np.rint(np.maximum.accumulate(np.clip(cumulative, 0, counts.sum())))
-    moved[0], moved[-1] = 0, counts.sum()
-    other = _divergences(np.diff(moved).astype(np.int64))
-    with np.errstate(invalid="ignore"):
-        noise = np.abs(other - other[best - half] - gap)
+    # the same counts with every edge off by a draw of what it may be off; one draw that happens to
+    # move little would make a tie look decided
+    random = np.random.default_rng(0)
+    square = np.zeros(found.size)
+    for _ in range(_DRAWS):
+        cumulative = np.concatenate([[0], np.cumsum(counts)])
+        cumulative = cumulative + random.standard_normal(unsure.size) * unsure
+        moved = np.rint(np.maximum.accumulate(np.clip(cumulative, 0, counts.sum())))
+        moved[0], moved[-1] = 0, counts.sum()
+        other = _divergences(np.diff(moved).astype(np.int64))
+        with np.errstate(invalid="ignore"):
+            off = other - other[best - half] - gap
+        square += np.where(np.isfinite(off), off, 0.0) ** 2 / _DRAWS
     # neighbours are hit by the same errors: the largest of several stands for all of them
     window = np.ones(9)
-    finite = np.where(np.isfinite(noise), noise, 0.0)
-    spread = np.sqrt(np.convolve(finite**2, window, "same") / window.size)
-    rival = gap <= _SURE * np.maximum(spread, finite) + _ROUNDING
+    spread = np.maximum(np.convolve(square, window, "same") / window.size, square)
+    rival = gap <= _SURE * np.sqrt(spread) + _ROUNDING
     return None if (rival & far & np.isfinite(found)).any() else best
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnxruntime.quantization.calibrate import HistogramCollector
 
@@ -67,6 +67,7 @@ def test_with_2048_bins_too(kind: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(KINDS), st.integers(0, 1000), st.sampled_from([2000, 140_000, 300_000]))
+@example("heavy", 72, 140_000)  # a tie that one draw of the counts' errors took for decided
 def test_finer_bins_give_the_same_threshold_or_say_that_it_is_open(
     kind: str, seed: int, count: int
 ) -> None:
