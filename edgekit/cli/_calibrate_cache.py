@@ -23,11 +23,19 @@ _SHOWN = 20
 )
 @argument("cache", "Calibration cache.", type=o.FILE)
 @click.option("--model", help="ONNX file or builtin:NAME that the cache is for.")
+@o.cut
 @o.talk
-def show(cache: Path, model: str | None, json: bool, quiet: bool, verbose: bool) -> None:
+def show(
+    cache: Path,
+    model: str | None,
+    part: dict[str, Any],
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
     from edgekit.pipeline import show_document
 
-    document = show_document(cache, model)
+    document = show_document(cache, model, **part)
     if json:
         o.print_json(document)
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit.cli import _calibrate_data as data
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
 
@@ -29,7 +30,7 @@ _RELEASE = "11.4.1"
 @o.tensorrt
 @click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model here.")
 @click.option("--cache", type=o.FILE, help="TensorRT calibration cache with the scales.")
-@click.option("--data", type=o.FILE, help=".npz, .npy or image folder; synthetic when absent.")
+@data.options
 @click.option("--method", help="entropy, minmax, percentile or mse.")
 @o.missing
 @click.option(
@@ -52,7 +53,7 @@ def to_qdq(
     tensorrt: str | None,
     out: Path,
     cache: Path | None,
-    data: Path | None,
+    inputs: dict[str, Any],
     method: str | None,
     missing: str | None,
     weights: str,
@@ -63,7 +64,7 @@ def to_qdq(
     **settings: Any,
 ) -> None:
     calibration = {
-        "data": str(data.resolve()) if data else None,
+        **inputs,
         "cache": str(cache.resolve()) if cache else None,
         "method": method,
         "missing": missing,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edgekit.config._schema_calibration import CalibrationSection
-from edgekit.config._section import Positive
+from edgekit.config._section import FilePath, Positive
 from edgekit.config._section import Section as _Section
 from edgekit.dla import loadables_per_core
 
@@ -38,7 +38,7 @@ class PinSection(_Section):
 
 
 class _Source(_Section):
-    onnx: str | None = Field(
+    onnx: FilePath = Field(
         None, description="Path of the ONNX file, relative to this file.", examples=["model.onnx"]
     )
     builtin: str | None = Field(
@@ -182,13 +182,13 @@ class PlacementSection(_Section):
     pools: Literal["auto"] | PoolsSection = Field(
         "auto", description="What a loadable may have of the DLA's memory pools."
     )
-    profile: str | None = Field(
+    profile: FilePath = Field(
         None,
         description="Measured times, relative to this file, which win over predicted ones: "
         "a profile of trtexec, a bench of edgekit or a builder's verbose log.",
         examples=["profile.json"],
     )
-    layer_info: str | None = Field(
+    layer_info: FilePath = Field(
         None,
         description="trtexec's `--exportLayerInfo` of the profile's engine, relative to this file: "
         "which of its rows are loadables, and their formats.",
@@ -236,7 +236,7 @@ class BoardSection(_Section):
     host: str = Field(min_length=1, description="Host name or address; `${ENV}` is expanded.")
     port: int | None = Field(None, ge=1, le=65535, description="SSH port.")
     user: str | None = Field(None, description="SSH user; `${ENV}` is expanded.")
-    key: str | None = Field(None, description="Private key file; `${ENV}` is expanded.")
+    key: FilePath = Field(None, description="Private key file; `${ENV}` is expanded.")
     host_key: str | None = Field(
         None,
         pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$",
@@ -253,7 +253,7 @@ class DeploySection(_Section):
         default_factory=list, description="Boards; an embedded loopback board when empty."
     )
     keep: int = Field(3, ge=2, le=100, description="Releases kept on a board.")
-    sign_with: str | None = Field(
+    sign_with: FilePath = Field(
         None,
         description="OpenSSH private key that signs bundles; `${ENV}` is expanded. A key of "
         "edgekit's own when absent.",

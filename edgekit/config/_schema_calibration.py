@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from edgekit.config._section import Positive, Section
+from edgekit.config._section import FilePath, Positive, Section
 
 __all__ = ["CalibrationSection"]
 
@@ -20,14 +20,14 @@ Level = Annotated[int, Field(ge=0, le=255)]
 class CalibrationSection(Section):
     """Where INT8 scales come from."""
 
-    data: str | None = Field(
+    data: FilePath = Field(
         None,
         description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative "
         "to this file, or `python:module:function`, which runs that function; see "
         "[calibration.md](calibration.md). Synthetic seeded inputs when absent, and said so.",
         examples=["images/"],
     )
-    cache: str | None = Field(
+    cache: FilePath = Field(
         None, description="A TensorRT calibration cache to use instead of data."
     )
     missing: Literal["error", "fp16"] = Field(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Positive", "Section"]
+__all__ = ["FilePath", "IsPath", "Positive", "Section"]
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class IsPath:
+    """Marks a key whose value is a path, relative to the configuration's file."""
+
+
+FilePath = Annotated[str | None, IsPath()]
 
 
 class Section(BaseModel):

@@ -17,14 +17,23 @@ __all__ = ["diff_document", "merge_document", "show_document"]
 _LEVELS = 127
 
 
-def show_document(path: Path, model: str | None = None) -> dict[str, Any]:
+def show_document(
+    path: Path,
+    model: str | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Returns an ``edgekit.cache/1``: a cache's scales, beside a model who writes and reads them.
 
     Args:
         path: The cache.
         model: An ONNX file or "builtin:NAME"; None shows the cache alone.
+        shapes: Shapes by input name of the model, for sizes that its file leaves open.
+        outputs: Tensors that the model is cut at.
 
     Raises:
+        UsageError: Shapes or outputs without a model, or such as it has none.
         DataError: The file is no cache, or of another network than ``model``.
         ModelError: The model cannot be loaded.
     """
@@ -41,18 +50,21 @@ def show_document(path: Path, model: str | None = None) -> dict[str, Any]:
         "tensors": [_row(name, scale) for name, scale in cache.scales.items()],
         "notes": list(cache.notes),
     }
-    return document if model is None else {**document, **_beside(cache, str(path), model)}
+    if model is None:
+        if shapes or outputs:
+            raise UsageError("a part of a model, and no model", hint="add --model model.onnx")
+        return document
+    return {**document, **_beside(cache, str(path), _model(model, shapes, outputs))}
 
 
 def _row(name: str, scale: float) -> dict[str, Any]:
     return {"name": name, "scale": scale, "amax": scale * _LEVELS}
 
 
-def _beside(cache: CalibrationCache, name: str, model: str) -> dict[str, Any]:
+def _beside(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]:
     from edgekit.network import layers
     from edgekit.quantize import scales_of
 
-    loaded = _model(model)
     network = layers(loaded)
     reading = scales_of(cache, network, model=loaded, name=name)
     producers, consumers = network.producers(), network.consumers()
@@ -81,15 +93,26 @@ def _beside(cache: CalibrationCache, name: str, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _model(name: str) -> Model:
+def _model(
+    name: str, shapes: Mapping[str, Sequence[int]] | None, outputs: Sequence[str] | None
+) -> Model:
     from edgekit import network
 
+    cut = list(outputs or ()) or None
     if not name.startswith("builtin:"):
-        return network.load(Path(name))
+        sizes = {tensor: list(shape) for tensor, shape in (shapes or {}).items()}
+        return network.load(Path(name), shapes=sizes or None, outputs=cut)
     title, _, seed = name.removeprefix("builtin:").partition("?seed=")
     if seed and not seed.isdecimal():
         raise UsageError(f"{seed!r} is not a seed", where=name, hint=f"builtin:{title}?seed=1")
-    return network.builtin(title, int(seed or 0))
+    loaded = network.builtin(title, int(seed or 0))
+    if shapes:
+        raise UsageError("the shapes of a built-in network are given", where=name)
+    if cut is None:
+        return loaded
+    return network.canonical(
+        loaded.proto, None, outputs=cut, source=loaded.source, weights=loaded.weights
+    )
 
 
 def diff_document(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.config import rebased
 from edgekit.errors import UsageError
 from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._questions import Questions
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from edgekit.sensitivity import Proposal
 
 __all__ = ["Sensing"]
-
-# keys of the configuration that name files, which a file elsewhere must name in full
-_PATHS = (
-    ("model", "onnx"), ("calibration", "data"), ("calibration", "cache"),
-    ("placement", "profile"), ("placement", "layer_info"),
-)  # fmt: skip
 
 
 class Sensing(Questions):
@@ -41,7 +35,8 @@ class Sensing(Questions):
                 where there is one.
 
         Raises:
-            UsageError: The precision is not INT8, or ``write_config`` has nothing to write.
+            UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
+                the configuration names is not found from there.
         """
         from edgekit.sensitivity import sensitivity_document, shortfall
 
@@ -61,6 +56,8 @@ class Sensing(Questions):
                 hint="say which: --accuracy cosine=0.999",
             )
         may_write_for(self.config, {"the new configuration": write_config})
+        if write_config is not None:
+            rebased(self.config, write_config.parent)  # refused before anything is measured
         self._only("rewrite", "calibrate", "plan", "sensitivity")
         self._steps.names.append("sensitivity")
         self._rewrite()
@@ -100,11 +97,7 @@ class Sensing(Questions):
 
         from edgekit._files import write_atomically
 
-        value = copy.deepcopy(self.config.document.value)
-        for section, key in _PATHS:
-            named = (value.get(section) or {}).get(key)
-            if named and not str(named).startswith("python:"):
-                value[section][key] = str(self.config.resolve(named).absolute())
+        value = rebased(self.config, path.parent)
         value.setdefault("calibration", {})["fp16_layers"] = self._fp16_with(proposal)
         gate = {"metric": proposal.metric, "min": proposal.minimum}
         value["accuracy"] = {**value.get("accuracy", {}), **gate}

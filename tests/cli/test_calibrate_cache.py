@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 from edgekit.cli import _main
@@ -152,3 +153,15 @@ def test_a_measured_cache_serves_the_file_as_it_came_too(run: Run) -> None:
     # and the network that edgekit makes of it
     plan = run("plan", "small.onnx", "-t", ORIN, "-q", "--cache", "own.cache", "--json")
     assert not any("bounds" in note for note in json.loads(plan.splitlines()[0])["notes"])
+
+
+def test_show_takes_the_sizes_that_a_file_leaves_open(run: Run, tmp_path: Path) -> None:
+    model = onnx.load(tmp_path / "small.onnx")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, tmp_path / "open.onnx")
+    asked = ("calibrate", "show", "small.cache", "--model", "open.onnx")
+    assert "--shape" in run(*asked, status=2)
+    assert "no scale is missing" in run(*asked, "--shape", "x:1x3x16x16")
+    document = json.loads(run(*asked, "--shape", "x:1x3x16x16", "--outputs", "r1", "--json"))
+    assert {row["name"] for row in document["tensors"] if row["known"]} == {"x", "c1", "b1", "r1"}
+    assert "--model" in run("calibrate", "show", "small.cache", "--outputs", "r1", status=2)

@@ -107,3 +107,24 @@ def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
 def test_options_that_make_no_sense(run, options, message):
     _, error = run("calibrate", "small.onnx", "-t", ORIN, *options, status=2)
     assert message in error
+
+
+def test_a_configuration_in_another_folder_builds_from_there(run, folder):
+    project = folder / "proj"
+    project.mkdir()
+    (folder / "sub").mkdir()
+    small_net(project / "small.onnx")
+    (project / "feed.py").write_text(
+        "import numpy\n\n\ndef batches():\n    yield numpy.ones((1, 3, 16, 16), 'float32')\n"
+    )
+    text = f"version: 1\nname: p\nmodel: {{onnx: small.onnx}}\ntarget: {ORIN}\n"
+    (project / "p.yaml").write_text(text + "calibration: {count: 2}\n")
+    asked = ("--sensitivity", "--accuracy", "cosine=0", "--write-config")
+    run("calibrate", "proj/p.yaml", *asked, "sub/out.yaml")
+    assert json.loads(run("plan", "sub/out.yaml", "--json")[0])["schema"]
+    (project / "p.yaml").write_text(text + "calibration: {data: 'python:feed:batches'}\n")
+    _, error = run("calibrate", "proj/p.yaml", *asked, "sub/out2.yaml", status=2)
+    assert "python:feed:batches" in error
+    assert not (folder / "sub" / "out2.yaml").exists()
+    run("calibrate", "proj/p.yaml", *asked, "proj/out2.yaml")
+    assert json.loads(run("plan", "proj/out2.yaml", "--json")[0])["schema"]

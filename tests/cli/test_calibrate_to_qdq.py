@@ -86,3 +86,14 @@ def test_the_model_itself_is_not_overwritten(run):
 
 def test_help_has_an_example(run):
     assert "Example: edgekit calibrate to-qdq" in " ".join(run(*BASE[:2], "--help").split())
+
+
+def test_it_takes_the_calibration_data_as_calibrate_does(run, folder):
+    (folder / "feedz.py").write_text(
+        "import numpy\n\n\ndef b():\n"
+        "    return [numpy.full((1, 3, 16, 16), n, 'float32') for n in range(1, 9)]\n"
+    )
+    data = ("--data", "python:feedz:b", "--count", "4", "--method", "minmax")
+    document = json.loads(run(*BASE, *data, "-o", "fed.onnx", "--json"))
+    assert from_qdq(network.load(folder / "fed.onnx")).scales["x"] == pytest.approx(4 / 127)
+    assert "python:feedz:b" in document["data"]
