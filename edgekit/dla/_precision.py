@@ -47,7 +47,9 @@ def by_scales(
 def by_quantization(network: Network) -> dict[str, str]:
     """Returns the precision of each layer of a strongly typed network, by layer name.
 
-    A layer runs in INT8 when every input comes from a DEQUANTIZE and every reader is a QUANTIZE.
+    A layer runs in INT8 when every input comes from a DEQUANTIZE and every reader is a QUANTIZE,
+    its weights' too: strong typing gives a convolution one type, and a float kernel is none of
+    INT8 (dla/general.yaml, general.explicit_quantization).
     Layers that fuse (a convolution with the activation behind it) are one in this respect, and
     shuffles are seen through, for they change no value. Linear in the number of layers.
     """
@@ -69,7 +71,10 @@ def by_quantization(network: Network) -> dict[str, str]:
 
     for layer in network.layers:
         sources = [producers.get(name) for name in layer.inputs]
-        fed[layer.name] = bool(sources) and all(feeds(source, layer) for source in sources)
+        quantised = layer.weight_operators is None or "DequantizeLinear" in layer.weight_operators
+        fed[layer.name] = (
+            quantised and bool(sources) and all(feeds(source, layer) for source in sources)
+        )
     for layer in reversed(network.layers):
         readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
         inner = bool(readers) and not outputs.intersection(layer.outputs)

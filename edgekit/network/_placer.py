@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Placer"]
 
+# what multiplies by its second input (or, for MatMul, by its first)
+_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # what reads a constant as a tensor like any other; all other layers take their constants in
 _KEEPERS = frozenset(
     {"CONCATENATION", "ELEMENTWISE", "GATHER", "MATRIX_MULTIPLY", "SCATTER", "SELECT"}
@@ -61,6 +63,7 @@ class Placer:
         self.importer.layers(self._identities[""])
         # what nodes make from constants alone (dequantized weights): the nodes and weights behind
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._operators: dict[str, frozenset[str]] = {}
         for value in [*graph.input, *graph.value_info, *graph.output]:
             tensor = value.type.tensor_type
             shape = tuple(dim.dim_value for dim in tensor.shape.dim)
@@ -130,6 +133,8 @@ class Placer:
         for name in node.output:
             if name:
                 self._derived[name] = ((*behind[0], node.name), behind[1])
+                before = (self._operators.get(source, frozenset()) for source in read)
+                self._operators[name] = frozenset({node.op_type}).union(*before)
         for name in node.output:
             if name in self.outputs:
                 self.emit(node, "CONSTANT", outputs=[name])
@@ -188,9 +193,17 @@ class Placer:
             macs=macs,
             weight_elements=sum(math.prod(self.shape(w)) for w in weights),
             absorbed=tuple(absorbed),
+            weight_operators=self._weight_operators(node, used),
         )
         self.layers.append(layer)
         return layer
+
+    def _weight_operators(self, node: onnx.NodeProto, used: Iterable[str]) -> frozenset[str] | None:
+        # the third input is a bias, which stays a float in INT8 layers
+        factors = [name for name in node.input[:2] if name in used]
+        if node.op_type not in _WEIGHTED_OPS or not factors:
+            return None
+        return frozenset[str]().union(*(self._operators.get(name, ()) for name in factors))
 
     def _keep(self, node: onnx.NodeProto, used: Sequence[str]) -> set[str]:
         """Notes constants that become layers; those made by other nodes are the nodes' own."""

@@ -125,6 +125,9 @@ class Layer:
             dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
             ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...
         weights: Names in ``Model.weights`` that it uses.
+        weight_operators: ONNX operators that compute the matrix or kernel it multiplies by, such
+            as DequantizeLinear; None where it multiplies by no constant, empty where this
+            stands in the model as it is.
         macs: Multiply-accumulates for one inference.
         weight_elements: Number of weight values.
         absorbed: The importer's layers that are a part of it now, in the importer's order.
@@ -142,6 +145,7 @@ class Layer:
     macs: int = 0
     weight_elements: int = 0
     absorbed: tuple[Absorbed, ...] = ()
+    weight_operators: frozenset[str] | None = None
 
     @property
     def builder_name(self) -> str:

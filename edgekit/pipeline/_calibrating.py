@@ -21,12 +21,18 @@ class Calibrating(Inputs):
 
     @cached_property
     def scales(self) -> Scales | None:
-        """INT8 scales; None for other precisions."""
+        """INT8 scales; None for other precisions.
+
+        Raises:
+            ModelError: "model.nonfinite": a weight has NaN or infinite values.
+        """
         if self.file.precision != "int8":
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
-        from edgekit.quantize import scales_from, tied
+        from edgekit.quantize import check_weights, scales_from, tied
 
+        # measuring looks by itself; scales that were given say nothing of the weights
+        check_weights(self.source)
         section = self.file.calibration
         if self.known_scales is None:
             scales = scales_from(self.network, self._ranges, section.method, **self._binding)

@@ -130,6 +130,10 @@ class Placing(Typed):
         fp16 = self.fp16_layers(self.network, strict=True)
 
         def compute() -> dict[str, Any]:
+            if self.file.precision == "int8":
+                from edgekit.quantize import check_weights
+
+                check_weights(self.source)
             try:
                 plan = self.ask.plan(
                     progress=lambda a, b: self.update(a, b, "placing"),

@@ -22,6 +22,7 @@ from edgekit.quantize._data import PREFIX, Samples, load_data, module_file
 from edgekit.quantize._feeds import check_feed, input_specs
 from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._measure import measure
+from edgekit.quantize._measure_checks import check_weights
 from edgekit.quantize._methods import METHODS
 from edgekit.quantize._needs import Lack
 from edgekit.quantize._to_qdq import to_qdq
@@ -45,6 +46,7 @@ __all__ = [
     "calibrate",
     "change_rows",
     "check_feed",
+    "check_weights",
     "constraint_warnings",
     "diff",
     "edit",

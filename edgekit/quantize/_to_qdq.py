@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.quantize._measure_checks import check_weights
 from edgekit.quantize._qdq_read import QDQ
 from edgekit.quantize._to_qdq_graph import Lowered
 
@@ -53,7 +54,8 @@ def to_qdq(
         without the scales for one, comes back without Q/DQ nodes.
 
     Raises:
-        ModelError: "qdq.present": it has Q/DQ nodes; "qdq.opset": it cannot be raised to opset 13.
+        ModelError: "qdq.present": it has Q/DQ nodes; "qdq.opset": it cannot be raised to opset 13;
+            "model.nonfinite": a weight has NaN or infinite values.
         UsageError: ``weights`` is something else.
         DataError: "qdq.scale": a scale is not a positive number.
     """
@@ -73,6 +75,7 @@ def to_qdq(
             hint="TensorRT reads it as it is from 11.4.1 on; edgekit calibrate from-qdq takes them "
             "out",
         )
+    check_weights(model)
     raised = raise_opset(model)
     if raised is None:
         raise ModelError(

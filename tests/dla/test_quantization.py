@@ -8,8 +8,9 @@ import pytest
 
 from edgekit import targets
 from edgekit.dla import Judgement, judge, load_rules, release_warnings
-from edgekit.network import Layer, Network, Tensor
+from edgekit.network import Layer, Network, Tensor, layers
 from tests.dla.one_layer import ORIN, convolution, network_of, rules_of
+from tests.quantize.qdq_nets import Sheet
 
 EXPLICIT, IMPLICIT = "11.4.1", "10.3"
 CONV = {key: value for key, value in convolution().items() if key not in {"inputs", "output"}}
@@ -162,3 +163,27 @@ def test_a_layer_without_scales_runs_in_fp16() -> None:
     net = chain(("a", "ACTIVATION", ["x"], RELU), ("b", "ACTIVATION", ["a"], RELU))
     found = judged(net, IMPLICIT, scales={"x": 1.0, "a": 1.0}).verdicts
     assert (found["a"].precision, found["b"].precision) == ("int8", "fp16")
+
+
+@pytest.mark.parametrize("where", ["none", "bias", "weight"])
+def test_a_float_weight_keeps_its_layer_out_of_int8(where: str) -> None:
+    sheet = Sheet()
+    x = sheet.qdq(sheet.input("x", 1, 3, 8, 8), 0.02)
+    w, b = sheet.constant("w", weights(4, 3, 3, 3)), sheet.constant("b", weights(4))
+    if where == "weight":
+        w = sheet.qdq(w, 0.01)
+    if where == "bias":
+        b = sheet.qdq(b, 0.01)
+    c = sheet.node("Conv", f"{x} {w} {b}", "conv")
+    y = sheet.qdq(sheet.node("Relu", c, "relu"), 0.03)
+    found = judged(layers(sheet.model(y)))
+    expected = "int8" if where == "weight" else "fp16"
+    assert {name: found.precision_of(name) for name in ("conv", "relu")} == {
+        "conv": expected, "relu": expected,
+    }  # fmt: skip
+
+
+def weights(*shape: int) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)

@@ -1,0 +1,60 @@
+"""Weights with infinities: nothing is quantised of them, whatever gives the scales."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit import network
+from edgekit.config import open_config
+from edgekit.errors import ModelError
+from edgekit.pipeline import Cache, Pipeline, check_model
+from edgekit.quantize import cache_of, to_qdq, write_cache
+from tests.rewrite.nets import net, node, weight
+
+ORIN = "jetson-agx-orin-64gb"
+SCALES = {"x": 0.01, "c": 0.02, "y": 0.02}
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    values = weight(4, 3, 3, 3)
+    values[2, 1, 0, 0] = np.inf
+    made = net(
+        [node("Conv", "x kernel", "c", "conv"), node("Relu", "c", "y", "relu")],
+        {"x": (1, 3, 8, 8)}, ["y"], {"kernel": values},
+    )  # fmt: skip
+    path = tmp_path / "inf.onnx"
+    network.save(made, path)
+    write_cache(cache_of(SCALES, "8.5"), tmp_path / "calib.cache")
+    return path
+
+
+def pipeline(model: Path, **options):
+    config = open_config(str(model), target=ORIN, **options)
+    return Pipeline(config, out=model.parent / "out", cache=Cache(model.parent / "kept"))
+
+
+@pytest.mark.parametrize("given", [{}, {"calibration": {"cache": "calib.cache"}}])
+@pytest.mark.parametrize("ask", ["plan", "calibrate", "build"])
+def test_int8_is_refused_with_the_name(model, monkeypatch, ask, given):
+    monkeypatch.chdir(model.parent)
+    with pytest.raises(ModelError, match="'kernel'") as caught, pipeline(model, **given) as made:
+        getattr(made, ask)()
+    assert caught.value.code == "model.nonfinite"
+    assert "'conv'" in caught.value.message
+
+
+def test_no_infinite_scales_are_written(model):
+    loaded = network.load(model)
+    with pytest.raises(ModelError, match="'kernel'"):
+        to_qdq(loaded, network.layers(loaded), SCALES)
+
+
+def test_a_check_tells_of_it_in_int8_alone(model):
+    told = check_model(model, target=ORIN).document["warnings"]
+    assert any("'kernel'" in warning for warning in told)
+    told = check_model(model, target=ORIN, precision="fp16").document["warnings"]
+    assert not any("'kernel'" in warning for warning in told)
+    with pipeline(model, precision="fp16") as made:
+        assert made.plan().layers
