@@ -45,29 +45,50 @@ def measured(work: Work) -> Sensitivity:
 def proposed(work: Work, metric: str, minimum: float) -> Proposal:
     """Returns the fewest layers to keep in FP16 for an accuracy, each trial built and measured.
 
-    Trials leave every layer at its place; the caller plans with what is found.
+    Trials leave every layer at its place; the caller plans with what is found. Each is kept, so a
+    search that was interrupted goes on where it was, and one for another accuracy begins with what
+    is known.
     """
-    from edgekit.build import build_reference
-    from edgekit.sensitivity import Proposal, propose, with_fp16
+    from edgekit.sensitivity import Proposal, propose, reaches
 
     def compute() -> dict[str, Any]:
         impacts = measured(work).impacts
-        builds = 0
+        trials = 0
+        best: int | None = None
 
         def measure(layers: frozenset[str]) -> Mapping[str, Any]:
-            nonlocal builds
-            builds += 1
-            tell = f"build {builds}: {len(layers)} layers in FP16"
-            work.update(0, 1, tell)
-            plan = with_fp16(work.plan, layers)
-            built = build_reference(work.model, work.network, plan, work.scales)
-            return work.measure(work.model, built, tell=tell)
+            nonlocal trials, best
+            trials += 1
+            so_far = "none yet" if best is None else f"{best} layers in FP16"
+            found = _trial(work, layers, f"trial {trials}, best so far {so_far}")
+            if reaches(found, metric, minimum):
+                best = len(layers) if best is None else min(best, len(layers))
+            return found
 
         return asdict(propose(impacts, measure, metric=metric, minimum=minimum))
 
     stored = work.stored("proposal", compute, work.build_key, work.inputs_identity, metric, minimum)
     layers = stored["layers"]
     return Proposal(**{**stored, "layers": None if layers is None else tuple(layers)})
+
+
+def _trial(work: Work, layers: frozenset[str], tell: str) -> dict[str, Any]:
+    """Returns the accuracy of the plan's build with these layers in FP16."""
+    from edgekit.build import build_reference
+    from edgekit.sensitivity import with_fp16
+
+    work.update(0, 1, tell)
+    if not layers:
+        return work.accuracy
+
+    def compute() -> dict[str, Any]:
+        plan = with_fp16(work.plan, layers)
+        built = build_reference(work.model, work.network, plan, work.scales)
+        return work.measure(work.model, built, tell=tell)
+
+    key = work.build_key, work.inputs_identity, sorted(layers)
+    found: dict[str, Any] = work.stored("trial", compute, *key)
+    return found
 
 
 def fall_back(work: Work) -> None:
@@ -87,6 +108,11 @@ def fall_back(work: Work) -> None:
         if not found.layers or set(found.layers) <= set(work.kept):
             break  # a plan of other places had it; the gate says how far this one is
         work.keep(found.layers)
+        if not found.minimal:
+            work.notes.append(
+                f"the search for layers to keep in FP16 ended after {found.builds} builds: not "
+                "proven minimal, perhaps fewer would do"
+            )
         if reaches(work.accuracy, gate.metric, gate.min):
             break
 

@@ -51,7 +51,7 @@ def _proposal(document: Mapping[str, Any]) -> str:
     before, after = _value(found["int8"][metric]), _value(found["accuracy"][metric])
     if not found["fp16_layers"]:
         return f"all of it in INT8 reaches {metric} {found['min']:.10g}: {before}"
-    proof = "each of them is needed" if found["minimal"] else "perhaps not all of them are needed"
+    proof = "each of them is needed" if found["minimal"] else "not proven minimal"
     return (
         f"{found['kernels']} of {len(document['kernels'])} kernels in FP16 bring {metric} from "
         f"{before} to {after}; {proof} ({found['builds']} builds measured)"

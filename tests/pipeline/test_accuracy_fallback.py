@@ -9,7 +9,8 @@ import pytest
 import edgekit
 from edgekit.config import load_config
 from edgekit.errors import GateError, UsageError
-from edgekit.pipeline import Cache, Pipeline
+from edgekit.pipeline import Cache, Pipeline, Quiet
+from edgekit.pipeline._work import Work
 from tests.pipeline.nets import small_config
 
 CACHE = "calibration-cache"
@@ -82,6 +83,59 @@ def test_each_of_the_kept_kernels_is_needed(plain):
     kernels = [set(row["layers"]) for row in document["kernels"] if set(row["layers"]) <= set(kept)]
     assert len(kernels) == proposal["kernels"]
     assert half > int8 + 3
+
+
+class Interrupting(Quiet):
+    """Progress that ends the work at a trial, and keeps what was told of them."""
+
+    def __init__(self, trial=0):
+        self.trial = trial
+        self.told = []
+
+    def update(self, done, total, text):
+        if text.startswith("trial "):
+            self.told.append(text)
+        if self.trial and text.startswith(f"trial {self.trial},"):
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch):
+    folder, int8, half = plain
+    config = gated(folder, "interrupted", int8 + (half - int8) * 0.6)
+    inner, measured = Work.measure, []
+
+    def measure(self, model, artefacts, *, tell=""):
+        measured.append(tell)
+        return inner(self, model, artefacts, tell=tell)
+
+    monkeypatch.setattr(Work, "measure", measure)
+    cache = Cache(folder / "interrupted-cache")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Pipeline(load_config(config), cache=cache, progress=Interrupting(4)) as pipeline,
+    ):
+        pipeline.build()
+    first = [tell for tell in measured if tell]
+    assert len(first) == 2, "the first trial is the build itself"
+    measured.clear()
+    progress = Interrupting()
+    with Pipeline(load_config(config), cache=cache, progress=progress) as pipeline:
+        pipeline.build()
+    assert not set(first) & set(measured)
+    assert len([tell for tell in measured if tell]) >= 1
+    assert "trial 2, best so far none yet" in progress.told
+    assert any("layers in FP16" in text for text in progress.told)
+
+
+def test_a_search_that_ended_early_is_told(plain, monkeypatch):
+    from edgekit.sensitivity import _propose
+
+    folder, int8, half = plain
+    config = gated(folder, "early", int8 + (half - int8) * 0.6)
+    monkeypatch.setitem(_propose.propose.__kwdefaults__, "most", 1)
+    with Pipeline(load_config(config), cache=Cache(folder / "early-cache")) as pipeline:
+        notes = pipeline.build()["notes"]
+    assert any("not proven minimal" in note for note in notes)
 
 
 def test_without_fallback_the_run_stops_as_it_is(plain):

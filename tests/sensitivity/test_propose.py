@@ -64,7 +64,7 @@ def test_what_is_proposed_passed_whatever_the_builds_say(count, data) -> None:
         answers[layers] = data.draw(st.sampled_from([0.1, 0.9]))
         return {"cosine": answers[layers]}
 
-    found = propose(ranking(count), measure, metric="cosine", minimum=0.5)
+    found = propose(ranking(count), measure, metric="cosine", minimum=0.5, most=10_000)
     if found.layers is None:
         assert answers[frozenset(f"k{n}" for n in range(count))] == 0.1
         return
@@ -98,6 +98,15 @@ def test_too_many_builds_end_the_search_and_are_told() -> None:
     assert builds.value(frozenset(found.layers)) >= 0.75
     assert not found.minimal
     assert found.builds <= 12
+
+
+def test_a_network_of_many_kernels_takes_no_build_for_each() -> None:
+    builds = Builds({f"k{n}": 0.01 if n % 2 else 0.0 for n in range(200)})
+    found = propose(ranking(200), builds, metric="cosine", minimum=0.5)
+    assert found.layers is not None
+    assert builds.value(frozenset(found.layers)) >= 0.5
+    assert found.builds == len(builds.asked) < 50
+    assert not found.minimal
 
 
 def test_layers_kept_whatever_is_found_are_in_every_build() -> None:
