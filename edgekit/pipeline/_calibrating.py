@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._inputs import Inputs
-from edgekit.pipeline._tied import Binding, binding, told_unequal
+from edgekit.pipeline._tied import Binding, binding, told_unequal, widened
 from edgekit.pipeline._translated import told
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class Calibrating(Inputs):
             else:
                 # implicit: a cache with these scales, which the constraints bind
                 scales = tied(scales, self.network, **self._binding)
+                self.notes += widened(
+                    scales.changes, "TensorRT takes the largest, and so does this"
+                )
         self.notes += [note for note in scales.warnings if note not in self.notes]
         return scales
 
@@ -73,7 +76,9 @@ class Calibrating(Inputs):
                 "warnings": list(ranges.warnings),
             }
 
-        return Ranges(**self.stored("calibrate", compute, self.model_digest, self.inputs_identity))
+        found = self.stored("calibrate", compute, self.model_digest, self.inputs_identity)
+        self.read = found["samples"]
+        return Ranges(**{**found, "data": self.inputs_text})
 
     @property
     def _binding(self) -> Binding:

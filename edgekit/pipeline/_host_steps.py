@@ -17,6 +17,7 @@ from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._rewriting import approximations
 from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
+from edgekit.pipeline._translated import float_note
 from edgekit.pipeline._typed_file import write_typed
 from edgekit.pipeline._work import Work
 
@@ -206,6 +207,8 @@ class HostSteps:
                 "the network's weights are random: its accuracy says how closely the target's "
                 "numerics follow FP32, nothing about the network"
             )
+        if work.translated is not None:
+            told.append(float_note(work.named))
         if work.plan.baselines.get("tensorrt_auto") == work.plan.predicted:
             told.append("for this objective TensorRT's automatic placement is as good")
         return list(dict.fromkeys(told))

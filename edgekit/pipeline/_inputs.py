@@ -20,7 +20,13 @@ _OTHERS = frozenset({"method", "cache", "missing", "fp16_layers"})
 
 
 class Inputs(Reweighing):
-    """What the network is calibrated and compared on."""
+    """What the network is calibrated and compared on.
+
+    Attributes:
+        read: How many of the user's inputs there were; None before they were read once.
+    """
+
+    read: int | None = None
 
     def inputs(self) -> Iterable[Mapping[str, np.ndarray]]:
         """Returns the calibration inputs: the user's, or synthetic seeded ones."""
@@ -45,7 +51,8 @@ class Inputs(Reweighing):
             from edgekit.network import synthetic_description
 
             return synthetic_description(section.count, section.seed)
-        return f"at most {section.count} inputs of {section.data}"
+        number = f"at most {section.count}" if self.read is None else f"{self.read}"
+        return f"{number} input{'' if self.read == 1 else 's'} of {section.data}"
 
     @cached_property
     def inputs_identity(self) -> list[Any]:

@@ -72,6 +72,7 @@ def approximations(work: Work) -> list[dict[str, Any]]:
         "approximate", compute, work.source.digest, work.model_digest, list(names),
         work.inputs_identity, *work._rules,
     )  # fmt: skip
+    work.read = result[0]["inputs"]
     return [{**item, "data": work.inputs_text, "note": _note(item, work)} for item in result]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import GateError
 from edgekit.pipeline._kept import listed
+from edgekit.pipeline._translated import float_note
 
 if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
@@ -122,7 +123,7 @@ def gate_failure(
 ) -> GateError:
     """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
     failure = GateError(
-        f"{text} ({work.inputs_text})",
+        f"{text} ({error.get('data') or work.inputs_text})",
         code="accuracy.below-gate",
         where="accuracy.min",
         hint="calibrate on more or better data, use precision: fp16, or lower the gate"
@@ -141,6 +142,8 @@ def honest(work: Work) -> list[str]:
     ]
     if work.file.model.builtin is not None:
         told.append("the network's weights are random")
+    if work.translated is not None:
+        told.append(float_note(work.named))
     if work.kept:
         told.append(f"kept in FP16: {listed(work.kept)}")
     return told

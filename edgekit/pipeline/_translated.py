@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgekit.targets import Target
 
 __all__ = [
+    "float_note",
     "judged_translation",
     "meant",
     "told",
@@ -65,6 +66,14 @@ def translation_note(found: Translated, tensorrt: str) -> str:
         f"TensorRT {tensorrt} reads no Q/DQ nodes on the DLA: the model is translated to implicit "
         f"INT8 with {found.quantizers} scales of its own{follow} (edgekit calibrate from-qdq "
         "writes the translation)"
+    )
+
+
+def float_note(model: Model) -> str:
+    """Says what the build of a Q/DQ model is compared with."""
+    return (
+        f"FP32 here is the float network that {Path(model.source).name} was translated to, without "
+        "its Q/DQ nodes: neither the Q/DQ model itself nor the network that it was made from"
     )
 
 

@@ -100,10 +100,13 @@ class Work(Placing):
         """The calibration inputs, telling how many were taken."""
         inputs = self.inputs()
         total = len(inputs) if isinstance(inputs, Sized) else 0
+        count = 0
         for done, sample in enumerate(inputs):
             what = tell or "accuracy"
             self.update(done, total, f"{what}, input {done + 1} of {total}")
             yield sample
+            count = done + 1
+        self.read = count
 
     def gated(self) -> dict[str, Any]:
         """Returns the accuracy of a build that passes the configuration's gate.

@@ -166,3 +166,19 @@ def test_inference_takes_arrays_as_they_are(folder) -> None:
         assert np.array_equal(inputs_of(pipeline, folder / "x.npy")["x"], array[:1])
         with pytest.raises(DataError, match="no such file"):
             inputs_of(pipeline, Path("python:h2pipefeed:f"))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_inputs_that_were_read_are_counted(folder, run, count) -> None:
+    np.save(folder / "some.npy", np.ones((count, 3, 16, 16), np.float32))
+    told = f"{count} input{'s' * (count > 1)} of "
+    for _ in range(2):
+        document = json.loads(run(*START, "--data", "some.npy", "--json")[0])
+        assert document["data"].startswith(told)
+        assert document["data"].endswith("some.npy")
+    for precision in ("int8", "fp16"):
+        built = edgekit.build(
+            "model.onnx", target="jetson-agx-orin-64gb", precision=precision,
+            calibration={"data": "some.npy"},
+        )  # fmt: skip
+        assert built["accuracy"]["data"] == f"{told}some.npy"

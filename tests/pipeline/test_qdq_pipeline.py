@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -220,10 +221,49 @@ def test_the_command_tells_people_what_it_did(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert command([str(file), "-o", "plain.onnx"]) == 0
+    assert command([str(file), "-o", "plain.onnx", "-t", ORIN]) == 0
     out = capsys.readouterr().out
     assert f"{len(scales_in(file))} scales of Q/DQ nodes" in out
+    # no file is named that does not exist
+    assert "--calib" not in out
+    assert "--save FILE" in out
+    assert command([str(file), "-o", "plain.onnx", "-t", ORIN, "--save", "c",
+                    "--precisions", "layers.txt"]) == 0  # fmt: skip
+    out = capsys.readouterr().out
     assert "trtexec --onnx=plain.onnx" in out
+    for path in re.findall(r"(?:--onnx=|--calib=|cat )([^ )\"]+)", out):
+        assert (tmp_path / path).is_file()
+
+
+def test_one_model_gives_one_cache_when_it_is_tied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    sheet = Sheet()
+    kernel = np.random.default_rng(3).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    x = sheet.qdq(sheet.input("x", 1, 3, 8, 8), 0.02)
+    w = sheet.qdq(sheet.constant("w", kernel), 0.05)
+    c = sheet.qdq(sheet.node("Conv", f"{x} {w}", "conv"), 0.03)
+    p = sheet.node("MaxPool", c, "pool", kernel_shape=[2, 2], strides=[2, 2])
+    onnx.save(sheet.proto(sheet.qdq(p, 0.01)), tmp_path / "q.onnx")
+    given = ["q.onnx", "-t", ORIN, "--save"]
+    assert command([*given, "own"]) == 0
+    told = capsys.readouterr().out
+    assert "unequal in the Q/DQ model: 'pool'" in told
+    assert "--tied" in told
+    own = load_cache(tmp_path / "own").scales
+    assert own["pool"] == np.float32(0.01)
+    assert own["conv"] == np.float32(0.03)
+    assert command([*given, "tied", "--tied"]) == 0
+    tied = load_cache(tmp_path / "tied").scales
+    assert tied["pool"] == tied["conv"] == np.float32(0.03)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        _main.main(["calibrate", *given, "calibrated"])
+    assert "unequal in the Q/DQ model: 'pool'" in capsys.readouterr().out
+    calibrated = load_cache(tmp_path / "calibrated").scales
+    assert {name: calibrated[name] for name in tied} == tied
 
 
 @pytest.mark.parametrize(
@@ -253,3 +293,14 @@ def test_a_release_that_reads_qdq_needs_no_translation(
     document = json.loads(capsys.readouterr().out)
     assert "--calib" not in document["trtexec"]
     assert any("reads Q/DQ nodes on the DLA" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize("release", ["10.3", "11.4.1"])
+def test_what_fp32_means_is_told(file: Path, tmp_path: Path, release: str) -> None:
+    with pipeline(file, tmp_path, tensorrt=release) as steps:
+        notes = steps.build()["notes"]
+        ranking = steps.sensitivity()["notes"]
+    for told in (notes, ranking):
+        assert sum("translated to, without its Q/DQ nodes" in note for note in told) == 1
+    with pipeline(file.parent / "small.onnx", tmp_path) as steps:
+        assert not any("FP32 here is" in note for note in steps.build()["notes"])
