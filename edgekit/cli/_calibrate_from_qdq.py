@@ -39,6 +39,12 @@ _SHOWN = 10
     default="refuse",
     help="What to do with a tensor that is quantised with several scales (refuse).",
 )
+@click.option(
+    "--tied",
+    is_flag=True,
+    help="Write scales that the builder has one for all of as it takes them: the largest. "
+    "edgekit calibrate MODEL --save does so.",
+)
 @o.cut
 @o.talk
 def from_qdq(
@@ -49,6 +55,7 @@ def from_qdq(
     save: Path | None,
     precisions: tuple[Path, ...],
     unequal: str,
+    tied: bool,
     part: dict[str, Any],
     json: bool,
     quiet: bool,
@@ -58,7 +65,7 @@ def from_qdq(
 
     document = from_qdq_document(
         model, model=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
-        unequal=unequal, **part,
+        unequal=unequal, tied=tied, **part,
     )  # fmt: skip
     if json:
         o.print_json(document)
@@ -84,4 +91,5 @@ def from_qdq(
     for path in (files["model"], files["cache"], *files["precisions"]):
         if path is not None:
             o.say(f"written to {path}")
-    o.say(f"build it with: {document['trtexec']}")
+    if document["trtexec"]:
+        o.say(f"build it with: {document['trtexec']}")

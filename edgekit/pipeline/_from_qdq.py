@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, UsageError
+from edgekit.pipeline._tied import binding, widened
 
 if TYPE_CHECKING:
-    from edgekit.quantize import Translated
+    from edgekit.quantize import Change, Translated
+    from edgekit.targets import Target
 
 __all__ = ["from_qdq_document"]
 
-# what the line for trtexec calls a file that was not asked for
-_LAYERS = "layers.txt"
+_WIDER = "the builder takes the largest"
 
 
 def from_qdq_document(
@@ -27,6 +29,7 @@ def from_qdq_document(
     target: str | None = None,
     tensorrt: str | None = None,
     unequal: str = "refuse",
+    tied: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> dict[str, Any]:
@@ -41,6 +44,8 @@ def from_qdq_document(
         target: The board whose TensorRT will read the cache.
         tensorrt: That release, where it is another one.
         unequal: As in :func:`edgekit.quantize.from_qdq`.
+        tied: Whether scales are written that the builder has one for all of as it takes them: the
+            largest. Otherwise they are those of the Q/DQ nodes, and a note names them.
         shapes: Sizes for open inputs.
         outputs: Tensors to cut the network at.
 
@@ -52,7 +57,7 @@ def from_qdq_document(
     from edgekit import network, targets
     from edgekit.dla import reads_qdq
     from edgekit.pipeline._outputs import may_write
-    from edgekit.quantize import cache_of, from_qdq, write_cache
+    from edgekit.quantize import cache_of, change_rows, from_qdq, write_cache
 
     board = targets.get(target) if target is not None else None
     release = tensorrt or (board.tensorrt if board is not None else None)
@@ -71,15 +76,23 @@ def from_qdq_document(
         outputs=list(outputs or ()) or None,
     )
     found = from_qdq(loaded, unequal=unequal)
+    reads = board is not None and release is not None and reads_qdq(board, release)
+    scales, changes = _tied(found, board, release)
+    wider = "they are written so" if tied else "--tied writes them so"
+    if tied:
+        found = replace(found, scales={name: scales[name] for name in found.scales})
     if model is not None:
         network.save(found.model, model)
     if cache is not None and release is not None:
         write_cache(cache_of(found.scales, release), cache)
     for path in precisions:
         _write(path, _precisions(found, path))
-    notes = list(found.notes)
-    line = _trtexec(found, model, cache, precisions)
-    if board is not None and release is not None and reads_qdq(board, release):
+    notes = [*found.notes, *([] if reads else widened(changes, f"{_WIDER}; {wider}"))]
+    line = None
+    if not reads:
+        line, needed = _trtexec(found, model, cache, precisions)
+        notes += needed
+    else:
         notes.append(f"TensorRT {release} reads Q/DQ nodes on the DLA and takes no cache there")
         line = f"trtexec --onnx={_quoted(Path(source))} --useDLACore=0 --allowGPUFallback"
     return {
@@ -89,6 +102,8 @@ def from_qdq_document(
         "quantizers": found.quantizers,
         "weights": found.weights,
         "scales": dict(found.scales),
+        "tied": tied,
+        "changes": change_rows(changes),
         "propagated": [
             {"tensor": row.tensor, "scale": row.scale, "rule": row.rule} for row in found.propagated
         ],
@@ -103,6 +118,23 @@ def from_qdq_document(
         },
         "trtexec": line,
     }
+
+
+def _tied(
+    found: Translated, board: Target | None, release: str | None
+) -> tuple[dict[str, float], tuple[Change, ...]]:
+    """Returns the scales that the builder takes, and what it changes for that."""
+    from edgekit.dla import judge
+    from edgekit.network import layers
+    from edgekit.quantize import tie
+    from edgekit.sensitivity import layers_named
+
+    network = layers(found.model)
+    fp16 = layers_named(network, found.fp16_nodes, strict=False)
+    if board is None:
+        return tie(network, found.scales, fp16_layers=fp16)
+    judgement = judge(network, board, tensorrt=release, scales=found.scales)
+    return tie(network, found.scales, **binding(judgement, fp16))
 
 
 def _precisions(found: Translated, path: Path) -> str:
@@ -129,17 +161,29 @@ def _write(path: Path, text: str) -> None:
 
 def _trtexec(
     found: Translated, model: Path | None, cache: Path | None, precisions: Sequence[Path]
-) -> str:
-    """The line that builds the translation on the board, by trtexec's own flags up to 10.7."""
-    line = (
-        f"trtexec --onnx={_quoted(model or Path('plain.onnx'))} --int8 --fp16 "
-        f"--calib={_quoted(cache or Path('calib.cache'))} --useDLACore=0 --allowGPUFallback"
-    )
-    if not found.fp16_nodes:
-        return line
+) -> tuple[str | None, list[str]]:
+    """The line that builds the translation on the board, by trtexec's own flags up to 10.7.
+
+    Returns:
+        The line, None where files for it were not asked for; and which options write those.
+    """
     texts = [path for path in precisions if path.suffix.lower() != ".json"]
-    file = _quoted(texts[0]) if texts else _LAYERS
-    return f'{line} --precisionConstraints=prefer --layerPrecisions="$(cat {file})"'
+    lacking = []
+    if model is None:
+        lacking.append("-o FILE the plain model")
+    if cache is None:
+        lacking.append("--save FILE the calibration cache")
+    if found.fp16_nodes and not texts:
+        lacking.append("--precisions FILE.txt the layers in FP16")
+    if model is None or cache is None or lacking:
+        return None, [f"trtexec needs files that were not asked for: {', '.join(lacking)}"]
+    line = (
+        f"trtexec --onnx={_quoted(model)} --int8 --fp16 --calib={_quoted(cache)} --useDLACore=0 "
+        "--allowGPUFallback"
+    )
+    if found.fp16_nodes:
+        line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {_quoted(texts[0])})"'
+    return line, []
 
 
 def _quoted(path: Path) -> str:

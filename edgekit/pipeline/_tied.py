@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Network
-    from edgekit.quantize import Scales
+    from edgekit.quantize import Change, Scales
 
-__all__ = ["Binding", "binding", "told_unequal"]
+__all__ = ["Binding", "binding", "told_unequal", "widened"]
 
 # the network is judged as it comes, and is given Q/DQ nodes afterwards
 _LOWERED = "general.implicit_int8"
@@ -52,3 +52,21 @@ def told_unequal(scales: Scales, network: Network, bound: Binding) -> Scales:
         f"{shown}{more}; TensorRT takes the largest or runs them in FP16, so quantise them alike"
     )
     return replace(scales, warnings=(*scales.warnings, warning))
+
+
+def widened(changes: Sequence[Change], what: str) -> list[str]:
+    """Says which scales of a Q/DQ model are wider in a build without Q/DQ nodes.
+
+    Args:
+        changes: What tying changed.
+        what: What was done about it, or can be.
+    """
+    if not changes:
+        return []
+    shown = "; ".join(
+        f"{change.tensor!r} {change.old or 0:.7g} -> {change.new:.7g} "
+        f"({', '.join(change.layers[:_SHOWN])}, as {change.widest!r})"
+        for change in changes[:_SHOWN]
+    )
+    more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+    return [f"unequal in the Q/DQ model: {shown}{more}; {what}"]

@@ -250,18 +250,18 @@ def test_one_model_gives_one_cache_when_it_is_tied(
     given = ["q.onnx", "-t", ORIN, "--save"]
     assert command([*given, "own"]) == 0
     told = capsys.readouterr().out
-    assert "unequal in the Q/DQ model: 'pool'" in told
+    assert "unequal in the Q/DQ model: 'pool_dq'" in told
     assert "--tied" in told
     own = load_cache(tmp_path / "own").scales
-    assert own["pool"] == np.float32(0.01)
+    assert own["pool_dq"] == np.float32(0.01)
     assert own["conv"] == np.float32(0.03)
     assert command([*given, "tied", "--tied"]) == 0
     tied = load_cache(tmp_path / "tied").scales
-    assert tied["pool"] == tied["conv"] == np.float32(0.03)
+    assert tied["pool_dq"] == tied["conv"] == np.float32(0.03)
     capsys.readouterr()
     with pytest.raises(SystemExit):
         _main.main(["calibrate", *given, "calibrated"])
-    assert "unequal in the Q/DQ model: 'pool'" in capsys.readouterr().out
+    assert "unequal in the Q/DQ model: 'pool_dq'" in capsys.readouterr().out
     calibrated = load_cache(tmp_path / "calibrated").scales
     assert {name: calibrated[name] for name in tied} == tied
 
