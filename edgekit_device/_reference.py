@@ -33,6 +33,9 @@ _OPTIMISATION = {
     "basic": "ORT_ENABLE_BASIC",
     "off": "ORT_DISABLE_ALL",
 }
+# ONNX Runtime's graph optimisations that go wrong, as edgekit.network has them: one makes pools
+# with pads as large as their window, one drops a Clip before small scales
+_WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
 
 
 class Engine:
@@ -161,7 +164,12 @@ def _open(
             kinds = [weight.dtype for weight in facts.weights]
             values = [_value(ort, *pair) for pair in zip(arrays, kinds)]  # noqa: B905
             options.add_external_initializers(names, values)
-        session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            data,
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=_WRONG_FUSIONS,
+        )
     except Exception as error:  # ONNX Runtime has no common base class of its own
         raise DeviceError(
             "ONNX Runtime cannot load the engine: {}".format(_first_line(error)),

@@ -115,7 +115,7 @@ def _load(
     else:
         engine = full_engine(artefacts, segment.engine)
     try:
-        session = ort.InferenceSession(engine, options, providers=["CPUExecutionProvider"])
+        session = _open(engine, options)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _failure(artefacts, segment, error) from error
     # the session reads the arrays in place, so they live as long as it does
@@ -146,7 +146,7 @@ def open_engine(
     lent = [_value(values[weights[name].digest]) for name in names]
     options.add_external_initializers(names, lent)
     try:
-        session = ort.InferenceSession(engine, options, providers=["CPUExecutionProvider"])
+        session = _open(engine, options)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise BuildError(
             f"ONNX Runtime failed in {name!r}: {' '.join(str(error).split())}",
@@ -156,6 +156,16 @@ def open_engine(
         ) from error
     session.edgekit_weights = lent
     return session
+
+
+def _open(engine: bytes, options: Any) -> Any:
+    import onnxruntime as ort
+
+    from edgekit.network import WRONG_FUSIONS
+
+    return ort.InferenceSession(
+        engine, options, providers=["CPUExecutionProvider"], disabled_optimizers=WRONG_FUSIONS
+    )
 
 
 def _missing(engine: bytes) -> list[str]:

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from edgekit.network._places import Place, places
     from edgekit.network._same_weights import check_weights, weight_types
     from edgekit.network._save import save
-    from edgekit.network._session import session
+    from edgekit.network._session import WRONG_FUSIONS, session
     from edgekit.network._synthetic import synthetic_description, synthetic_inputs
     from edgekit.network._types import Absorbed, Folded, Layer, Model, Network, Tensor
 
 __all__ = [
+    "WRONG_FUSIONS",
     "Absorbed",
     "Folded",
     "Layer",
@@ -65,7 +66,7 @@ __getattr__ = lazy(
         "_places": "Place places",
         "_same_weights": "check_weights weight_types",
         "_save": "save",
-        "_session": "session",
+        "_session": "WRONG_FUSIONS session",
         "_synthetic": "synthetic_description synthetic_inputs",
         "_types": "Absorbed Folded Layer Model Network Tensor",
     },

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from edgekit.network._types import Model
 
-__all__ = ["session"]
+__all__ = ["WRONG_FUSIONS", "session"]
+
+#: ONNX Runtime's graph optimisations that go wrong (1.31), which no session of edgekit's may use.
+#: Pad_Fusion moves a Pad's pads into the pool behind it also where they are as large as its
+#: window, which the pool then refuses; ClipQuantRewrite drops a Clip before a QuantizeLinear whose
+#: bounds differ from the code's range by less than some 1e-8, whatever the scale.
+WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4
@@ -66,8 +72,9 @@ def session(
     options.add_external_initializers(list(model.weights), values)
     try:
         made = ort.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"],
+            disabled_optimizers=WRONG_FUSIONS,
+        )  # fmt: skip
     except Exception as error:
         # ONNX Runtime's own exceptions share no base class but Exception
         reason = " ".join(str(error).split())
