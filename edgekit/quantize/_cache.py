@@ -9,7 +9,6 @@ github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections.abc import Mapping
@@ -18,8 +17,9 @@ from pathlib import Path
 
 from edgekit._files import replacing
 from edgekit.errors import DataError
+from edgekit.quantize._cache_line import bad_scale, check_name, checked_scale, is_scale
 from edgekit.quantize._cache_version import major_of, tensorrt_number
-from edgekit.quantize._scales import float32, hex_of
+from edgekit.quantize._scales import hex_of
 from edgekit.quantize._types import Scales
 
 __all__ = [
@@ -66,18 +66,13 @@ class CalibrationCache:
         """The file as TensorRT writes it.
 
         Raises:
-            DataError: A tensor name has a line break.
+            DataError: "cache.name": a tensor name that a line cannot hold; "cache.scale": what is
+                no scale.
         """
         lines = [self.header]
         for name, scale in self.scales.items():
-            if "\n" in name or "\r" in name:
-                raise DataError(
-                    f"tensor name {name!r} has a line break, which a calibration cache cannot hold",
-                    code="cache.name",
-                    where=name,
-                    hint="rename the tensor in the model",
-                )
-            lines.append(f"{name}: {hex_of(scale)}")
+            check_name(name)
+            lines.append(f"{name}: {hex_of(checked_scale(name, scale))}")
         return "\n".join(lines) + "\n"
 
     def for_tensorrt(self, version: str) -> CalibrationCache:
@@ -173,13 +168,8 @@ def _parse(line: str, where: str) -> tuple[str, float]:
         )
     name, digits = found[1], found[2]
     scale = float(struct.unpack(">f", int(digits, 16).to_bytes(4, "big"))[0])
-    if not math.isfinite(scale) or scale < 0:
-        raise DataError(
-            f"tensor {name!r} has the scale {scale}",
-            code="cache.scale",
-            where=where,
-            hint="a scale is a positive number: the largest magnitude divided by 127",
-        )
+    if not is_scale(scale):
+        raise bad_scale(name, scale, where)
     return name, scale
 
 
@@ -194,9 +184,9 @@ def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
         tensorrt: The release that will read it.
 
     Raises:
-        DataError: No TensorRT version.
+        DataError: No TensorRT version; "cache.scale": what is no scale, or none in float32.
     """
-    rounded = {name: float32(scale) for name, scale in scales.items()}
+    rounded = {name: checked_scale(name, scale) for name, scale in scales.items()}
     return CalibrationCache(tensorrt_number(tensorrt), ALGORITHM, rounded)
 
 
@@ -211,7 +201,8 @@ def write_cache(
         tensorrt: The release that will read it; for a cache, None keeps its header.
 
     Raises:
-        DataError: A tensor name has a line break, or the file cannot be written.
+        DataError: "cache.name": a tensor name that a line cannot hold; "cache.scale": what is no
+            scale; or the file cannot be written.
     """
     if isinstance(scales, CalibrationCache):
         cache = scales if tensorrt is None else scales.for_tensorrt(tensorrt)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edgekit.errors import DataError
 from edgekit.network import Network, Tensor
-from edgekit.quantize import read_cache, write_cache
-from edgekit.quantize._cache import tensorrt_number
+from edgekit.quantize import CalibrationCache, cache_of, load_cache, read_cache, write_cache
+from edgekit.quantize._cache import ALGORITHM, tensorrt_number
 from edgekit.quantize._scales import make_scales
 from tests.quantize.quantize_nets import branches
 
@@ -132,3 +132,31 @@ def test_unreadable_and_unwritable_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a TensorRT version"):
         write_cache(scales, tmp_path / "c", "ten")
     assert np.all([p.name != "c" for p in tmp_path.iterdir()])
+
+
+@pytest.mark.parametrize("scale", [float("inf"), float("nan"), -1.0, 1e39, 1e-50])
+def test_what_is_no_scale_is_refused_before_it_is_written(tmp_path: Path, scale: float) -> None:
+    path = tmp_path / "calib.cache"
+    for make in (
+        lambda: cache_of({"a": 1.0, "b": scale}, "8.6.2"),
+        lambda: CalibrationCache(8602, ALGORITHM, {"a": 1.0, "b": scale}),
+    ):
+        with pytest.raises(DataError) as caught:
+            write_cache(make(), path)
+        assert (caught.value.code, caught.value.where) == ("cache.scale", "b")
+    assert not path.exists()
+
+
+def test_zero_says_that_there_is_no_range(tmp_path: Path) -> None:
+    write_cache(cache_of({"a": 0.0}, "8.6.2"), tmp_path / "calib.cache")
+    assert load_cache(tmp_path / "calib.cache").scales == {"a": 0.0}
+
+
+@pytest.mark.parametrize("name", ["", "a\ud800", "a\r"])
+def test_names_that_no_line_can_hold(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "calib.cache"
+    with pytest.raises(DataError) as caught:
+        write_cache(cache_of({name: 1.0}, "8.6.2"), path)
+    assert caught.value.code == "cache.name"
+    assert str(caught.value).encode()
+    assert not path.exists()
