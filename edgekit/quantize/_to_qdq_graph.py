@@ -69,7 +69,7 @@ class Lowered:
         nodes = list(graph.node)
         ends = {value.name for value in graph.output}
         writer = {name: node for node in nodes for name in node.output}
-        # by tensor, what its readers read instead; and what it is called where it is written
+        # by tensor, what its readers read instead; and its nodes by what is written then
         given: dict[str, str] = {}
         pairs: dict[str, list[onnx.NodeProto]] = {}
         for name in self._tensors:
@@ -80,11 +80,10 @@ class Lowered:
             if is_end and source is not None:
                 source.output[:] = [floats if out == name else out for out in source.output]
             given[name] = target
-            pairs[name] = self._pair(name, floats, target, self._scale(name))
+            pairs[floats] = self._pair(name, floats, target, self._scale(name))
         made: list[onnx.NodeProto] = []
         for value in graph.input:
             made += pairs.pop(value.name, ())
-        written = {name: out for out, node in writer.items() for name in node.output}
         for node in nodes:
             for index, name in enumerate(node.input):
                 if name in given and self._reads_codes(node, writer.get(name)):
@@ -92,7 +91,7 @@ class Lowered:
             made += self._constants_of(node)
             made.append(node)
             for name in node.output:
-                made += pairs.pop(name, ()) or pairs.pop(written.get(name, ""), ())
+                made += pairs.pop(name, ())
         del graph.node[:]
         graph.node.extend(made)
 

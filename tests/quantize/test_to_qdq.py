@@ -211,3 +211,23 @@ def _whole(model):
         if item.name in model.weights:
             item.CopyFrom(numpy_helper.from_array(np.array(model.weights[item.name]), item.name))
     return proto
+
+
+@pytest.mark.parametrize("ends", [["a"], ["b"], ["a", "b"], ["y", "a"]])
+def test_parts_of_a_split_are_outputs(ends):
+    weights = {"w": normal(1, 4, 2, 1, 1), "s": np.array([2, 2], np.int64)}
+    nodes = [
+        node("Conv", "x w", "c"),
+        onnx.helper.make_node("Split", ["c", "s"], ["a", "b"], "split", axis=1),
+    ]
+    if "y" in ends:
+        nodes.append(node("Relu", "b", "y"))
+    model, layers = make(nodes, weights, {"x": [1, 2, 4, 4]}, ends)
+    scales = dict.fromkeys(layers.tensors, SCALE)
+    made = to_qdq(model, layers, scales)
+    assert [value.name for value in made.proto.graph.output] == ends
+    feed = {"x": normal(2, 1, 2, 4, 4)}
+    for found, wanted in zip(run(_whole(made), feed), run(_whole(model), feed), strict=True):
+        # rounded codes, and not the other part's values
+        assert np.abs(found - np.clip(wanted, -128 * SCALE, 127 * SCALE)).max() < 4 * SCALE
+        assert np.allclose(found / SCALE, np.rint(found / SCALE), atol=1e-3)
