@@ -193,8 +193,9 @@ def _notes(
         )
     if differ:
         notes.append(
-            f"{_some(differ, 'weight')} have other codes than in the Q/DQ model: TensorRT takes "
-            "amax/127 of each output channel as its scale, and the model does not"
+            f"{_some(differ, 'weight')} {'has' if len(differ) == 1 else 'have'} other codes than "
+            "in the Q/DQ model: TensorRT takes amax/127 of each output channel as its scale, and "
+            "the model does not"
         )
     return notes
 
