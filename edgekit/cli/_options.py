@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgekit.cli._commands import argument, command
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.cli._talk import console, paper, print_json, printed, progress, say
+from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from edgekit.config import Config
-    from edgekit.pipeline import Pipeline, Progress
+    from edgekit.pipeline import Pipeline
 
 __all__ = [
     "FILE",
@@ -164,59 +161,6 @@ talk = all_of(
 )
 
 
-def print_json(document: Any) -> None:
-    """Prints the one document of ``--json``."""
-    import json
-
-    print(json.dumps(document, allow_nan=False))
-
-
-def say(text: str) -> None:
-    """Prints text for people, also where stdout cannot show all of its letters."""
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        plain = text.translate(_PLAIN)
-        text = plain.encode(encoding, "backslashreplace").decode(encoding)
-    print(text)
-
-
-# what edgekit itself writes beyond ASCII
-_PLAIN = str.maketrans({"µ": "u", "–": "-", "…": "~"})
-
-
-def printed(error: EdgekitError) -> EdgekitError:
-    """Marks an error whose command has printed its JSON document already."""
-    error.printed = True
-    return error
-
-
-def paper() -> tuple[int | None, bool]:
-    """Returns the columns of stdout, None where it is no terminal, and whether it has colours."""
-    if not sys.stdout.isatty():
-        return None, False
-    import shutil
-
-    return shutil.get_terminal_size().columns, not _is_plain()
-
-
-def _is_plain() -> bool:
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Returns a console on stdout or stderr: plain text where it is no terminal or NO_COLOR is set.
-
-    Lines on stderr are not broken.
-    """
-    from rich.console import Console
-
-    # rich itself drops the colours only and keeps bold and dim
-    system: Literal["auto"] | None = None if _is_plain() else "auto"
-    return Console(stderr=stderr, soft_wrap=stderr, color_system=system)
-
-
 def open_pipeline(
     config: str | Config,
     options: Mapping[str, Any] | None = None,
@@ -240,13 +184,3 @@ def open_pipeline(
     return Pipeline(
         open_config(config, **(options or {})), progress=progress(quiet, verbose), **settings
     )
-
-
-def progress(quiet: bool, verbose: bool = False) -> Progress:
-    """Returns progress on stderr, or none."""
-    from edgekit.pipeline import Quiet as Silent
-    from edgekit.pipeline import Terminal
-
-    if quiet:
-        return Silent()
-    return Terminal(console(stderr=True), verbose=verbose)

@@ -11,14 +11,14 @@ from edgekit.errors import DataError
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.pipeline._pipeline import Pipeline
+    from edgekit.pipeline._host_steps import HostSteps
     from edgekit.pipeline._steps import Step
 
 __all__ = ["bench", "infer", "inputs_of"]
 
 
 def infer(
-    pipeline: Pipeline,
+    pipeline: HostSteps,
     release: Mapping[str, Any],
     source: Path | None,
     output: Path | None,
@@ -75,7 +75,7 @@ def infer(
 
 
 def bench(
-    pipeline: Pipeline, release: Mapping[str, Any], step: Step, *, again: bool
+    pipeline: HostSteps, release: Mapping[str, Any], step: Step, *, again: bool
 ) -> dict[str, Any]:
     """Measures on the first board and writes ``bench.json`` and ``trace.json``.
 
@@ -131,7 +131,7 @@ def bench(
     return document
 
 
-def release_app(pipeline: Pipeline) -> str:
+def release_app(pipeline: HostSteps) -> str:
     """Returns the application's name on the board."""
     return str(pipeline.file.name)
 
@@ -142,7 +142,7 @@ def _environment(release: Mapping[str, Any]) -> dict[str, Any]:
     return {key: hello[key] for key in keys if hello.get(key)}
 
 
-def inputs_of(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
+def inputs_of(pipeline: HostSteps, source: Path | None) -> dict[str, np.ndarray]:
     """Returns one inference's inputs: of a file, or the first calibration input."""
     if source is None:
         return dict(next(iter(pipeline.work.inputs())))
@@ -154,7 +154,7 @@ def inputs_of(pipeline: Pipeline, source: Path | None) -> dict[str, np.ndarray]:
 
 
 def _equals_unstripped(
-    pipeline: Pipeline, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+    pipeline: HostSteps, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> bool:
     expected = pipeline.packing.unstripped(inputs)
     return all(

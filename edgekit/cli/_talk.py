@@ -1,0 +1,78 @@
+"""How commands print: documents, text and progress, as the terminal can show them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgekit.errors import EdgekitError
+    from edgekit.pipeline import Progress
+
+__all__ = ["console", "paper", "print_json", "printed", "progress", "say"]
+
+
+def print_json(document: Any) -> None:
+    """Prints the one document of ``--json``."""
+    import json
+
+    print(json.dumps(document, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """Prints text for people, also where stdout cannot show all of its letters."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.translate(_PLAIN)
+        text = plain.encode(encoding, "backslashreplace").decode(encoding)
+    print(text)
+
+
+# what edgekit itself writes beyond ASCII
+_PLAIN = str.maketrans({"µ": "u", "–": "-", "…": "~"})
+
+
+def printed(error: EdgekitError) -> EdgekitError:
+    """Marks an error whose command has printed its JSON document already."""
+    error.printed = True
+    return error
+
+
+def paper() -> tuple[int | None, bool]:
+    """Returns the columns of stdout, None where it is no terminal, and whether it has colours."""
+    if not sys.stdout.isatty():
+        return None, False
+    import shutil
+
+    return shutil.get_terminal_size().columns, not _is_plain()
+
+
+def _is_plain() -> bool:
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Returns a console on stdout or stderr: plain text where it is no terminal or NO_COLOR is set.
+
+    Lines on stderr are not broken.
+    """
+    from rich.console import Console
+
+    # rich itself drops the colours only and keeps bold and dim
+    system: Literal["auto"] | None = None if _is_plain() else "auto"
+    return Console(stderr=stderr, soft_wrap=stderr, color_system=system)
+
+
+def progress(quiet: bool, verbose: bool = False) -> Progress:
+    """Returns progress on stderr, or none."""
+    from edgekit.pipeline import Quiet as Silent
+    from edgekit.pipeline import Terminal
+
+    if quiet:
+        return Silent()
+    return Terminal(console(stderr=True), verbose=verbose)

@@ -1,0 +1,132 @@
+"""What is done on the boards: installing, other weights, one inference and the benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.pipeline._host_steps import HOST_STEPS
+from edgekit.pipeline._outputs import may_write_for
+from edgekit.pipeline._sensing import Sensing
+
+__all__ = ["Serving"]
+
+
+class Serving(Sensing):
+    """From the bundle to a board that serves it."""
+
+    def deploy(self, file: Path | None = None) -> dict[str, Any]:
+        """Installs the bundle on every board and returns an ``edgekit.deploy/1``.
+
+        Args:
+            file: A bundle to install instead of building one; weights that a stripped bundle
+                lacks come from the cache or are on the board already.
+        """
+        if file is not None:
+            self._only("deploy", "refit", "self-test")
+            bundle = self.packing.read(file)
+        else:
+            self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
+            self._host()
+            self._bundle()
+            bundle = self.packing.bundle
+        # a file's signature is the board's to judge, also when it serves that bundle already
+        always = self._force or file is not None
+        releases = self.boards.install(bundle, self._steps, always=always)
+        return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
+                "releases": [_release(r) for r in releases]}  # fmt: skip
+
+    def rollback(self) -> dict[str, Any]:
+        """Takes every board back to its previous release."""
+        app = self.file.name
+        boards = []
+        for client in self.boards.clients():
+            before = self.boards.serves(client, app)
+            answer = client.rollback(app)
+            boards.append({**self.boards.describe(client), "from": before and before[0],
+                           "to": answer["current"]})  # fmt: skip
+        return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}
+
+    def refit(self, weights: Path) -> dict[str, Any]:
+        """Deploys the same engines with the weights of another file."""
+        self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
+        self._host()
+        self._bundle()
+        work = self.work
+        model = work.other_weights(weights)
+        old = self.packing.bundle
+        bundle, artefacts = self.packing.with_weights(model)
+        before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
+        after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
+        changed = sum(before[name] != digest for name, digest in after.items())
+        if not changed:
+            bundle = old  # nothing to ship
+        error = work.measure(model, artefacts)
+        work.check_accuracy(error)
+        releases = self.boards.install(bundle, self._steps, always=self._force)
+        if changed:
+            # infer and bench must not take this release for an outdated one
+            key = self.cache.key("refitted", old.digest)
+            refitted = self.cache.get("refitted", key) or []
+            self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
+        return {
+            "schema": "edgekit.refit/1",
+            "steps": self._step_list(),
+            "tensors": len(after),
+            "changed": changed,
+            "accuracy": error,
+            "digest": bundle.digest,
+            "releases": [_release(r) for r in releases],
+        }
+
+    def infer(self, source: Path | None = None, output: Path | None = None) -> dict[str, Any]:
+        """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
+        from edgekit.pipeline._inference import inputs_of
+
+        self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "infer")
+        may_write_for(
+            self.config, {"the outputs": output}, {"the inputs": source}, makes_folders=True
+        )
+        if source is not None:
+            inputs_of(self, source)  # wrong inputs are told before anything is built
+        release = self._deployed()
+        return self._infer(release, source, output)
+
+    def bench(self) -> dict[str, Any]:
+        """Measures on the first board and returns an ``edgekit.bench/1``."""
+        self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test", "bench")
+        release = self._deployed()
+        return self._bench(release, again=True)
+
+    def _deployed(self) -> dict[str, Any]:
+        """Brings the first board to the bundle, unless it serves it or a refit of it."""
+        self._host()
+        self._bundle()
+        bundle = self.packing.bundle
+        refitted = self.cache.get("refitted", self.cache.key("refitted", bundle.digest)) or []
+        client = self.boards.clients()[0]
+        serving = self.boards.serves(client, bundle.name)
+        if serving and serving[1] in refitted:
+            return {"board": self.boards.describe(client), "release": serving[0],
+                    "digest": serving[1], "refitted": True}  # fmt: skip
+        return self.boards.install(bundle, self._steps)[0]
+
+    def _infer(
+        self, release: Mapping[str, Any], source: Path | None = None, output: Path | None = None
+    ) -> dict[str, Any]:
+        from edgekit.pipeline._inference import infer
+
+        with self._step("infer") as step:
+            return infer(self, release, source, output, step)
+
+    def _bench(self, release: Mapping[str, Any], *, again: bool = False) -> dict[str, Any]:
+        from edgekit.pipeline._inference import bench
+
+        with self._step("bench") as step:
+            return bench(self, release, step, again=again)
+
+
+def _release(result: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("board", "release", "digest", "bytes_sent", "previous", "reused")
+    return {key: result.get(key) for key in keys}
