@@ -29,3 +29,6 @@ def command(
         f"{len(document['segments'])} segments, backend {document['backend']}; against FP32: "
         f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
     )
+    o.say(f"  on {accuracy['data']}")
+    for note in document["notes"]:
+        o.say(f"note: {note}")

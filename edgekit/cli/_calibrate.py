@@ -34,6 +34,7 @@ _ACTIONS = {
 )
 @o.model
 @o.target
+@o.tensorrt
 @data.options
 @click.option("--method", help="entropy, minmax, percentile or mse.")
 @click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
@@ -44,6 +45,7 @@ _ACTIONS = {
 def command(
     model: str,
     target: str | None,
+    tensorrt: str | None,
     method: str | None,
     inputs: dict[str, Any],
     save: Path | None,
@@ -57,6 +59,7 @@ def command(
     gate = sensitive.wanted(sensitivity, accuracy, write_config, save)
     options = {
         "target": target,
+        "tensorrt": tensorrt,
         "precision": "int8",
         "model": part,
         "calibration": {**inputs, "method": method},

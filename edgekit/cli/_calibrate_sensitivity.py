@@ -54,7 +54,13 @@ def wanted(
         minimum = float(text)
     except ValueError:
         minimum = math.nan
-    if metric not in _METRICS or not math.isfinite(minimum):
+    from edgekit.sensitivity import impossible
+
+    # a word is no number, but "nan" is one
+    told = metric in _METRICS and not math.isnan(minimum) and impossible(metric, minimum)
+    if told:
+        raise UsageError(told, where=f"--accuracy {accuracy}", hint="ask for less")
+    if metric not in _METRICS or math.isnan(minimum):
         raise UsageError(
             f"--accuracy {accuracy!r} is not METRIC=MIN",
             hint=f"--accuracy cosine=0.999; metrics: {', '.join(_METRICS)}",

@@ -228,6 +228,15 @@ class AccuracySection(_Section):
         "bring it there (`fp16`), or fail at once.",
     )
 
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> AccuracySection:
+        from edgekit.sensitivity import impossible
+
+        told = "" if self.min is None else impossible(self.metric, self.min)
+        if told:
+            raise ValueError(told)
+        return self
+
 
 class BoardSection(_Section):
     """A board to deploy to."""

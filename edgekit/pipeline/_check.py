@@ -134,7 +134,8 @@ def check_model(
         from edgekit.pipeline._known_scales import judge_with
         from edgekit.quantize import load_cache
 
-        known = judge_with(load_cache(scales), loaded, network, judging, name=str(scales))
+        cache = load_cache(scales)
+        known = judge_with(cache, loaded, network, judging, name=str(scales), typed=lowers)
         judgement = known.judgement
         told += known.notes
     else:

@@ -18,7 +18,7 @@ from edgekit.pipeline._rewriting import approximations
 from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
 from edgekit.pipeline._translated import float_note
-from edgekit.pipeline._typed_file import write_typed
+from edgekit.pipeline._typed_file import TYPED_NAME, write_typed
 from edgekit.pipeline._work import Work
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class HostSteps:
                 "digest": bundle.digest,
             }
             step.detail = f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
-            typed = write_typed(self.work, self.out / "qdq.onnx")
+            typed = write_typed(self.work, self.out / TYPED_NAME)
             if typed is not None:
                 document["qdq"] = str(typed)
                 step.detail += f"; TensorRT builds from {typed.name}"

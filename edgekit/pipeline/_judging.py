@@ -116,5 +116,6 @@ class Judging(Named):
             self.known, model, network, judging,
             original=None if model is self.source else self.source,
             name=self.file.calibration.cache or "",
+            typed=self.lowers,
         )  # fmt: skip
         return known.judgement, known

@@ -113,6 +113,7 @@ def judge_with(
     *,
     original: Model | None = None,
     name: str = "",
+    typed: bool = False,
 ) -> KnownScales:
     """Judges a network with the scales of a calibration cache.
 
@@ -123,6 +124,7 @@ def judge_with(
         judging: Judges the network with scales; None: as if each tensor had one.
         original: The model before it was rewritten; None where it was not.
         name: The cache's file, for people.
+        typed: Whether the scales become Q/DQ nodes, so that TensorRT never reads the cache.
 
     Raises:
         DataError: The cache names no tensor of the network.
@@ -143,7 +145,7 @@ def judge_with(
         old = {out for node in original.proto.graph.node for out in node.output}
         old.update(value.name for value in original.proto.graph.input)
         made = tuple(lack.tensor for lack in reading.lacks if lack.tensor not in old)
-    header = cache.complaint(judgement.tensorrt)
+    header = "" if typed else cache.complaint(judgement.tensorrt)
     return KnownScales(reading, judgement, runs, name, header, made)
 
 

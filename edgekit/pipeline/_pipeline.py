@@ -12,6 +12,7 @@ from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._rewriting import approximations, brief, verdict
 from edgekit.pipeline._serving import Serving
 from edgekit.pipeline._steps import Step
+from edgekit.pipeline._typed_file import TYPED_NAME
 
 if TYPE_CHECKING:
     from edgekit.pipeline._check import CheckResult
@@ -106,9 +107,19 @@ class Pipeline(Serving):
             "digest": scales.digest,
             "scales": dict(scales.scales),
             "changes": change_rows(scales.changes),
-            "notes": list(self.work.notes),
+            "notes": [*self.work.notes, *self._unmeasured()],
             "file": str(save) if save else None,
         }
+
+    def _unmeasured(self) -> list[str]:
+        """Says that data were given which the scales are not of."""
+        section = self.file.calibration
+        if section.data is None or self.work.known_scales is None:
+            return []
+        given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"
+        return [
+            f"the scales are those of {given}: {section.data} is only what accuracy is compared on"
+        ]
 
     def to_qdq(
         self, out: Path, *, weights: str = "per_channel", float16: bool = True
@@ -193,6 +204,8 @@ class Pipeline(Serving):
     def _files(self) -> dict[str, str]:
         names = {"report": "report.html", "trace": "trace.json", "bundle": "bundle.ekb",
                  "bench": "bench.json", "plan": "plan.json", "outputs": "outputs.npz"}  # fmt: skip
+        if self.work.lowers:
+            names["qdq"] = TYPED_NAME
         return {key: str(self.out / name) for key, name in names.items()}
 
     def _write_report(self, facts: Any, step: Step) -> dict[str, Any]:

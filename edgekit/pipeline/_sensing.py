@@ -38,7 +38,7 @@ class Sensing(Questions):
             UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
                 the configuration names is not found from there.
         """
-        from edgekit.sensitivity import sensitivity_document, shortfall
+        from edgekit.sensitivity import impossible, sensitivity_document, shortfall
 
         work, gate = self.work, self.file.accuracy
         metric = metric or gate.metric
@@ -49,6 +49,9 @@ class Sensing(Questions):
                 code="calibration.precision",
                 hint="measure the sensitivity with precision int8",
             )
+        told = "" if minimum is None else impossible(metric, minimum)
+        if told:
+            raise UsageError(told, code="sensitivity.accuracy", hint="ask for less")
         if write_config is not None and minimum is None:
             raise UsageError(
                 "no accuracy is wanted, so there is nothing to propose",

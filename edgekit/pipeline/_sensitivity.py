@@ -122,13 +122,16 @@ def gate_failure(
     work: Work, text: str, error: Mapping[str, Any], *, fp16: bool = True
 ) -> GateError:
     """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
+    hint = "use precision: fp32, or lower the gate"
+    if work.file.precision == "int8" and fp16:
+        hint = "calibrate on more or better data, use precision: fp16, or lower the gate"
+        if work.file.accuracy.fallback == "none":
+            hint = f"accuracy.fallback: fp16 keeps the fewest layers in FP16; or {hint}"
     failure = GateError(
         f"{text} ({error.get('data') or work.inputs_text})",
         code="accuracy.below-gate",
         where="accuracy.min",
-        hint="calibrate on more or better data, use precision: fp16, or lower the gate"
-        if work.file.precision == "int8" and fp16
-        else "use precision: fp32, or lower the gate",
+        hint=hint,
     )
     failure.extra["accuracy"] = dict(error)
     return failure

@@ -10,7 +10,10 @@ from edgekit.pipeline._stamps import file_stamps
 if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
 
-__all__ = ["write_typed"]
+__all__ = ["TYPED_NAME", "write_typed"]
+
+#: What it is called in a run's folder.
+TYPED_NAME = "qdq.onnx"
 
 
 def write_typed(work: Work, path: Path) -> Path | None:

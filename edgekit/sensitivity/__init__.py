@@ -10,6 +10,7 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.sensitivity._analyse import analyse
     from edgekit.sensitivity._document import sensitivity_document
+    from edgekit.sensitivity._gate import impossible
     from edgekit.sensitivity._names import layers_named
     from edgekit.sensitivity._propose import propose, reaches, shortfall
     from edgekit.sensitivity._types import Impact, Proposal, Sensitivity
@@ -20,6 +21,7 @@ __all__ = [
     "Proposal",
     "Sensitivity",
     "analyse",
+    "impossible",
     "layers_named",
     "propose",
     "reaches",
@@ -33,6 +35,7 @@ __getattr__ = lazy(
     {
         "_analyse": "analyse",
         "_document": "sensitivity_document",
+        "_gate": "impossible",
         "_names": "layers_named",
         "_propose": "propose reaches shortfall",
         "_types": "Impact Proposal Sensitivity",

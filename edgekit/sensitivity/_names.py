@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["layers_named"]
 
+_SHOWN = 5
+
 
 def layers_named(
     network: Network, patterns: Iterable[str], *, where: str = "", strict: bool = True
@@ -42,7 +44,12 @@ def layers_named(
                 f"{pattern!r} matches no layer and no node",
                 code="calibration.fp16",
                 where=where,
-                hint=f"the nearest is {near[0]!r}" if near else "see `edgekit check`",
+                hint=f"the nearest is {near[0]!r}" if near else _some(list(named)),
             )
         found.update(*(named[name] for name in names))
     return frozenset(found)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"there are {', '.join(map(repr, names[:_SHOWN]))}{more} (edgekit check --by-layer)"

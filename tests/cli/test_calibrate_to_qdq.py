@@ -97,3 +97,32 @@ def test_it_takes_the_calibration_data_as_calibrate_does(run, folder):
     document = json.loads(run(*BASE, *data, "-o", "fed.onnx", "--json"))
     assert from_qdq(network.load(folder / "fed.onnx")).scales["x"] == pytest.approx(4 / 127)
     assert "python:feedz:b" in document["data"]
+
+
+def test_a_header_of_another_release_is_no_matter_where_no_cache_is_built_from(run):
+    run("calibrate", "small.onnx", "-t", ORIN, "--save", "old.cache", "--tensorrt", "8.5")
+    document = json.loads(run(*BASE, "--cache", "old.cache", "-o", "old.onnx", "--json"))
+    assert not any("TRT-" in note for note in document["notes"])
+    # up to 10.7 it is
+    document = json.loads(run("plan", "small.onnx", "-t", ORIN, "--cache", "old.cache", "--json"))
+    assert any("TRT-8" in note for note in document["notes"])
+
+
+def test_data_beside_given_scales_are_said_to_give_none(run, folder):
+    import numpy as np
+
+    np.savez(folder / "x.npz", x=np.ones((1, 3, 16, 16), np.float32))
+    small = ("calibrate", "small.onnx", "-t", ORIN)
+    run(*small, "--save", "calib.cache")
+    run(*BASE, "--cache", "calib.cache", "-o", "given.onnx", "--float32")
+    told = run("calibrate", "given.onnx", "-t", ORIN, "--data", "x.npz")
+    assert "the scales are those of the model's Q/DQ nodes" in told
+    assert "only what accuracy is compared on" in told
+    for line in ([*small, "--data", "x.npz"], ["calibrate", "given.onnx", "-t", ORIN]):
+        assert "the scales are those of" not in run(*line)
+
+
+def test_an_accuracy_above_all_is_a_usage_error(run):
+    for gate in ("cosine=1.1", "top1_agreement=95", "snr_db=nan", "snr_db=inf"):
+        line = ("calibrate", "small.onnx", "-t", ORIN, "--sensitivity", "--accuracy", gate)
+        assert gate.partition("=")[0] in run(*line, status=2)

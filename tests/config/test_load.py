@@ -146,3 +146,21 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert config.resolve("a/b.onnx") == tmp_path / "a/b.onnx"
     assert config.resolve("/abs.onnx") == Path("/abs.onnx")
     assert config.resolve("~/k") == Path.home() / "k"
+
+
+@pytest.mark.parametrize(
+    ("gate", "fine"),
+    [
+        ("metric: cosine, min: 1.0", True),
+        ("metric: cosine, min: 1.01", False),
+        ("metric: top1_agreement, min: 99", False),
+        ("metric: snr_db, min: 99", True),
+    ],
+)
+def test_an_accuracy_that_nothing_reaches_is_told_at_once(gate, fine):
+    text = f"{GOOD}accuracy: {{{gate}}}\n"
+    if fine:
+        assert parse_config(text, "f.yaml", Path()).file.accuracy.min is not None
+        return
+    (told,) = problems(text).values()
+    assert gate.split()[1].rstrip(",") in told

@@ -145,7 +145,7 @@ def test_without_fallback_the_run_stops_as_it_is(plain):
         pipeline.run()
     assert not pipeline.work.kept
     assert caught.value.extra["accuracy"]["snr_db"] == pytest.approx(int8)
-    assert "fp16" in caught.value.hint
+    assert "accuracy.fallback: fp16" in caught.value.hint
 
 
 def test_what_fp16_misses_too_is_told_with_both_numbers(plain):

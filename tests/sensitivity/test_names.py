@@ -24,6 +24,12 @@ def test_names_and_globs(globs, found) -> None:
     assert layers_named(NETWORK, globs) == found
 
 
+def test_where_none_is_near_some_are_listed() -> None:
+    with pytest.raises(UsageError) as caught:
+        layers_named(NETWORK, ["zzz"])
+    assert "'block/conv[0]', 'relu'" in caught.value.hint
+
+
 def test_one_that_matches_nothing_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="rely") as caught:
         layers_named(NETWORK, ["rely"], where="calibration.fp16_layers")

@@ -1,0 +1,41 @@
+"""What `edgekit build` and `run` tell people of accuracy, precisions and files."""
+
+import json
+
+import pytest
+
+from edgekit.cli import _main
+from tests.pipeline.nets import small_config
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+def told(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        _main.main([*arguments, "-q"])
+    captured = capsys.readouterr()
+    assert caught.value.code == 0, captured.err
+    return captured.out
+
+
+def test_a_build_tells_its_data_and_every_note(tmp_path, monkeypatch, capsys):
+    config = small_config(tmp_path)
+    config.write_text(config.read_text().replace("{count: 3}", "{count: 3, fp16_layers: [conv1]}"))
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    document = json.loads(told(capsys, "build", str(config), "--json"))
+    text = told(capsys, "build", str(config))
+    assert f"on {document['accuracy']['data']}" in text
+    assert any("conv1" in note for note in document["notes"])
+    for note in document["notes"]:
+        assert f"note: {note}" in text
+
+
+def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, capsys):
+    config = small_config(tmp_path)
+    config.write_text(f'{config.read_text()}tensorrt: "11.4.1"\n')
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    out = tmp_path / "out"
+    document = json.loads(told(capsys, "run", str(config), "-o", str(out), "--json"))
+    assert document["files"]["qdq"] == str(out / "qdq.onnx")
+    assert all(path.startswith(str(out)) for path in document["files"].values())
+    assert str(out / "qdq.onnx") in told(capsys, "run", str(config), "-o", str(out))
