@@ -15,6 +15,8 @@ from edgekit.errors import UsageError
 from edgekit.quantize._follow import follow
 from edgekit.quantize._needs import needs
 from edgekit.quantize._qdq_grid import Constants, Problems
+from edgekit.quantize._qdq_half import widened
+from edgekit.quantize._qdq_inside import without_effect
 from edgekit.quantize._qdq_names import Names
 from edgekit.quantize._qdq_propagate import Propagated, propagate
 from edgekit.quantize._qdq_read import QDQ, Reading, Use, read_qdq
@@ -39,7 +41,8 @@ class Translated:
         model: The plain network; its weights are floats.
         scales: By activation tensor of ``model``: those of the Q/DQ nodes bit for bit, and those
             that follow from them (``propagated``).
-        fp16_nodes: Nodes that run in FP16, since a tensor that they read has no scale.
+        fp16_nodes: Nodes that run in FP16, since they have FP16 types in the Q/DQ model or a
+            tensor that they read has no scale.
         missing: Tensors that INT8 layers need a scale of and that have none.
         propagated: What no Q/DQ node said.
         quantizers: How many scales the Q/DQ nodes gave.
@@ -90,8 +93,9 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
         raise UsageError(
             f"unequal scales can be {' or '.join(UNEQUAL)}, not {unequal!r}", code="qdq.unequal"
         )
+    model, typed, left = widened(model)
     reading = read_qdq(model)
-    notes: list[str] = []
+    notes = [left] if left else []
     steps = _scales(model, reading, unequal, notes)
     names = Names(model, reading)
     values: dict[str, np.ndarray] = {}
@@ -111,11 +115,20 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     steps = names.renamed(steps, plain)
     network = layers(plain)
     scales, propagated = propagate(plain, network, steps)
-    nodes, missing = _lacking(network, scales)
+    nodes, missing = _lacking(network, scales, frozenset(typed))
     differ = other_codes(plain, coded)
     notes += _notes(reading, propagated, nodes, missing, differ)
+    lost = without_effect(network, steps, scales)
+    if lost:
+        notes.append(
+            f"without effect, for a kernel does not round inside: the scales of "
+            f"{_some(lost, 'tensor')}; what they cut off in the Q/DQ model goes on"
+        )
+    if typed:
+        notes.append(f"kept in FP16, as the file's types have it: {_some(typed, 'node')}")
+    halves = tuple(dict.fromkeys((*typed, *nodes)))
     return Translated(
-        plain, scales, nodes, missing, propagated, len(steps), len(reading.fixed), tuple(differ),
+        plain, scales, halves, missing, propagated, len(steps), len(reading.fixed), tuple(differ),
         tuple(notes),
     )  # fmt: skip
 
@@ -149,14 +162,17 @@ def _scales(model: Model, reading: Reading, unequal: str, notes: list[str]) -> d
 
 
 def _lacking(
-    network: Network, scales: Mapping[str, float]
+    network: Network, scales: Mapping[str, float], typed: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the nodes that read a tensor which lacks a scale, and those tensors (step 5).
 
-    The names of nodes that a layer stands for, so that layers of any rewriting can be found.
+    The names of nodes that a layer stands for, so that layers of any rewriting can be found. What
+    is ``typed`` FP16 needs no scale.
     """
     known = {**scales, **follow(network, scales)}
-    lacks = {lack.tensor: set(lack.layers) for lack in needs(network, known).lacks}
+    halves = {layer.name for layer in network.layers if typed.issuperset(layer.nodes)}
+    found = {lack.tensor: {*lack.layers} - halves for lack in needs(network, known).lacks}
+    lacks = {tensor: layers for tensor, layers in found.items() if layers}
     nodes: dict[str, None] = {}
     for layer in network.layers:
         if any(layer.name in lacks.get(name, ()) for name in layer.inputs):

@@ -54,10 +54,12 @@ class Needs:
         lacks: Tensors that need a scale and have none, in graph order.
         free: Tensors without a scale that need none: of layers that have no INT8, inside a fused
             kernel, floats for the caller, and all that are no floats.
+        inside: Tensors that never leave a fused kernel, with a scale or without.
     """
 
     lacks: tuple[Lack, ...]
     free: frozenset[str]
+    inside: frozenset[str]
 
 
 def needs(
@@ -166,6 +168,7 @@ class _Needs:
                 if name in blame.layers
             ),
             frozenset(whole - touched),
+            frozenset(inner),
         )
 
     def _lacking(self, layer: Layer, inner: set[str], running: set[str]) -> list[str]:

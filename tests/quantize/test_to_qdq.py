@@ -231,3 +231,35 @@ def test_parts_of_a_split_are_outputs(ends):
         # rounded codes, and not the other part's values
         assert np.abs(found - np.clip(wanted, -128 * SCALE, 127 * SCALE)).max() < 4 * SCALE
         assert np.allclose(found / SCALE, np.rint(found / SCALE), atol=1e-3)
+
+
+@pytest.mark.parametrize("kept", [(), ("c", "b")])
+def test_there_and_back_by_way_of_fp16_types(lowered, kept):
+    model, layers, scales, _ = lowered
+    back = from_qdq(to_qdq(model, layers, scales.scales, fp16_layers=kept))
+    found, wanted = back.model.proto.graph, model.proto.graph
+    for mine, given in zip(found.node, wanted.node, strict=True):
+        assert (mine.op_type, mine.name) == (given.op_type, given.name)
+        assert (mine.input, mine.output) == (given.input, given.output)
+    assert set(back.fp16_nodes) >= {"g", *kept}
+    assert not {"a", "y"}.intersection(back.fp16_nodes)
+    assert any("as the file's types have it" in note for note in back.notes)
+    halved = {"w3", "w2"} if kept else set()
+    for name, value in model.weights.items():
+        given = value.astype(np.float16).astype(np.float32) if name in halved else value
+        np.testing.assert_array_equal(back.model.weights[name], given)
+    again = dla.lowering(layers, scales.scales, kept).tensors
+    assert {name: np.float32(scales.scales[name]) for name in again}.items() <= back.scales.items()
+
+
+def test_an_fp16_input_keeps_its_cast_and_says_so():
+    model, layers = net()
+    made = _whole(to_qdq(model, layers, calibrate(model, layers, feeds()).scales))
+    made.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    cast = onnx.helper.make_node("Cast", ["x"], ["wide"], "wide", to=1)
+    for item in made.graph.node:
+        item.input[:] = ["wide" if name == "x" else name for name in item.input]
+    made.graph.node.insert(0, cast)
+    back = from_qdq(network.canonical(made, None, source="halves"))
+    assert [n.op_type for n in back.model.proto.graph.node].count("Cast") == 3
+    assert any("'x' is FP16" in note for note in back.notes)
