@@ -89,6 +89,8 @@ class _Command(click.Command):
                 import_module(f"edgekit.cli.{module}"), args[0].replace("-", "_")
             )
             return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        if args and self.actions and args[0].isidentifier():
+            _no_action(args[0], self.actions)
         return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,6 +106,16 @@ class _Command(click.Command):
         if self.actions:
             with formatter.section("Actions (instead of MODEL; each has its own --help)"):
                 formatter.write_dl([(name, text) for name, (_, text) in self.actions.items()])
+
+
+def _no_action(name: str, actions: Mapping[str, Any]) -> None:
+    """Refuses a slip of an action's name where there is no such file either."""
+    from difflib import get_close_matches
+    from pathlib import Path
+
+    near = get_close_matches(name, actions, 1)
+    if near and not Path(name).exists():
+        raise UsageError(f"No such action or model {name!r}. Did you mean {near[0]!r}?")
 
 
 def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]:

@@ -28,7 +28,8 @@ def show_document(
 
     Args:
         path: The cache.
-        model: An ONNX file or "builtin:NAME"; None shows the cache alone.
+        model: An ONNX file or "builtin:NAME"; None shows the cache alone. Of a Q/DQ model the
+            translation is shown, which is what reads a cache.
         shapes: Shapes by input name of the model, for sizes that its file leaves open.
         outputs: Tensors that the model is cut at.
 
@@ -97,11 +98,19 @@ def _model(
     name: str, shapes: Mapping[str, Sequence[int]] | None, outputs: Sequence[str] | None
 ) -> Model:
     from edgekit import network
+    from edgekit.quantize import from_qdq, has_qdq
 
     cut = list(outputs or ()) or None
     if not name.startswith("builtin:"):
         sizes = {tensor: list(shape) for tensor, shape in (shapes or {}).items()}
-        return network.load(Path(name), shapes=sizes or None, outputs=cut)
+        if Path(name).suffix.lower() in (".yaml", ".yml"):
+            raise UsageError(
+                "a configuration, where a model is needed",
+                where=name,
+                hint="give its ONNX file, with --shape and --outputs where it has these",
+            )
+        loaded = network.load(Path(name), shapes=sizes or None, outputs=cut)
+        return from_qdq(loaded).model if has_qdq(loaded) else loaded
     title, _, seed = name.removeprefix("builtin:").partition("?seed=")
     if seed and not seed.isdecimal():
         raise UsageError(f"{seed!r} is not a seed", where=name, hint=f"builtin:{title}?seed=1")

@@ -59,16 +59,31 @@ class Calibrating(Inputs):
         from edgekit.quantize import Ranges, measure
 
         key = self.cache.key("measuring", self.model_digest, self.inputs_identity)
+        state = self.cache.folder / "measuring" / f"{key}.npz"
 
         def compute() -> dict[str, Any]:
-            ranges = measure(
-                self.model,
-                self.inputs(),
-                network=self.network,
-                describe=self.inputs_text,
-                progress=lambda done, total: self.update(done, total, f"input {done} of {total}"),
-                resume=self.cache.folder / "measuring" / f"{key}.npz",
-            )
+            interrupted = state.exists()
+
+            def progress(done: int, total: int) -> None:
+                nonlocal interrupted
+                if interrupted and done > 1:
+                    self.tell(f"goes on from input {done}, where the measuring was interrupted")
+                interrupted = False
+                self.update(done, total, f"input {done} of {total}")
+
+            try:
+                ranges = measure(
+                    self.model,
+                    self.inputs(),
+                    network=self.network,
+                    describe=self.inputs_text,
+                    progress=progress,
+                    resume=state,
+                )
+            except KeyboardInterrupt:
+                if state.exists():
+                    self.tell("what was measured is kept: the same command goes on from there")
+                raise
             return {
                 "amax": {method: dict(amax) for method, amax in ranges.amax.items()},
                 "data": ranges.data,

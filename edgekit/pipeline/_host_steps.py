@@ -88,6 +88,7 @@ class HostSteps:
         self._force = force
         self._steps = Steps(STEPS, progress or Quiet())
         self.work.update = self._steps.progress.update
+        self.work.tell = self._steps.progress.note
 
     def __enter__(self) -> Self:
         return self

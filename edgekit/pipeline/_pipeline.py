@@ -107,14 +107,26 @@ class Pipeline(Serving):
             "digest": scales.digest,
             "scales": dict(scales.scales),
             "changes": change_rows(scales.changes),
-            "notes": [*self.work.notes, *self._unmeasured()],
+            "notes": [*self.work.notes, *self._in_vain()],
             "file": str(save) if save else None,
         }
 
-    def _unmeasured(self) -> list[str]:
-        """Says that data were given which the scales are not of."""
+    def _in_vain(self) -> list[str]:
+        """Says what was given that the scales do not depend on."""
+        from edgekit.quantize import IMAGE_OPTIONS
+
         section = self.file.calibration
-        if section.data is None or self.work.known_scales is None:
+        if section.data is None:
+            named = [
+                place[-1]
+                for place in self.config.document.given
+                if place[:1] == ("calibration",) and place[1:2] and place[1] in IMAGE_OPTIONS
+            ]
+            return [
+                f"{', '.join(sorted(map(str, named)))}: without effect, for no data are given and "
+                "synthetic inputs are taken as they are"
+            ] if named else []  # fmt: skip
+        if self.work.known_scales is None:
             return []
         given = "the calibration cache" if section.cache else "the model's Q/DQ nodes"
         return [

@@ -51,6 +51,7 @@ def plan_networks(
     members = []
     for number, work in enumerate(works):
         work.update = steps.progress.update
+        work.tell = steps.progress.note
         work.weighs = False  # how one network is planned alone says little of several
         with steps.step(names[number]) as step:
             try:

@@ -29,6 +29,7 @@ class Stored:
 
     Attributes:
         update: Where long work tells how far it is; (done, total, text).
+        tell: Where it says at once what a person should know.
         fresh: Names of the steps that were computed and not read back.
         notes: What a person should know.
     """
@@ -39,6 +40,7 @@ class Stored:
         self.cache = cache
         self.force = force
         self.update: Update = lambda done, total, text: None
+        self.tell: Callable[[str], None] = lambda text: None
         self.fresh: set[str] = set()
         self.notes: list[str] = []
 

@@ -110,8 +110,9 @@ def load_cache(path: str | Path) -> CalibrationCache:
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror or error if isinstance(error, OSError) else "it is no text"
         raise DataError(
-            f"cannot read the calibration cache: {getattr(error, 'strerror', None) or error}",
+            f"cannot read the calibration cache: {why}",
             code="cache.unreadable",
             where=str(path),
             hint="give the text file that TensorRT's calibrator or edgekit calibrate wrote",

@@ -120,8 +120,10 @@ def _open(path: Path, rows: Rows) -> dict[str, Member]:
             f"the file has {', '.join(map(repr, found)) or 'no arrays'}",
             code="data.inputs",
             where=shown(path),
-            hint=f"the model's inputs are {', '.join(map(repr, rows.specs))}; "
-            "use .npz to name them",
+            hint=f"the model's inputs are {', '.join(map(repr, rows.specs))}: "
+            + (
+                "name the arrays as these" if path.suffix.lower() == ".npz" else "name them in .npz"
+            ),
         )
     return {name: found[name] for name in rows.specs}
 
