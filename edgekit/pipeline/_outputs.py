@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["may_write", "may_write_for"]
 
 _PYTHON = "python:"
+# by the last of their keys, which are a section's; others are called by all of them
+_USUAL = 2
+_NAMES: Mapping[str | int, str] = {
+    "onnx": "the model",
+    "data": "the calibration data",
+    "cache": "the calibration cache",
+    "profile": "the profile",
+    "layer_info": "the layer information",
+    "sign_with": "the signing key",
+}
 
 
 def may_write_for(
@@ -46,18 +56,13 @@ def may_write_for(
 
 def _read_by(file: Any) -> Iterator[tuple[str, str]]:
     """The files that a configuration names, with what they are."""
-    named = [
-        ("the model", file.model.onnx),
-        *((f"the model of {network.name}", network.onnx) for network in file.model.networks),
-        ("the calibration data", file.calibration.data),
-        ("the calibration cache", file.calibration.cache),
-        ("the profile", file.placement.profile),
-        ("the layer information", file.placement.layer_info),
-        ("the signing key", file.deploy.sign_with),
-    ]
-    for what, path in named:
-        if path is not None and not path.startswith(_PYTHON):
-            yield what, path
+    from edgekit.config import paths_in
+
+    for place, path in paths_in(file):
+        if not path.startswith(_PYTHON):
+            every = f"what {'.'.join(map(str, place))} names"
+            # of several networks each has a model of its own
+            yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path
 
 
 def may_write(

@@ -25,6 +25,10 @@ def folder(tmp_path_factory):
         f"version: 1\nname: net\ntarget: {ORIN}\nmodel: {{onnx: small.onnx}}\n"
         "calibration: {data: x.npz}\n"
     )
+    (path / "two.yaml").write_text(
+        f"version: 1\nname: two\ntarget: {ORIN}\nmodel: {{networks: [{{name: a, onnx: small.onnx}}, "
+        "{name: b, onnx: other.onnx}]}\n"
+    )
     return path
 
 
@@ -54,6 +58,7 @@ CALIBRATE = ("calibrate", "small.onnx", "-t", ORIN)
         (("bundle", "net.yaml", "--full"), "x.npz", "the calibration data"),
         (("infer", "net.yaml", "-i", "samples/x.npz", "--output"), "samples/x.npz", "the inputs"),
         (("init", "small.onnx", "--force", "--output"), "small.onnx", "the model"),
+        (("plan", "two.yaml", "--report"), "small.onnx", "model.networks.0.onnx"),
     ],
 )  # fmt: skip
 def test_no_input_is_replaced(folder, monkeypatch, capsys, arguments, file, what):
