@@ -160,7 +160,9 @@ def cache_for_both(
 ) -> CalibrationCache:
     """Returns a cache of measured scales for the rewritten network and for the original.
 
-    TensorRT on the file as it came asks for the original's tensors; it leaves others aside.
+    TensorRT on the file as it came asks for the original's tensors; it leaves others aside. Names
+    are those of ONNX tensors only: what TensorRT calls the tensors of layers that its parser puts
+    in (a reshape before a matrix product) is not known, and their scales follow.
 
     Args:
         scales: Scales of the rewritten network's tensors.
@@ -186,4 +188,9 @@ def cache_for_both(
         # the layers do not have every tensor that only moves
         if node.op_type in _MOVES and node.input[0] in known:
             known.setdefault(node.output[0], known[node.input[0]])
-    return cache_of(known, tensorrt)
+    named = {
+        name
+        for graph in (model.proto.graph, original.proto.graph)
+        for name in (*(v.name for v in graph.input), *(n for k in graph.node for n in k.output))
+    }
+    return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)

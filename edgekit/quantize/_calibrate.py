@@ -80,9 +80,9 @@ def scales_from(
         UsageError: Unknown method.
     """
     check_method(method)
-    amax, changes = tie(
-        network, ranges.amax[method], dla_layers=dla_layers, fp16_layers=fp16_layers
-    )
+    # what no layer has takes the scale of the tensor whose values it holds, tied or not
+    own = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
+    amax, changes = tie(network, own, dla_layers=dla_layers, fp16_layers=fp16_layers)
     scales = {name: (value or 1.0) / LEVELS for name, value in amax.items()}
     made = make_scales(scales, method=method, data=ranges.data)
     in_scales = [

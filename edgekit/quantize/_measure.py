@@ -16,7 +16,7 @@ from edgekit.quantize._measure_checks import (
     check_weights,
     warnings_of,
 )
-from edgekit.quantize._measure_derived import derive, derived, sided
+from edgekit.quantize._measure_derived import derive, derived, merged, sided
 from edgekit.quantize._measure_feeds import Feeds, rows
 from edgekit.quantize._measure_parts import Part, parts, run_parts
 from edgekit.quantize._measure_recount import Recount
@@ -223,11 +223,15 @@ class _Run:
 
 
 def float_tensors(model: Model, network: Network) -> list[str]:
-    """Returns the float tensors that an ONNX node or the caller writes, in graph order."""
+    """Returns the float tensors that an ONNX node or the caller writes, in graph order.
+
+    Those that only hold another one's values in another shape come last where no layer has them.
+    """
     written = {name for node in model.proto.graph.node for name in node.output}
     written.update(value.name for value in model.proto.graph.input)
-    return [
+    found = [
         name
         for name, tensor in network.tensors.items()
         if tensor.dtype in ("float32", "float16") and name in written
     ]
+    return [*found, *merged(model, network)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgekit.network import Model, Network
     from edgekit.quantize._histogram import Histogram
 
-__all__ = ["Derived", "derive", "derived", "sided"]
+__all__ = ["Derived", "derive", "derived", "merged", "sided"]
 
 _SAME = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
@@ -31,6 +31,7 @@ def derived(model: Model, network: Network, names: Collection[str]) -> dict[str,
     Where only some rows of a run count, they must be the same rows: axis 0 stays where it is.
     """
     known = set(names)
+    types = _types(model, network)
     found: dict[str, Derived] = {}
     for node in model.proto.graph.node:
         if not node.output or node.output[0] not in known or node.domain not in ("", "ai.onnx"):
@@ -40,11 +41,38 @@ def derived(model: Model, network: Network, names: Collection[str]) -> dict[str,
         if not sources or not known.issuperset(sources):
             continue
         kind = _kind(node)
-        tensors = [network.tensors[name] for name in (out, *sources)]
-        first = {tuple(tensor.shape)[:1] for tensor in tensors}
-        if kind and len(first) == 1 and first != {()} and len({t.dtype for t in tensors}) == 1:
+        tensors = [types[name] for name in (out, *sources)]
+        first = {shape[:1] for shape, _ in tensors}
+        if kind and len(first) == 1 and first != {()} and len({dtype for _, dtype in tensors}) == 1:
             found[out] = Derived(kind, sources)
     return found
+
+
+def merged(model: Model, network: Network) -> list[str]:
+    """Returns float tensors of moves that no layer has: TensorRT merges moves with each other."""
+    types = _types(model, network)
+    floats = ("float32", "float16")
+    return [
+        node.output[0]
+        for node in model.proto.graph.node
+        if node.op_type in _SAME
+        and node.output[0] not in network.tensors
+        and types.get(node.output[0], ((), ""))[1] in floats
+    ]
+
+
+def _types(model: Model, network: Network) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Returns shape and type by tensor, also of those that no layer has."""
+    from onnx import helper
+
+    graph = model.proto.graph
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.elem_type:
+            shape = tuple(dim.dim_value for dim in kind.shape.dim)
+            found[value.name] = shape, str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    return found | {n: (tuple(t.shape), t.dtype) for n, t in network.tensors.items()}
 
 
 def _kind(node: onnx.NodeProto) -> str:

@@ -14,7 +14,8 @@ class Ranges:
 
     Attributes:
         amax: By method ("entropy", "minmax", "percentile", "mse"), then by tensor name, in the
-            unit of the tensor; 0 for a tensor that was always zero.
+            unit of the tensor; 0 for a tensor that was always zero. Also of ONNX tensors that no
+            layer has: reshaped ones, where TensorRT merges the reshape with the next.
         data: What they were measured on, for people.
         samples: Inputs measured.
         warnings: What a person should know of the data (a tensor that never changes, ...).
@@ -59,7 +60,9 @@ class Scales:
     """Symmetric per-tensor INT8 scales: ``scale = amax / 127``.
 
     Attributes:
-        scales: By tensor name; graph inputs and every activation tensor of the network.
+        scales: By tensor name; graph inputs and every activation tensor of the layer graph, those
+            between layers that TensorRT's parser puts in too. ONNX tensors that no layer has take
+            the scale of the tensor whose values they hold.
         method: "entropy", "minmax", "percentile", "mse", "cache" or "qdq".
         data: What they were measured on, for people ("16 synthetic inputs, seed 0").
         digest: SHA-256 (hex) of names and values.

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.quantize import measure
+from edgekit.quantize._calibrate import scales_from
 from edgekit.quantize._histogram import Histogram
 from edgekit.quantize._measure import float_tensors
 from edgekit.quantize._measure_derived import derived
@@ -105,3 +106,25 @@ def test_ranges_are_those_of_counting_everything(
     assert found.warnings == counted.warnings
     # tensors with enough values for the entropy method to clip, and to be counted a second time
     assert found.amax["entropy"]["y"] < found.amax["minmax"]["y"]
+
+
+@pytest.mark.parametrize("op", ["Flatten", "Reshape"])
+def test_what_no_layer_has_is_measured_too(op: str) -> None:
+    rng = np.random.default_rng(1)
+    weights = {"w": rng.standard_normal((4, 2, 1, 1)).astype(F),
+               "v": rng.standard_normal((64, 3)).astype(F)}  # fmt: skip
+    if op == "Reshape":
+        weights["shape"] = np.array([1, 64], np.int64)
+    nodes = [
+        node("Conv", "x w", "c"),
+        node(op, "c" if op == "Flatten" else "c shape", "f"),
+        node("MatMul", "f v", "y"),
+    ]
+    model, network = make(nodes, weights, {"x": [1, 2, 4, 4]}, ["y"])
+    assert "f" not in network.tensors  # merged with the reshape before the product
+    ranges = measure(model, [{"x": rng.standard_normal((1, 2, 4, 4)).astype(F)}])
+    for amax in ranges.amax.values():
+        assert list(amax) == ["x", "c", "y", "f"]
+        assert amax["f"] == amax["c"]
+    # but its scale is that of what it holds, whatever ties that
+    assert "f" not in scales_from(network, ranges, "minmax").scales
