@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from edgekit.build._graph import Cut, Graph, Unit
-from edgekit.build._operators import MOVING_OPS, POINTWISE_OPS, WEIGHTED_OPS
+from edgekit.dla import int8_operators
 
 __all__ = ["float_results", "inside_kernels", "leaving"]
 
@@ -25,8 +25,8 @@ def leaving(graph: Graph, unit: Unit) -> list[str]:
 
 def _computes(unit: Unit) -> bool:
     """Tells whether the unit ends in arithmetic, so that its result first exists in FP32."""
-    arithmetic = WEIGHTED_OPS | POINTWISE_OPS
-    return unit.ops[-1] in arithmetic and set(unit.ops) <= arithmetic | MOVING_OPS
+    ops = int8_operators()
+    return unit.ops[-1] in ops.computing and set(unit.ops) <= ops.computing | ops.moving
 
 
 def float_results(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, str]) -> set[str]:
@@ -57,7 +57,7 @@ def inside_kernels(graph: Graph, cuts: tuple[Cut, ...], precision: Mapping[str, 
         place = {unit.name: number for number, unit in enumerate(segment.units)}
         unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
         for unit in segment.units:
-            if precision[unit.name] != "int8" or not set(unit.ops) <= POINTWISE_OPS:
+            if precision[unit.name] != "int8" or not set(unit.ops) <= int8_operators().pointwise:
                 continue
             eligible: list[str] = []
             for name in unit.reads:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.build._borders import float_results, inside_kernels, leaving
 from edgekit.build._graph import Cut, Graph, Unit
-from edgekit.build._operators import INT8_OPS, MOVING_OPS, SELECTING_OPS, WEIGHTED_OPS
 from edgekit.build._typed import typed_inside
+from edgekit.dla import int8_operators
 
 if TYPE_CHECKING:
     import onnx
@@ -103,7 +103,7 @@ def decide(
 def quantised_weight(graph: Graph, node: onnx.NodeProto) -> tuple[str, int] | None:
     """Returns the weight and output channel axis of a node that can run on INT8 codes."""
     op, inputs = node.op_type, list(node.input)
-    if op not in WEIGHTED_OPS or len(inputs) < 2:
+    if op not in int8_operators().weighted or len(inputs) < 2:
         return None
     weight = graph.model.weights.get(inputs[1])
     if weight is None or str(weight.dtype) != "float32" or weight.ndim < 2:
@@ -129,14 +129,18 @@ def _inherit(graph: Graph, scales: Mapping[str, float]) -> dict[str, float]:
     known = dict(scales)
     for node in graph.nodes:
         reads = [name for name in graph.activations(node) if graph.is_float32(name)]
-        if node.op_type in MOVING_OPS - {"Pad"} and len(reads) == 1 and reads[0] in known:
+        if (
+            node.op_type in int8_operators().moving - {"Pad"}
+            and len(reads) == 1
+            and reads[0] in known
+        ):
             for name in node.output:
                 known.setdefault(name, known[reads[0]])
     return known
 
 
 def _quantised_inputs(unit: Unit) -> list[str]:
-    return [node.input[0] for node in unit.nodes if node.op_type in WEIGHTED_OPS]
+    return [node.input[0] for node in unit.nodes if node.op_type in int8_operators().weighted]
 
 
 def _keeps_grid(
@@ -148,7 +152,7 @@ def _keeps_grid(
     inside: set[str],
 ) -> bool:
     """Tells whether the unit only moves or selects values that its inputs already rounded."""
-    if not set(unit.ops) <= SELECTING_OPS:
+    if not set(unit.ops) <= int8_operators().selecting:
         return False
     for node in unit.nodes:
         for source in node.input:
@@ -166,9 +170,9 @@ def _able(graph: Graph, unit: Unit) -> str:
     if unit.precision != "int8":
         return unit.precision
     for node in unit.nodes:
-        if node.op_type not in INT8_OPS:
+        if node.op_type not in int8_operators().every:
             return "fp16"
-        if node.op_type in WEIGHTED_OPS and quantised_weight(graph, node) is None:
+        if node.op_type in int8_operators().weighted and quantised_weight(graph, node) is None:
             return "fp16"
     return "int8"
 
@@ -181,7 +185,7 @@ def _follow_floats(graph: Graph, units: list[Unit], precision: dict[str, str]) -
     producer = {name: unit for unit in units for name in unit.writes}
     unit_of = {node.name: unit.name for unit in units for node in unit.nodes}
     for unit in units:
-        if precision[unit.name] != "int8" or not set(unit.ops) <= MOVING_OPS:
+        if precision[unit.name] != "int8" or not set(unit.ops) <= int8_operators().moving:
             continue
         sources = [producer.get(name) for name in unit.reads if graph.is_float32(name)]
         readers = {

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgekit.dla._explain import explain
     from edgekit.dla._explicit import drives_dla, reads_qdq
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
+    from edgekit.dla._int8 import Int8Operators, int8_operators
     from edgekit.dla._json import check_document, macs_fraction
     from edgekit.dla._judge import judge
     from edgekit.dla._limits import exceptions, limit
@@ -43,6 +44,7 @@ __all__ = [
     "SLOTS",
     "BrokenLimit",
     "CbufUse",
+    "Int8Operators",
     "Judgement",
     "LoadableCandidate",
     "LoadableMemory",
@@ -66,6 +68,7 @@ __all__ = [
     "element_strides",
     "exceptions",
     "explain",
+    "int8_operators",
     "internal_bytes",
     "judge",
     "legal",
@@ -105,6 +108,7 @@ __getattr__ = lazy(
         "_explain": "explain",
         "_explicit": "drives_dla reads_qdq",
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
+        "_int8": "Int8Operators int8_operators",
         "_json": "check_document macs_fraction",
         "_judge": "judge",
         "_lowering": "Lowering lowering",

@@ -14,30 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from edgekit.dla._int8 import int8_operators
+
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["INT8_OPS", "Lowering", "lowering"]
+__all__ = ["Lowering", "lowering"]
 
-_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-_POINTWISE_OPS = frozenset(
-    {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "PRelu", "Relu", "Sub", "Sum"}
-)
-_MOVING_OPS = frozenset(
-    {
-        "Concat", "DepthToSpace", "Dropout", "Flatten", "Identity", "Pad", "Reshape", "Resize",
-        "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze", "Upsample",
-    }
-)  # fmt: skip
-_OTHER_OPS = frozenset(
-    {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMean"}
-)
-#: ONNX operators with INT8 kernels (NvInfer.h 8.5 to 10.7, layer comments); a test holds this set
-#: against those of implicit INT8. Assumed to be the same in strongly typed networks.
-INT8_OPS = _WEIGHTED_OPS | _POINTWISE_OPS | _MOVING_OPS | _OTHER_OPS
 _FLOATS = frozenset({"float32", "float16"})
-# what the builder runs together with the layer before it
-_TAILS = frozenset({"ACTIVATION", "PARAMETRIC_RELU", "SCALE", "ELEMENTWISE"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +69,18 @@ class _Unit:
     @property
     def computes(self) -> bool:
         """Whether its result first exists with the precision of its sums."""
-        return self.ops <= _WEIGHTED_OPS | _POINTWISE_OPS and self.layers[-1].kind != "SHUFFLE"
+        return self.ops <= int8_operators().computing and self.layers[-1].kind != "SHUFFLE"
 
     @property
     def moves(self) -> bool:
-        return self.ops <= _MOVING_OPS
+        return self.ops <= int8_operators().moving
 
     @property
     def is_tail(self) -> bool:
         """Whether it is a part of the kernel that writes the one activation that it reads."""
-        return len(self.reads) == 1 and all(layer.kind in _TAILS for layer in self.layers)
+        return len(self.reads) == 1 and all(
+            layer.kind in int8_operators().fused_kinds for layer in self.layers
+        )
 
 
 class _Lowering:
@@ -215,8 +201,8 @@ class _Lowering:
 def _able(unit: _Unit, kept: Collection[str]) -> bool:
     """Whether all layers have an INT8 kernel; a product of two activations has none."""
     return bool(unit.reads or unit.writes) and all(
-        layer.op in INT8_OPS
+        layer.op in int8_operators().every
         and layer.name not in kept
-        and (layer.op not in _WEIGHTED_OPS or layer.weights or layer.kind == "SHUFFLE")
+        and (layer.op not in int8_operators().weighted or layer.weights or layer.kind == "SHUFFLE")
         for layer in unit.layers
     )

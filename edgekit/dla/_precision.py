@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from edgekit.dla._int8 import int8_operators
+
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
@@ -17,8 +19,6 @@ __all__ = ["QDQ_NODES", "QUANTIZATION", "by_quantization", "by_scales"]
 
 QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
 QDQ_NODES = frozenset({"QuantizeLinear", "DequantizeLinear"})
-# what the builder runs together with the layer before it, so that no tensor lies between them
-_FUSED = frozenset({"ACTIVATION", "PARAMETRIC_RELU", "SCALE", "ELEMENTWISE"})
 
 
 def by_scales(
@@ -91,4 +91,4 @@ def _one(before: Layer, after: Layer) -> bool:
     """Whether no rounding lies between a layer and its reader."""
     if before.kind in QUANTIZATION:
         return False
-    return after.kind in _FUSED or "SHUFFLE" in {before.kind, after.kind}
+    return after.kind in int8_operators().fused_kinds or "SHUFFLE" in {before.kind, after.kind}

@@ -26,7 +26,7 @@ __all__ = [
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
 _NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
-_EXCLUDED = ("builder_messages", "operators", "reconstruction", *_NOTED)
+_EXCLUDED = ("builder_messages", "int8", "operators", "reconstruction", *_NOTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

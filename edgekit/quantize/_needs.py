@@ -6,31 +6,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.dla import int8_operators
 from edgekit.quantize._follow import FLOATS
 
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["INT8_OPS", "Lack", "Needs", "needs"]
-
-WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-_POINTWISE_OPS = frozenset(
-    {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "PRelu", "Relu", "Sub", "Sum"}
-)
-_MOVING_OPS = frozenset(
-    {
-        "Concat", "DepthToSpace", "Dropout", "Flatten", "Identity", "Pad", "Reshape", "Resize",
-        "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze", "Upsample",
-    }
-)  # fmt: skip
-_OTHERS = frozenset(
-    {
-        "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMean",
-    }
-)  # fmt: skip
-# ONNX operators with INT8 kernels in implicit quantisation (NvInfer.h 8.5 to 10.7, layer
-# comments); the emulation has the same set, which a test holds against this one
-INT8_OPS = WEIGHTED_OPS | _POINTWISE_OPS | _MOVING_OPS | _OTHERS
+__all__ = ["Lack", "Needs", "needs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +80,16 @@ class _Needs:
 
     def _able(self) -> set[str]:
         """The layers with an INT8 kernel, less those that only move what is FP16 at both ends."""
+        ops = int8_operators()
         able = {
             layer.name
             for layer in self.network.layers
-            if layer.op in INT8_OPS
+            if layer.op in ops.every
             # a product of two activations has no INT8
-            and (layer.weights or layer.op not in WEIGHTED_OPS or layer.kind == "SHUFFLE")
+            and (layer.weights or layer.op not in ops.weighted or layer.kind == "SHUFFLE")
         }
         for layer in self.network.layers:
-            moves = layer.op in _MOVING_OPS or layer.kind == "SHUFFLE"
+            moves = layer.op in ops.moving or layer.kind == "SHUFFLE"
             if layer.name not in able or not moves:
                 continue
             sources = [self.producers.get(n) for n in layer.inputs if self._is_float(n)]
@@ -184,7 +167,7 @@ class _Needs:
         source = self.producers.get(name)
         if source is None or self.on_dla is None or source.name in self.on_dla:
             return False
-        computes = source.op in WEIGHTED_OPS | _POINTWISE_OPS and source.kind != "SHUFFLE"
+        computes = source.op in int8_operators().computing and source.kind != "SHUFFLE"
         return (
             computes
             and source.name in running
@@ -201,7 +184,7 @@ class _Needs:
 
     def _inner(self, layer: Layer, running: set[str]) -> str | None:
         """The tensor that a layer reads and that does not leave the kernel fused with it."""
-        if layer.name not in running or layer.op not in _POINTWISE_OPS:
+        if layer.name not in running or layer.op not in int8_operators().pointwise:
             return None
         eligible = []
         for name in layer.inputs:
@@ -209,7 +192,7 @@ class _Needs:
             if (
                 source is not None
                 and source.name in running
-                and source.op in WEIGHTED_OPS | _POINTWISE_OPS
+                and source.op in int8_operators().computing
                 and source.kind != "SHUFFLE"
                 and name not in self.outputs
                 and len(self.consumers[name]) == 1

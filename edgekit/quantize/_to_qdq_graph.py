@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla import int8_operators
 from edgekit.quantize._qdq_weights import channel_axis
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ __all__ = ["Lowered"]
 
 _LEVELS = 127
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # a constant operand of theirs has to be INT8 as the other operands are
 _JOINING = frozenset({"Concat", "Max", "Min"})
 
@@ -113,7 +113,7 @@ class Lowered:
         if not self._is_int8(node):
             return []
         made: list[onnx.NodeProto] = []
-        if node.op_type in _WEIGHTED and len(node.input) > 1:
+        if node.op_type in int8_operators().weighted and len(node.input) > 1:
             value = self._model.weights.get(node.input[1])
             if value is not None and str(value.dtype) == "float32" and value.ndim > 1:
                 axis = channel_axis(node, value.ndim) if self._per_channel else None

@@ -26,8 +26,8 @@ def folder(tmp_path_factory):
         "calibration: {data: x.npz}\n"
     )
     (path / "two.yaml").write_text(
-        f"version: 1\nname: two\ntarget: {ORIN}\nmodel: {{networks: [{{name: a, onnx: small.onnx}}, "
-        "{name: b, onnx: other.onnx}]}\n"
+        f"version: 1\nname: two\ntarget: {ORIN}\n"
+        "model: {networks: [{name: a, onnx: small.onnx}, {name: b, onnx: other.onnx}]}\n"
     )
     return path
 

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit import dla, targets
-from edgekit.build._operators import INT8_OPS as BUILT
-from edgekit.dla._lowering import INT8_OPS
 from edgekit.network import layers
-from edgekit.quantize._needs import INT8_OPS as SCALED
 from tests.quantize.qdq_nets import Sheet, normal
 from tests.quantize.quantize_nets import make, node
 
@@ -30,10 +27,6 @@ def residual():
         node("Softmax", "t", "y", axis=1),
         w1=normal(1, 4, 4, 3, 3), w2=normal(2, 4, 4, 3, 3),
     )  # fmt: skip
-
-
-def test_the_operators_are_those_of_implicit_int8():
-    assert INT8_OPS == BUILT == SCALED
 
 
 def test_pairs_stand_around_kernels_and_on_both_branches_of_a_sum():

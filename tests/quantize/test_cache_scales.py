@@ -14,11 +14,11 @@ from edgekit import network as networks
 from edgekit import targets
 from edgekit.build import _numerics
 from edgekit.build._graph import Graph, cut
-from edgekit.dla import judge
+from edgekit.dla import int8_operators, judge
 from edgekit.errors import DataError
 from edgekit.network import Layer, Model, Network, synthetic_inputs
 from edgekit.quantize import CalibrationCache, calibrate, scales_of
-from edgekit.quantize._needs import INT8_OPS, needs
+from edgekit.quantize._needs import needs
 from tests.build.toy_nets import place_all
 from tests.quantize.quantize_nets import branches, make, node
 from tests.rewrite import real_nets
@@ -142,10 +142,6 @@ def test_other_names_are_counted() -> None:
     assert caught.value.code == "cache.foreign"
 
 
-def test_the_emulation_has_int8_for_the_same_operators() -> None:
-    assert INT8_OPS == _numerics.INT8_OPS
-
-
 NETS = [branches, real_nets.unet, real_nets.mobilenet_v3]
 
 
@@ -176,7 +172,7 @@ def test_verdict_and_build_agree_on_what_runs_in_int8(
     for layer in network.layers:
         if layer.name in fallen:
             assert judgement.precisions[layer.name] == "fp16"
-        elif layer.op in INT8_OPS:
+        elif layer.op in int8_operators().every:
             assert judgement.precisions[layer.name] == whole.precisions[layer.name]
     numerics = _decided(model, network, judgement.precisions, able, reading)
     # the build finds every scale that the layers need which the verdict says run in INT8
