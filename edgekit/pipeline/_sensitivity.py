@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,18 @@ from edgekit.pipeline._kept import listed
 from edgekit.pipeline._translated import float_note
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from edgekit.pipeline._work import Work
     from edgekit.sensitivity import Proposal, Sensitivity
+
+    Feeds = Iterable[Mapping[str, np.ndarray]]
 
 __all__ = ["fall_back", "gate_failure", "honest", "measured", "proposed"]
 
 # plans in which more and more layers are FP16: places change with the precisions
 _ROUNDS = 4
+_HELD_BYTES = 1 << 28
 
 
 def measured(work: Work) -> Sensitivity:
@@ -54,6 +59,7 @@ def proposed(work: Work, metric: str, minimum: float) -> Proposal:
 
     def compute() -> dict[str, Any]:
         impacts = measured(work).impacts
+        inputs = _held(work.inputs())
         trials = 0
         best: int | None = None
 
@@ -61,7 +67,7 @@ def proposed(work: Work, metric: str, minimum: float) -> Proposal:
             nonlocal trials, best
             trials += 1
             so_far = "none yet" if best is None else f"{best} layers in FP16"
-            found = _trial(work, layers, f"trial {trials}, best so far {so_far}")
+            found = _trial(work, layers, inputs, f"trial {trials}, best so far {so_far}")
             if reaches(found, metric, minimum):
                 best = len(layers) if best is None else min(best, len(layers))
             return found
@@ -73,7 +79,18 @@ def proposed(work: Work, metric: str, minimum: float) -> Proposal:
     return Proposal(**{**stored, "layers": None if layers is None else tuple(layers)})
 
 
-def _trial(work: Work, layers: frozenset[str], tell: str) -> dict[str, Any]:
+def _held(inputs: Feeds) -> Feeds:
+    """Returns inputs in memory, where there is room: every trial reads them all."""
+    found, size = [], 0
+    for sample in inputs:
+        found.append(dict(sample))
+        size += sum(value.nbytes for value in sample.values())
+        if size > _HELD_BYTES:
+            return inputs
+    return found
+
+
+def _trial(work: Work, layers: frozenset[str], inputs: Feeds, tell: str) -> dict[str, Any]:
     """Returns the accuracy of the plan's build with these layers in FP16."""
     from edgekit.build import build_reference
     from edgekit.sensitivity import with_fp16
@@ -85,7 +102,7 @@ def _trial(work: Work, layers: frozenset[str], tell: str) -> dict[str, Any]:
     def compute() -> dict[str, Any]:
         plan = with_fp16(work.plan, layers)
         built = build_reference(work.model, work.network, plan, work.scales)
-        return work.measure(work.model, built, tell=tell)
+        return work.measure(work.model, built, tell=tell, inputs=inputs)
 
     key = work.build_key, work.inputs_identity, sorted(layers)
     found: dict[str, Any] = work.stored("trial", compute, *key)

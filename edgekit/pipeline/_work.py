@@ -6,7 +6,7 @@ computed, and one that was computed before is read back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,14 @@ class Work(Placing):
         )  # fmt: skip
         return result
 
-    def measure(self, model: Model, artefacts: Artefacts, *, tell: str = "") -> dict[str, Any]:
+    def measure(
+        self,
+        model: Model,
+        artefacts: Artefacts,
+        *,
+        tell: str = "",
+        inputs: Iterable[Mapping[str, np.ndarray]] | None = None,
+    ) -> dict[str, Any]:
         """Compares a build with its FP32 model over the calibration inputs.
 
         Of several plan variants the worst counts; ``per_segment`` has them all.
@@ -89,16 +96,18 @@ class Work(Placing):
 
         found = []
         for lane in _distinct_lanes(artefacts):
-            error = accuracy(model, artefacts, self._told(tell), lane=lane)
+            error = accuracy(model, artefacts, self._told(tell, inputs), lane=lane)
             segments = [{"lane": lane, **part} for part in error["per_segment"]]
             found.append({**error, "per_segment": segments})
         worst = min(found, key=lambda error: float(error["cosine"]))
         parts = [part for error in found for part in error["per_segment"]]
         return {**worst, "per_segment": parts, "data": self.inputs_text}
 
-    def _told(self, tell: str = "") -> Iterator[Mapping[str, np.ndarray]]:
+    def _told(
+        self, tell: str, inputs: Iterable[Mapping[str, np.ndarray]] | None
+    ) -> Iterator[Mapping[str, np.ndarray]]:
         """The calibration inputs, telling how many were taken."""
-        inputs = self.inputs()
+        inputs = self.inputs() if inputs is None else inputs
         total = len(inputs) if isinstance(inputs, Sized) else 0
         count = 0
         for done, sample in enumerate(inputs):

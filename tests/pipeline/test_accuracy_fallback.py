@@ -104,9 +104,9 @@ def test_an_interrupted_search_goes_on_with_the_trials_it_has(plain, monkeypatch
     config = gated(folder, "interrupted", int8 + (half - int8) * 0.6)
     inner, measured = Work.measure, []
 
-    def measure(self, model, artefacts, *, tell=""):
+    def measure(self, model, artefacts, *, tell="", **others):
         measured.append(tell)
-        return inner(self, model, artefacts, tell=tell)
+        return inner(self, model, artefacts, tell=tell, **others)
 
     monkeypatch.setattr(Work, "measure", measure)
     cache = Cache(folder / "interrupted-cache")
