@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.quantize._measure_derived import Derived
 from edgekit.quantize._measure_feeds import Feeds, rows
 from edgekit.quantize._measure_parts import parts, run_parts
-from edgekit.quantize._methods_entropy import ENTROPY_BINS, edge_of, nearest
+from edgekit.quantize._methods_entropy import ENTROPY_BINS, LARGE, edge_of, edges, nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +125,9 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
     """
     import numpy as np
 
+    if amax >= LARGE:
+        # twice the range is beyond float32; scaling by 4 is exact
+        values, amax = values * np.float32(0.25), amax / 4.0
     top = np.float32(amax)
     index = np.empty(values.size, np.intp)
     if not hasattr(_scratch, "arrays"):
@@ -150,6 +153,4 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _edges(amax: float, bins: int) -> np.ndarray:
-    import numpy as np
-
-    return np.linspace(-np.float32(amax), np.float32(amax), bins + 1, dtype=np.float32)
+    return edges(amax, bins)

@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["ENTROPY_BINS", "LEVELS_OF_ENTROPY", "edge_of", "nearest", "nearest_if_sure"]
+__all__ = [
+    "ENTROPY_BINS",
+    "LARGE",
+    "LEVELS_OF_ENTROPY",
+    "edge_of",
+    "edges",
+    "nearest",
+    "nearest_if_sure",
+]
 
+# twice as much may be beyond float32
+LARGE = 2.0**126
 ENTROPY_BINS = 2048
 LEVELS_OF_ENTROPY = 128
 # smooth_distribution's default
@@ -43,13 +53,23 @@ def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -
 
     The interval has one bin more above zero than below, and is cut to [``low``, ``high``].
     """
+    found = edges(max(-low, high), bins)
+    lower = max(float(found[bins // 2 - candidate]), low)
+    upper = min(float(found[min(bins // 2 + candidate + 1, bins)]), high)
+    return max(abs(lower), abs(upper))
+
+
+def edges(amax: float, bins: int = ENTROPY_BINS) -> np.ndarray:
+    """Returns float32 [bins + 1], the edges of bins over [-``amax``, ``amax``] as NumPy has them.
+
+    Where float32 does not hold twice ``amax``, they are those of ``amax`` / 4, times 4: the same
+    ones but for the overflow.
+    """
     import numpy as np
 
-    amax = np.float32(max(-low, high))
-    edges = np.linspace(-amax, amax, bins + 1, dtype=np.float32)
-    lower = max(float(edges[bins // 2 - candidate]), low)
-    upper = min(float(edges[min(bins // 2 + candidate + 1, bins)]), high)
-    return max(abs(lower), abs(upper))
+    factor = np.float32(4.0 if amax >= LARGE else 1.0)
+    top = np.float32(amax) / factor
+    return np.asarray(np.linspace(-top, top, bins + 1, dtype=np.float32) * factor)
 
 
 def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:

@@ -192,3 +192,18 @@ def test_half_precision_tensors_are_measured() -> None:
     feed = {"x": np.linspace(-3, 2, 64, dtype=np.float16)[None]}
     found = measure(model, [feed]).amax["minmax"]
     assert found == {"x": 3.0, "a": 2.0, "y": 2.0}
+
+
+def test_values_up_to_the_largest_float32_are_measured_like_others() -> None:
+    model, network = make([node("Relu", "x", "y")], {}, {"x": [1, 20000]}, ["y"])
+    values = np.random.default_rng(0).standard_normal((1, 20000)).astype(F)
+    values /= np.abs(values).max() * F(1.01)  # below a power of two
+    # 2**128 in two steps, since float32 does not hold it
+    plain, large, largest = (
+        measure(model, [{"x": values * F(2.0**exponent) * F(2.0**more)}], network=network).amax
+        for exponent, more in ((0, 0), (127, 0), (127, 1))
+    )
+    for method, amax in plain.items():
+        for name, value in amax.items():
+            assert large[method][name] == value * 2.0**127, method
+            assert largest[method][name] == value * 2.0**128, method
