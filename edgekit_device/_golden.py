@@ -91,7 +91,7 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> Dict[st
 
 
 def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
-    """Runs every golden case on every lane.
+    """Runs every golden case on its lane, or on every lane.
 
     Returns:
         ``{"ok", "bit_equal", "cases": [{"seed", "outputs": {name: see compare}}]}``; with several
@@ -109,7 +109,8 @@ def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
     for case in manifest.golden:
         inputs = golden_inputs(manifest.inputs, case.seed, case.ranges)
         outputs: Dict[str, Dict[str, Any]] = {}
-        for lane in range(len(manifest.lanes)):
+        lanes = range(len(manifest.lanes)) if case.lane is None else [case.lane]
+        for lane in lanes:
             results = model.run_lane(lane, inputs)
             for tensor in manifest.outputs:
                 data = read_checked(checked, case.outputs[tensor.name])

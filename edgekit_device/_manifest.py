@@ -74,7 +74,7 @@ def parse(data: bytes) -> Manifest:
         lanes=lanes,
         weights=_weights(top["weights"], blobs),
         blobs=blobs,
-        golden=_golden(top["golden"], inputs, outputs, blobs),
+        golden=_golden(top["golden"], inputs, outputs, blobs, len(lanes)),
         document=top,
     )
 
@@ -225,11 +225,18 @@ def _golden(
     inputs: Tuple[TensorEntry, ...],
     outputs: Tuple[TensorEntry, ...],
     blobs: Mapping[str, BlobEntry],
+    lanes: int,
 ) -> Tuple[GoldenCase, ...]:
     found = []
     for number, item in enumerate(check.array(value, "golden")):
         at = "golden[{}]".format(number)
-        entry = check.record(item, at, ("seed", "inputs", "outputs", "tolerance"))
+        keys = ["seed", "inputs", "outputs", "tolerance"]
+        if isinstance(item, dict) and "lane" in item:
+            keys.append("lane")
+        entry = check.record(item, at, keys)
+        lane = None
+        if "lane" in entry:
+            lane = check.integer(entry["lane"], at + ".lane", 0, lanes - 1)
         ranges, wanted = {}, {}
         given = check.record(entry["inputs"], at + ".inputs", [tensor.name for tensor in inputs])
         for name, bounds in given.items():
@@ -251,5 +258,5 @@ def _golden(
         tolerance = check.record(entry["tolerance"], at + ".tolerance", ("relative",))
         relative = check.number(tolerance["relative"], at + ".tolerance", 0, 1e9)
         seed = check.integer(entry["seed"], at + ".seed", 0, (1 << 63) - 1)
-        found.append(GoldenCase(seed, ranges, wanted, relative))
+        found.append(GoldenCase(seed, ranges, wanted, relative, lane))
     return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 __all__ = [
     "DTYPES",
@@ -81,12 +81,16 @@ class BlobEntry:
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """Inputs by range and seed, expected outputs by blob, tolerance as max|a-b| / max|b|."""
+    """Inputs by range and seed, expected outputs by blob, tolerance as max|a-b| / max|b|.
+
+    ``lane`` says which lane (plan variant) gives them; None: every one.
+    """
 
     seed: int
     ranges: Mapping[str, Tuple[float, float]]
     outputs: Mapping[str, str]
     relative: float
+    lane: Optional[int] = None
 
 
 @dataclass(frozen=True)

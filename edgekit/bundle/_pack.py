@@ -220,6 +220,7 @@ def _golden(
             },
             "outputs": results,
             "tolerance": {"relative": float(case.relative)},
+            **({} if case.lane is None else {"lane": case.lane}),
         })  # fmt: skip
     return cases, blobs
 

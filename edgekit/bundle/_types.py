@@ -26,12 +26,15 @@ class Golden:
         ranges: (low, high) by input name.
         outputs: What the unstripped build answers to these inputs, by output name.
         relative: Allowed max|a-b| / max|b| on the board.
+        lane: The lane (plan variant) whose outputs they are; None: all lanes give the same. Lanes
+            that use other devices round elsewhere: the GPU writes floats where a DLA writes INT8.
     """
 
     seed: int
     ranges: Mapping[str, tuple[float, float]]
     outputs: Mapping[str, np.ndarray]
     relative: float = 1e-5
+    lane: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ class Packing:
         weights, values = derive_weights(self.work.artefacts.weights, model)
         artefacts = dataclasses.replace(self.work.artefacts, weights=weights, values=values)
         golden = self._golden(artefacts)
-        made = floor.with_weights(self.bundle, weights, values, [golden], model)
+        made = floor.with_weights(self.bundle, weights, values, golden, model)
         return made.signed(floor.sign(made.manifest_bytes, self.key)), artefacts
 
     def _pack(self) -> Bundle:
@@ -123,14 +123,17 @@ class Packing:
             network=work.network,
             plan=work.plan,
             artefacts=work.artefacts,
-            golden=[self._golden(work.artefacts)],
+            golden=self._golden(work.artefacts),
             mode=work.file.build.mode,
             rewrites=work.record if work.rewrites else None,
         )
         return bundle.signed(sign(bundle.manifest_bytes, self.key))
 
-    def _golden(self, artefacts: Artefacts) -> Golden:
-        """Runs the unstripped build on generated inputs of the calibration inputs' range."""
+    def _golden(self, artefacts: Artefacts) -> list[Golden]:
+        """Runs the unstripped build on generated inputs of the calibration inputs' range.
+
+        Each lane by itself, where there are several: they round at other places.
+        """
         from edgekit.build import Runner
         from edgekit.bundle import Golden, golden_inputs
 
@@ -143,7 +146,18 @@ class Packing:
         if artefacts is work.artefacts:
             # a board's first inference is of the same input, and loading is what costs
             self._first = _bytes(first), runner.run(first)
-        return Golden(_GOLDEN_SEED, ranges, outputs)
+        first_lane = Golden(_GOLDEN_SEED, ranges, outputs)
+        count = len(artefacts.lanes)
+        if count == 1:
+            return [first_lane]
+        others = (Runner(artefacts, lane=lane, stripped=False) for lane in range(1, count))
+        return [
+            dataclasses.replace(first_lane, lane=0),
+            *(
+                dataclasses.replace(first_lane, lane=lane, outputs=runner.run(inputs))
+                for lane, runner in enumerate(others, start=1)
+            ),
+        ]
 
     def unstripped(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns what the unstripped build gives on this machine."""
