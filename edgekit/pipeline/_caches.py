@@ -38,7 +38,7 @@ def show_document(
         DataError: The file is no cache, or of another network than ``model``.
         ModelError: The model cannot be loaded.
     """
-    from edgekit.quantize import load_cache
+    from edgekit.quantize import from_qdq, has_qdq, load_cache
 
     cache = load_cache(path)
     document: dict[str, Any] = {
@@ -55,7 +55,12 @@ def show_document(
         if shapes or outputs:
             raise UsageError("a part of a model, and no model", hint="add --model model.onnx")
         return document
-    return {**document, **_beside(cache, str(path), _model(model, shapes, outputs))}
+    loaded, told = _model(model, shapes, outputs), []
+    if has_qdq(loaded):
+        loaded = from_qdq(loaded).model
+        told.append(f"{model} has Q/DQ nodes: what reads a cache is its translation, shown here")
+    beside = _beside(cache, str(path), loaded)
+    return {**document, **beside, "notes": [*beside["notes"], *told]}
 
 
 def _row(name: str, scale: float) -> dict[str, Any]:
@@ -98,7 +103,6 @@ def _model(
     name: str, shapes: Mapping[str, Sequence[int]] | None, outputs: Sequence[str] | None
 ) -> Model:
     from edgekit import network
-    from edgekit.quantize import from_qdq, has_qdq
 
     cut = list(outputs or ()) or None
     if not name.startswith("builtin:"):
@@ -109,8 +113,7 @@ def _model(
                 where=name,
                 hint="give its ONNX file, with --shape and --outputs where it has these",
             )
-        loaded = network.load(Path(name), shapes=sizes or None, outputs=cut)
-        return from_qdq(loaded).model if has_qdq(loaded) else loaded
+        return network.load(Path(name), shapes=sizes or None, outputs=cut)
     title, _, seed = name.removeprefix("builtin:").partition("?seed=")
     if seed and not seed.isdecimal():
         raise UsageError(f"{seed!r} is not a seed", where=name, hint=f"builtin:{title}?seed=1")

@@ -50,14 +50,15 @@ def from_qdq_document(
         outputs: Tensors to cut the network at.
 
     Raises:
-        ModelError: The file cannot be read, or not be translated (codes ``qdq.*``).
+        ModelError: The file cannot be read, or not be translated (codes ``qdq.*``), or a weight
+            has NaN or infinite values.
         UsageError: Neither a board nor a release for the cache, or a file to write is the source.
         DataError: A file cannot be written.
     """
     from edgekit import network, targets
     from edgekit.dla import reads_qdq
     from edgekit.pipeline._outputs import may_write
-    from edgekit.quantize import cache_of, change_rows, from_qdq, write_cache
+    from edgekit.quantize import cache_of, change_rows, check_weights, from_qdq, write_cache
 
     board = targets.get(target) if target is not None else None
     release = tensorrt or (board.tensorrt if board is not None else None)
@@ -76,6 +77,7 @@ def from_qdq_document(
         outputs=list(outputs or ()) or None,
     )
     found = from_qdq(loaded, unequal=unequal)
+    check_weights(found.model)
     reads = board is not None and release is not None and reads_qdq(board, release)
     scales, changes = _tied(found, board, release)
     wider = "they are written so" if tied else "--tied writes them so"

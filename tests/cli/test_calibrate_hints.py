@@ -63,6 +63,7 @@ def test_a_cache_beside_the_qdq_model_that_it_is_of(run, tmp_path):
     show = ("calibrate", "show", "own.cache", "--json", "--model")
     document = json.loads(run(*show, "qdq.onnx").out)
     assert document["missing"] == []
+    assert any("translation" in note for note in document["notes"])
     assert all(row["known"] for row in document["tensors"])
     (tmp_path / "net.yaml").write_text("version: 1\n")
     assert "configuration" in run(*show, "net.yaml", status=2).out

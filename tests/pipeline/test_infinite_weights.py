@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit import network
 from edgekit.config import open_config
 from edgekit.errors import ModelError
-from edgekit.pipeline import Cache, Pipeline, check_model
+from edgekit.pipeline import Cache, Pipeline, check_model, from_qdq_document
 from edgekit.quantize import cache_of, to_qdq, write_cache
+from tests.quantize.qdq_nets import Sheet
 from tests.rewrite.nets import net, node, weight
 
 ORIN = "jetson-agx-orin-64gb"
@@ -49,6 +51,18 @@ def test_no_infinite_scales_are_written(model):
     loaded = network.load(model)
     with pytest.raises(ModelError, match="'kernel'"):
         to_qdq(loaded, network.layers(loaded), SCALES)
+
+
+def test_a_qdq_model_of_such_weights_is_not_translated(tmp_path):
+    kernel = np.ones((4, 3, 3, 3), np.float32)
+    kernel[0, 0, 0, 0] = np.inf
+    sheet = Sheet()
+    x = sheet.qdq(sheet.input("x", 1, 3, 8, 8), 0.02)
+    y = sheet.node("Conv", f"{x} {sheet.constant('kernel', kernel)}", "conv")
+    onnx.save(sheet.proto(sheet.qdq(y, 0.03)), tmp_path / "q.onnx")
+    with pytest.raises(ModelError, match="'kernel'"):
+        from_qdq_document(tmp_path / "q.onnx", model=tmp_path / "plain.onnx")
+    assert not (tmp_path / "plain.onnx").exists()
 
 
 def test_a_check_tells_of_it_in_int8_alone(model):
