@@ -105,9 +105,19 @@ FAULTS: dict[str, tuple[tuple[str | int, ...], object]] = {
     "golden shape": (("golden", 0, "outputs", "y", "shape"), [10]),
     "golden blob": (("golden", 0, "outputs", "y", "blob"), "0" * 64),
     "tolerance": (("golden", 0, "tolerance", "relative"), -1),
+    "golden lane": (("golden", 0, "lane"), len(GOOD["lanes"])),
+    "no golden lane": (("golden", 0, "lane"), None),
     "plugins": (("plugins",), ["evil.so"]),
     "fingerprint": (("fingerprint", "runtime"), 7),
 }
+
+
+def test_a_golden_case_may_be_of_one_lane() -> None:
+    document = copy.deepcopy(GOOD)
+    last = len(document["lanes"]) - 1
+    document["golden"][0]["lane"] = last
+    found = parse(json.dumps(document).encode()).golden
+    assert [case.lane for case in found] == [last, None]
 
 
 @pytest.mark.parametrize("case", FAULTS)
