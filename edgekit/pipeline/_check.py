@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ModelError
-
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
@@ -161,21 +159,8 @@ def check_model(
         *near_limit(network, judgement),
         *_warnings(board, power_mode, forecast),
         *told,
-        *_weights_told(loaded, precision),
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
-
-
-def _weights_told(model: Model, precision: str) -> list[str]:
-    """Says which weight nobody can quantise."""
-    from edgekit.quantize import check_weights
-
-    if precision == "int8":
-        try:
-            check_weights(model)
-        except ModelError as error:
-            return [f"{error.message}: such a network cannot be built in INT8"]
-    return []
 
 
 def _help(
