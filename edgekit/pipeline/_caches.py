@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, UsageError
+from edgekit.pipeline._cache_edits import ranges, renames
 
 if TYPE_CHECKING:
     from edgekit.network import Model
@@ -194,7 +195,7 @@ def merge_document(
 
     caches = [load_cache(path) for path in sources]
     merged = merge(caches, policy=policy, names=[str(path) for path in sources])
-    new = edit(merged, drop=drop, rename=_renames(rename, merged.scales), amax=_ranges(amax))
+    new = edit(merged, drop=drop, rename=renames(rename, merged.scales), amax=ranges(amax))
     if tensorrt is not None:
         new = new.for_tensorrt(tensorrt)
     if not new.scales:
@@ -220,36 +221,3 @@ def merge_document(
         "conflicts": [name for name, found in tensors.items() if len(found) > 1],
         "notes": notes,
     }
-
-
-def _ranges(options: Sequence[str]) -> dict[str, float]:
-    """Parses NAME=AMAX; a name may hold the sign itself."""
-    ranges = {}
-    for option in options:
-        name, _, text = option.rpartition("=")
-        try:
-            ranges[name] = float(text)
-        except ValueError:
-            name = ""
-        if not name:
-            raise UsageError(
-                f"--set {option!r} is not NAME=AMAX", code="cache.set", hint="--set conv1_out=6.5"
-            )
-    return ranges
-
-
-def _renames(options: Sequence[str], scales: Mapping[str, float]) -> dict[str, str]:
-    """Parses OLD=NEW; where names hold the sign, OLD is what the cache has."""
-    renames = {}
-    for option in options:
-        cuts = [place for place, sign in enumerate(option) if sign == "="]
-        fits = [place for place in cuts if option[:place] in scales] or cuts[:1]
-        if len(fits) != 1 or not option[: fits[0]] or not option[fits[0] + 1 :]:
-            raise UsageError(
-                f"--rename {option!r} is not OLD=NEW"
-                + (": it can be read in several ways" if len(fits) > 1 else ""),
-                code="cache.rename",
-                hint="--rename 'input:0=input'",
-            )
-        renames[option[: fits[0]]] = option[fits[0] + 1 :]
-    return renames
