@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import DataError, UsageError
+from edgekit._files import write_atomically
+from edgekit.errors import UsageError
 from edgekit.pipeline._tied import binding, widened
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ def from_qdq_document(
         ModelError: The file cannot be read, or not be translated (codes ``qdq.*``), or a weight
             has NaN or infinite values.
         UsageError: Neither a board nor a release for the cache, or a file to write is the source.
-        DataError: A file cannot be written.
+        DataError: The cache cannot be written.
+        EnvironmentLack: The precisions cannot be written.
     """
     from edgekit import network, targets
     from edgekit.dla import reads_qdq
@@ -88,7 +91,8 @@ def from_qdq_document(
     if cache is not None and release is not None:
         write_cache(cache_of(found.scales, release), cache)
     for path in precisions:
-        _write(path, _precisions(found, path))
+        with write_atomically(path) as part:
+            part.write_text(_precisions(found, path), encoding="utf-8")
     notes = [*found.notes, *([] if reads else widened(changes, f"{_WIDER}; {wider}"))]
     line = None
     if not reads:
@@ -96,7 +100,7 @@ def from_qdq_document(
         notes += needed
     else:
         notes.append(f"TensorRT {release} reads Q/DQ nodes on the DLA and takes no cache there")
-        line = f"trtexec --onnx={_quoted(Path(source))} --useDLACore=0 --allowGPUFallback"
+        line = f"trtexec --onnx={quote(str(Path(source)))} --useDLACore=0 --allowGPUFallback"
     return {
         "schema": "edgekit.from-qdq/1",
         "model": str(source),
@@ -146,21 +150,6 @@ def _precisions(found: Translated, path: Path) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
-    from edgekit._files import replacing
-
-    try:
-        with replacing(path) as part:
-            part.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(
-            f"cannot write the precisions: {error.strerror}",
-            code="precisions.unwritable",
-            where=str(path),
-            hint="check the folder and its free space",
-        ) from error
-
-
 def _trtexec(
     found: Translated, model: Path | None, cache: Path | None, precisions: Sequence[Path]
 ) -> tuple[str | None, list[str]]:
@@ -180,15 +169,9 @@ def _trtexec(
     if model is None or cache is None or lacking:
         return None, [f"trtexec needs files that were not asked for: {', '.join(lacking)}"]
     line = (
-        f"trtexec --onnx={_quoted(model)} --int8 --fp16 --calib={_quoted(cache)} --useDLACore=0 "
-        "--allowGPUFallback"
+        f"trtexec --onnx={quote(str(model))} --int8 --fp16 "
+        f"--calib={quote(str(cache))} --useDLACore=0 --allowGPUFallback"
     )
     if found.fp16_nodes:
-        line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {_quoted(texts[0])})"'
+        line += f' --precisionConstraints=prefer --layerPrecisions="$(cat {quote(str(texts[0]))})"'
     return line, []
-
-
-def _quoted(path: Path) -> str:
-    from shlex import quote
-
-    return quote(str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
@@ -76,7 +77,7 @@ def to_qdq_document(
             *dict.fromkeys((*work.notes, *release_warnings(network, judgement, work.target)))
         ],
         "file": str(out),
-        "trtexec": f"trtexec --onnx={_quoted(out)} --useDLACore=0 --allowGPUFallback",
+        "trtexec": f"trtexec --onnx={quote(str(out))} --useDLACore=0 --allowGPUFallback",
     }
 
 
@@ -103,9 +104,3 @@ def _check(network: Network, judgement: Judgement) -> dict[str, Any]:
         "loadables": sum(group.kept for group in judgement.candidates),
         "gpu": [{"layer": name, "rule": verdicts[name].reasons[0].rule} for name in refused],
     }
-
-
-def _quoted(path: Path) -> str:
-    from shlex import quote
-
-    return quote(str(path))
