@@ -14,13 +14,14 @@ from edgekit.dla._facts import Facts
 from edgekit.dla._graph import Graph
 from edgekit.dla._lowering import lowering
 from edgekit.dla._memory_report import within_memory
-from edgekit.dla._precision import QDQ_NODES, QUANTIZATION, by_quantization, by_scales
+from edgekit.dla._precision import QUANTIZATION, by_quantization, by_scales
 from edgekit.dla._reason import reason_of
 from edgekit.dla._rule import ANY_KIND, Operator, Rule
 from edgekit.dla._rules import Rules, load_rules, loadables_per_core
 from edgekit.dla._types import Judgement, Reason, Verdict
 from edgekit.dla._versions import Version, parse_version
 from edgekit.errors import UsageError
+from edgekit.network import QDQ
 
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
@@ -84,7 +85,7 @@ def judge(
         "tensorrt": release,
         "has_quantization": quantised or lowered,
         # those of weights alone have no layers of their own
-        "has_qdq_nodes": quantised or not QDQ_NODES.isdisjoint(network.operators),
+        "has_qdq_nodes": quantised or not QDQ.isdisjoint(network.operators),
         "gives_scales": scales is not None and not lowered,
         "tensorrt_drives_dla": drives_dla(target, release),
         "kind_supported": True,

@@ -15,10 +15,9 @@ from edgekit.dla._int8 import int8_operators
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["QDQ_NODES", "QUANTIZATION", "by_quantization", "by_scales"]
+__all__ = ["QUANTIZATION", "by_quantization", "by_scales"]
 
 QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
-QDQ_NODES = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def by_scales(

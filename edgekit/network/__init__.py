@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.network._load import canonical, load, open_inputs
     from edgekit.network._metadata import metadata, with_metadata
     from edgekit.network._names import loadable_name
+    from edgekit.network._operators import QDQ, SAME_VALUES
     from edgekit.network._places import Place, places
     from edgekit.network._same_weights import check_weights, weight_types
     from edgekit.network._save import save
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from edgekit.network._types import Absorbed, Folded, Layer, Model, Network, Tensor
 
 __all__ = [
+    "QDQ",
+    "SAME_VALUES",
     "WRONG_FUSIONS",
     "Absorbed",
     "Folded",
@@ -63,6 +66,7 @@ __getattr__ = lazy(
         "_load": "canonical load open_inputs",
         "_metadata": "metadata with_metadata",
         "_names": "loadable_name",
+        "_operators": "QDQ SAME_VALUES",
         "_places": "Place places",
         "_same_weights": "check_weights weight_types",
         "_save": "save",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.network._graph import nearest, subgraphs
+from edgekit.network._operators import QDQ
 
 if TYPE_CHECKING:
     import onnx
@@ -26,7 +27,6 @@ NEWEST_OPSET = 26
 # the oldest opset that ONNX Runtime has kernels for, and what older models are raised to
 _OLDEST_RUN = 7
 _CONVERT_TO = 9
-_QDQ = {"QuantizeLinear", "DequantizeLinear"}
 # ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
 _INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
 _INTEGERS = (
@@ -186,7 +186,7 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
 
     there: set[str] = set()
     for node in nodes:
-        if node.domain == "com.microsoft" and node.op_type in _QDQ and version >= _QDQ_SINCE:
+        if node.domain == "com.microsoft" and node.op_type in QDQ and version >= _QDQ_SINCE:
             node.domain = ""
         if node.domain == "ai.onnx":
             node.domain = ""

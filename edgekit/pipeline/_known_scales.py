@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import DataError
+from edgekit.network import SAME_VALUES
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownScales", "cache_for_both", "judge_with"]
 
-_MOVES = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose",
-                    "Unsqueeze"})  # fmt: skip
 _SHOWN = 5
 _LAYERS_SHOWN = 3
 
@@ -186,7 +185,7 @@ def cache_for_both(
             known = {**more, **known}
     for node in original.proto.graph.node:
         # the layers do not have every tensor that only moves
-        if node.op_type in _MOVES and node.input[0] in known:
+        if node.op_type in SAME_VALUES and node.input[0] in known:
             known.setdefault(node.output[0], known[node.input[0]])
     named = {
         name

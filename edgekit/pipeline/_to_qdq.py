@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
+from edgekit.network import QDQ
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
 
 __all__ = ["to_qdq_document"]
-
-_QDQ = ("QuantizeLinear", "DequantizeLinear")
 
 
 def to_qdq_document(
@@ -94,7 +93,7 @@ def _counts(model: Model, activations: frozenset[str]) -> dict[str, int]:
 
 def _check(network: Network, judgement: Judgement) -> dict[str, Any]:
     """The verdicts on the Q/DQ model: those of its layers beside the Q/DQ nodes."""
-    own = [layer for layer in network.layers if layer.op not in _QDQ]
+    own = [layer for layer in network.layers if layer.op not in QDQ]
     verdicts = judgement.verdicts
     refused = [layer.name for layer in own if not verdicts[layer.name].ok]
     return {

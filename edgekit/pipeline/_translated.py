@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import DataError, ModelError
+from edgekit.network import QDQ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,6 @@ __all__ = [
     "translation_notes",
 ]
 
-_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LISTED = 5
 
 
@@ -41,7 +41,7 @@ def translation(
         What it became, None where it stays as it is; and what a person should know.
     """
     # most models have none, and need neither of these floors for that
-    if precision != "int8" or all(node.op_type not in _QDQ for node in model.proto.graph.node):
+    if precision != "int8" or all(node.op_type not in QDQ for node in model.proto.graph.node):
         return None, ""
     from edgekit.dla import drives_dla, reads_qdq
     from edgekit.quantize import from_qdq

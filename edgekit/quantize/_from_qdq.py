@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
+from edgekit.network import QDQ
 from edgekit.quantize._follow import follow
 from edgekit.quantize._needs import needs
 from edgekit.quantize._qdq_grid import Constants, Problems
@@ -19,7 +20,7 @@ from edgekit.quantize._qdq_half import widened
 from edgekit.quantize._qdq_inside import without_effect
 from edgekit.quantize._qdq_names import Names
 from edgekit.quantize._qdq_propagate import Propagated, propagate
-from edgekit.quantize._qdq_read import QDQ, Reading, Use, read_qdq
+from edgekit.quantize._qdq_read import Reading, Use, read_qdq
 from edgekit.quantize._qdq_weights import keeps, other_codes, values_of
 
 if TYPE_CHECKING:

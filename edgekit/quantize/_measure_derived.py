@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.network import SAME_VALUES
+
 if TYPE_CHECKING:
     import onnx
 
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from edgekit.quantize._histogram import Histogram
 
 __all__ = ["Derived", "derive", "derived", "merged", "sided"]
-
-_SAME = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def merged(model: Model, network: Network) -> list[str]:
     return [
         node.output[0]
         for node in model.proto.graph.node
-        if node.op_type in _SAME
+        if node.op_type in SAME_VALUES
         and node.output[0] not in network.tensors
         and types.get(node.output[0], ((), ""))[1] in floats
     ]
@@ -87,7 +87,7 @@ def _kind(node: onnx.NodeProto) -> str:
     if node.op_type == "Transpose":
         return "same" if next(iter(given.get("perm", [-1]))) == 0 else ""
     # a third input of Dropout switches it on
-    return "same" if node.op_type in _SAME and len(node.input) < 3 else ""
+    return "same" if node.op_type in SAME_VALUES and len(node.input) < 3 else ""
 
 
 def sided(made: Mapping[str, Derived]) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgekit.quantize._qdq_read import QDQ
+from edgekit.network import QDQ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

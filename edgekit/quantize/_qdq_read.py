@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from edgekit.network import QDQ
 from edgekit.quantize._qdq_grid import Constants, Grid, Problems, grid_of, type_name
 
 if TYPE_CHECKING:
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 
     from edgekit.network import Model
 
-__all__ = ["QDQ", "Fixed", "Reading", "Use", "read_qdq"]
+__all__ = ["Fixed", "Reading", "Use", "read_qdq"]
 
-QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 # a QuantizeLinear gives INT8 to them as well as to DequantizeLinear: values stay what they are
 _MOVES = frozenset(
     {

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.network import QDQ
 from edgekit.quantize._measure_checks import check_weights
-from edgekit.quantize._qdq_read import QDQ
 from edgekit.quantize._to_qdq_graph import Lowered
 
 if TYPE_CHECKING:
