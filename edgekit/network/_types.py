@@ -83,6 +83,13 @@ class Model:
 
         return digest(self.proto, self.weights)
 
+    @property
+    def tensor_names(self) -> frozenset[str]:
+        """Names of the inputs and of all tensors that nodes write; looked up at each access."""
+        graph = self.proto.graph
+        written = (name for node in graph.node for name in node.output if name)
+        return frozenset((*(value.name for value in graph.input), *written))
+
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:

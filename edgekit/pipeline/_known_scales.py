@@ -141,8 +141,7 @@ def judge_with(
     }
     made: tuple[str, ...] = ()
     if original is not None and reading.lacks:
-        old = {out for node in original.proto.graph.node for out in node.output}
-        old.update(value.name for value in original.proto.graph.input)
+        old = original.tensor_names
         made = tuple(lack.tensor for lack in reading.lacks if lack.tensor not in old)
     header = "" if typed else cache.complaint(judgement.tensorrt)
     return KnownScales(reading, judgement, runs, name, header, made)
@@ -175,21 +174,17 @@ def cache_for_both(
     if model is not original:
         from edgekit.network import layers
 
-        written = {out for node in original.proto.graph.node for out in node.output}
+        old = original.tensor_names
         # where no tensor is in both networks there is nothing to add
         with suppress(DataError):
             reading = scales_of(
                 cache_of(known, tensorrt), layers(original), model=original, original=model
             )
-            more = {n: s for n, s in reading.scales.scales.items() if n in written}
+            more = {n: s for n, s in reading.scales.scales.items() if n in old}
             known = {**more, **known}
     for node in original.proto.graph.node:
         # the layers do not have every tensor that only moves
         if node.op_type in SAME_VALUES and node.input[0] in known:
             known.setdefault(node.output[0], known[node.input[0]])
-    named = {
-        name
-        for graph in (model.proto.graph, original.proto.graph)
-        for name in (*(v.name for v in graph.input), *(n for k in graph.node for n in k.output))
-    }
+    named = model.tensor_names | original.tensor_names
     return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)

@@ -90,9 +90,9 @@ def scales_of(
         DataError: "cache.foreign": the cache names no tensor of either network.
     """
     floats = [n for n, tensor in network.tensors.items() if tensor.dtype in FLOATS]
-    old = _names(original) if original is not None else frozenset()
+    old = original.tensor_names if original is not None else frozenset()
     # some of the model's tensors are none of the layers': TensorRT merges what only moves values
-    either = old | _names(model) if model is not None else old
+    either = old | model.tensor_names if model is not None else old
     used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in either}
     known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
     if not known and not any(used.values()):
@@ -150,13 +150,6 @@ def scales_of(
         inferred=inferred,
         unknown=tuple(n for n in unknown if not n.startswith(_UNNAMED)),
         unnamed=tuple(unnamed),
-    )
-
-
-def _names(model: Model) -> frozenset[str]:
-    graph = model.proto.graph
-    return frozenset(
-        {value.name for value in graph.input} | {n for node in graph.node for n in node.output if n}
     )
 
 

@@ -227,8 +227,7 @@ def float_tensors(model: Model, network: Network) -> list[str]:
 
     Those that only hold another one's values in another shape come last where no layer has them.
     """
-    written = {name for node in model.proto.graph.node for name in node.output}
-    written.update(value.name for value in model.proto.graph.input)
+    written = model.tensor_names
     found = [
         name
         for name, tensor in network.tensors.items()

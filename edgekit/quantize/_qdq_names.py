@@ -102,11 +102,9 @@ class Names:
 
         A tensor whose dequantised form is an output of the network has the output's name now.
         """
-        graph = plain.proto.graph
-        there = {value.name for value in graph.input}
-        there |= {name for node in graph.node for name in node.output}
+        there = plain.tensor_names
         output: dict[str, str] = {}
-        for value in graph.output:
+        for value in plain.proto.graph.output:
             output.setdefault(self._reading.roots.get(value.name, ""), value.name)
         found: dict[str, float] = {}
         for name, scale in scales.items():
