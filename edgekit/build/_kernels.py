@@ -14,6 +14,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from edgekit._sets import Sets
 from edgekit.build._emit import emit
 from edgekit.build._graph import Cut, Graph, Unit, cut
 from edgekit.build._numerics import Numerics, decide
@@ -90,7 +91,7 @@ class Kernels:
         merged = self._merged()
         groups: dict[str, list[tuple[str, Unit]]] = {}
         for device, unit in units:
-            groups.setdefault(merged.get(unit.name, unit.name), []).append((device, unit))
+            groups.setdefault(merged.root(unit.name), []).append((device, unit))
         ordered = self._ordered(list(groups.values()))
         if ordered is None:  # kernels that wait for each other: each layer by itself then
             ordered = self._ordered([[item] for item in units])
@@ -139,22 +140,16 @@ class Kernels:
             exact=whole.exact & written,
         )
 
-    def _merged(self) -> dict[str, str]:
-        """Returns a common name for the units of each kernel."""
-        home: dict[str, str] = {}
-
-        def find(name: str) -> str:
-            while home.setdefault(name, name) != name:
-                name = home[name]
-            return name
-
+    def _merged(self) -> Sets[str]:
+        """Returns the names of the units of each kernel as one set."""
+        sets = Sets[str]()
         for segment in self._cuts:
             writer = {name: unit.name for unit in segment.units for name in unit.writes}
             for unit in segment.units:
                 for name in unit.reads:
                     if name in writer and self._stays_inside(name, writer[name]):
-                        home[find(unit.name)] = find(writer[name])
-        return {name: find(name) for name in home}
+                        sets.join(writer[name], unit.name)
+        return sets
 
     def _stays_inside(self, tensor: str, writer: str) -> bool:
         """Tells whether a tensor between two units is never rounded: an INT8 kernel has both."""

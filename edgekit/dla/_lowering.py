@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from edgekit._sets import Sets
 from edgekit.dla._int8 import int8_operators
 
 if TYPE_CHECKING:
@@ -102,21 +103,13 @@ class _Lowering:
 
     def _group(self) -> list[_Unit]:
         network = self._network
-        parent: dict[str, str] = {}
-
-        def find(name: str) -> str:
-            while parent.setdefault(name, name) != name:
-                name = parent[name]
-            return name
-
-        for layer in network.layers:
-            names = layer.nodes or layer.origin or (layer.name,)
-            for name in names[1:]:
-                parent[find(name)] = find(names[0])
+        names = {la.name: la.nodes or la.origin or (la.name,) for la in network.layers}
+        sets = Sets[str]()
+        for nodes in names.values():
+            sets.join(*nodes)
         members: dict[str, list[Layer]] = {}
         for layer in network.layers:
-            key = find((layer.nodes or layer.origin or (layer.name,))[0])
-            members.setdefault(key, []).append(layer)
+            members.setdefault(sets.root(names[layer.name][0]), []).append(layer)
         home = {layer.name: key for key, layers in members.items() for layer in layers}
         consumers = network.consumers()
         units = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgekit._sets import Sets
 from edgekit.dla import scale_tie
 from edgekit.quantize._types import Change
 
@@ -71,9 +72,9 @@ def groups(
         dla_layers: Layers that can run on the target's DLA; None where all may.
         fp16_layers: Layers kept in FP16, which bind nothing.
     """
-    sets = _Sets()
+    sets = Sets[str]()
     for bound in bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers):
-        sets.join(bound.tensors)
+        sets.join(*bound.tensors)
     return sets.members()
 
 
@@ -104,12 +105,12 @@ def tie(
         first.
     """
     bound = list(bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers))
-    moved, tied = _Sets(), _Sets()
+    moved, tied = Sets[str](), Sets[str]()
     by_tensor: dict[str, list[Bound]] = {}
     for one in bound:
         if one.tie.moves:
-            moved.join(one.tensors)
-        tied.join(one.tensors)
+            moved.join(*one.tensors)
+        tied.join(*one.tensors)
         for name in one.tensors:
             by_tensor.setdefault(name, []).append(one)
     values = dict(scales)
@@ -145,29 +146,3 @@ def _change(
         layers=tuple(one.layer.name for one in bound),
         widest=widest,
     )
-
-
-class _Sets:
-    """Disjoint sets of names, which grow together."""
-
-    def __init__(self) -> None:
-        self._parent: dict[str, str] = {}
-
-    def _find(self, name: str) -> str:
-        parent = self._parent
-        parent.setdefault(name, name)
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    def join(self, names: tuple[str, ...]) -> None:
-        for name in names[1:]:
-            self._parent[self._find(name)] = self._find(names[0])
-
-    def members(self) -> tuple[tuple[str, ...], ...]:
-        """Returns the sets, in the order in which their first names came."""
-        found: dict[str, list[str]] = {}
-        for name in self._parent:
-            found.setdefault(self._find(name), []).append(name)
-        return tuple(tuple(names) for names in found.values())
