@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EdgekitError
+from edgekit.quantize._measure_parts import parts, run_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["equal_tensors"]
 
-_CHUNK_BYTES = 1 << 28
-_BYTES_PER_FLOAT = 4
 # so many order statistics tell one tensor from another; float32 sums in another order differ by
 # far less than the tolerance, different tensors by far more
 _STATISTICS = 1025
@@ -77,36 +76,13 @@ def _prints(
     """Yields each float tensor's name, size and order statistics, a bounded number at a time."""
     import numpy as np
 
-    from edgekit.errors import ModelError
-    from edgekit.network import session
-
     counts = _counts(model, names)
     chosen = [n for n in counts if sizes is None or counts[n] in sizes]
-    for chunk in _chunks(chosen, counts):
-        try:
-            outputs = session(model, outputs=chunk, optimise=False).run(chunk, dict(feed))
-        except EdgekitError:
-            raise
-        except Exception as error:  # onnxruntime raises pybind types without a common base
-            raise ModelError(str(error), code="model.run") from error
-        for name, array in zip(chunk, outputs, strict=True):
+    for found, arrays in run_parts(parts(model, chosen), feed):
+        for name, array in zip(found, arrays, strict=True):
             flat = np.sort(np.asarray(array, np.float32), axis=None)
             places = np.linspace(0, flat.size - 1, min(flat.size, _STATISTICS)).astype(np.intp)
             yield name, (flat.size, flat[places])
-
-
-def _chunks(names: list[str], counts: Mapping[str, int]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    room = _CHUNK_BYTES
-    for name in names:
-        need = counts[name] * _BYTES_PER_FLOAT
-        if chunk and need > room:
-            yield chunk
-            chunk, room = [], _CHUNK_BYTES
-        chunk.append(name)
-        room -= need
-    if chunk:
-        yield chunk
 
 
 def _counts(model: Model, names: Collection[str]) -> dict[str, int]:

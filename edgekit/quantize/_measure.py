@@ -18,7 +18,7 @@ from edgekit.quantize._measure_checks import (
 )
 from edgekit.quantize._measure_derived import derive, derived, merged, sided
 from edgekit.quantize._measure_feeds import Feeds, rows
-from edgekit.quantize._measure_parts import Part, parts, run_parts
+from edgekit.quantize._measure_parts import PART_BYTES, Part, parts, run_parts
 from edgekit.quantize._measure_recount import Recount
 from edgekit.quantize._measure_state import Keeper
 from edgekit.quantize._methods import METHODS, amax_of, entropy_if_sure
@@ -33,7 +33,7 @@ __all__ = ["float_tensors", "measure"]
 
 # activations looked at together; a network with more is run in parts, one after the other. While
 # those of one part are counted the next one runs, so that there are two at a time
-_CHUNK_BYTES = 1 << 28
+_CHUNK_BYTES = PART_BYTES
 
 Tell = Callable[[int, int], None]
 

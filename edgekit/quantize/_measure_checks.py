@@ -20,8 +20,6 @@ __all__ = ["bad_activation", "bad_input", "check_weights", "warnings_of"]
 _FEW = 16
 _NAMED = 8
 _BLOCK = 1 << 22
-# tensors looked at together when the first bad one is searched
-_LIMIT = 1 << 28
 
 
 def check_weights(model: Model) -> None:
@@ -110,7 +108,7 @@ def _first_bad(model: Model, feed: Mapping[str, np.ndarray]) -> tuple[str, str, 
         if value.type.tensor_type.elem_type in (1, 10)
     }
     maker = {name: node for node in graph.node for name in node.output if name in floats}
-    for wanted, arrays in run_parts(parts(model, list(maker), _LIMIT), feed):
+    for wanted, arrays in run_parts(parts(model, list(maker)), feed):
         for name, array in zip(wanted, arrays, strict=True):
             if not np.isfinite(array).all():
                 return maker[name].name, maker[name].op_type, name

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from edgekit.network import Model
 
-__all__ = ["Part", "parts", "run_parts"]
+__all__ = ["PART_BYTES", "Part", "parts", "run_parts"]
+
+# tensors looked at together
+PART_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,7 @@ class Part:
     dropped: tuple[str, ...]
 
 
-def parts(model: Model, wanted: Sequence[str], limit: int) -> list[Part]:
+def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[Part]:
     """Cuts the network so that the wanted tensors of a part take at most ``limit`` bytes.
 
     A node's own outputs are never parted. Nodes behind the last wanted tensor do not run. Every
