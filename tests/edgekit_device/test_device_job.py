@@ -1,0 +1,61 @@
+"""What a job is given, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit_device._errors import DeviceError
+from edgekit_device._job import JobCancelled, JobContext, job_context
+from edgekit_device._root import Root
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[JobContext]:
+    folder = tmp_path / "root" / "jobs" / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    with job_context(Root(tmp_path / "root"), folder, {"name": "net"}) as made:
+        yield made
+
+
+def events(context: JobContext) -> list[dict[str, object]]:
+    lines = (context.folder / "events.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_phase_keeps_its_ends_of_a_flood_of_steps(context: JobContext) -> None:
+    for step in range(1001):
+        context.progress("tactics", step, 1000)
+    context.progress("serialise", 0, 0, "4 MB")
+    kept = events(context)
+    assert [e["done"] for e in kept if e["phase"] == "tactics"][:: len(kept) - 2] == [0, 1000]
+    assert len(kept) < 100
+    assert [e["n"] for e in kept] == list(range(1, len(kept) + 1))
+    assert kept[-1]["text"] == "4 MB"
+
+
+def test_blobs_come_and_go_by_digest_and_damage_is_told(context: JobContext) -> None:
+    digest = context.store(b"engine")
+    assert context.blob(digest) == b"engine"
+    assert digest in (context.folder / "blobs.txt").read_text()
+    context.root.store.path(digest).write_bytes(b"Engine")
+    with pytest.raises(DeviceError) as damaged:
+        context.blob(digest)
+    assert damaged.value.code == "blob.digest-mismatch"
+
+
+def test_cancelling_is_seen(context: JobContext) -> None:
+    context.check_cancelled()
+    (context.folder / "cancel").touch()
+    assert context.cancelled()
+    with pytest.raises(JobCancelled):
+        context.check_cancelled()
+
+
+def test_a_log_takes_any_text(context: JobContext) -> None:
+    context.log("layer \u00e9\ud800\n")
+    context.log("next")
+    assert (context.folder / "log.txt").read_text(encoding="utf-8") == "layer \u00e9\\ud800\nnext\n"
