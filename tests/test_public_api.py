@@ -10,8 +10,8 @@ import edgekit
 from tests.pipeline.nets import small_net
 
 FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "solver",
-          "placement", "build", "sensitivity", "bundle", "deploy", "bench", "report", "config",
-          "pipeline")  # fmt: skip
+          "placement", "build", "trt", "sensitivity", "bundle", "deploy", "bench", "report",
+          "config", "pipeline")  # fmt: skip
 
 
 @pytest.mark.parametrize("floor", FLOORS)

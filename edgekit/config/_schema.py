@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from edgekit.config._schema_build import BuildSection, ContainerSection
 from edgekit.config._schema_calibration import CalibrationSection
 from edgekit.config._section import FilePath, Positive
 from edgekit.config._section import Section as _Section
@@ -18,6 +19,7 @@ __all__ = [
     "BuildSection",
     "CalibrationSection",
     "ConfigFile",
+    "ContainerSection",
     "DeploySection",
     "ModelSection",
     "NetworkSection",
@@ -196,25 +198,6 @@ class PlacementSection(_Section):
     )
 
 
-class BuildSection(_Section):
-    """How engines are built."""
-
-    mode: Literal["hybrid", "standalone", "split"] = Field(
-        "hybrid",
-        description="`hybrid`: DLA with GPU fallback; `standalone`: DLA loadables only; `split`: "
-        "segments on GPU and DLA cores as a pipeline.",
-    )
-    backend: Literal["auto", "reference", "tensorrt", "trtexec"] = Field(
-        "auto", description="`auto`: the reference backend without a board that has TensorRT."
-    )
-    strip: Literal["auto"] | bool = Field(
-        "auto", description="Take the weights out of the engines and refit on the board."
-    )
-    version_compatible: Literal["auto"] | bool = Field(
-        "auto", description="Build engines that a newer TensorRT can load."
-    )
-
-
 class AccuracySection(_Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
@@ -253,6 +236,9 @@ class BoardSection(_Section):
     )
     root: str = Field("~/.edgekit", description="Folder on the board.")
     python: str = Field("python3", description="Python on the board.")
+    container: ContainerSection | None = Field(
+        None, description="Run the loader in a container there instead."
+    )
 
 
 class DeploySection(_Section):
