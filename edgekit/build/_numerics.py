@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from edgekit.build._borders import float_results, inside_kernels, leaving
 from edgekit.build._graph import Cut, Graph, Unit
 from edgekit.build._typed import typed_inside
-from edgekit.dla import int8_operators
+from edgekit.dla import channel_axis, int8_operators
 
 if TYPE_CHECKING:
     import onnx
@@ -102,22 +102,16 @@ def decide(
 
 def quantised_weight(graph: Graph, node: onnx.NodeProto) -> tuple[str, int] | None:
     """Returns the weight and output channel axis of a node that can run on INT8 codes."""
-    op, inputs = node.op_type, list(node.input)
-    if op not in int8_operators().weighted or len(inputs) < 2:
+    inputs = list(node.input)
+    if node.op_type not in int8_operators().weighted or len(inputs) < 2:
         return None
     weight = graph.model.weights.get(inputs[1])
     if weight is None or str(weight.dtype) != "float32" or weight.ndim < 2:
         return None
     if inputs[0] in graph.initializers or inputs[0] in graph.constants:
         return None
-    if op == "Conv":
-        return inputs[1], 0
-    if op == "ConvTranspose":
-        return inputs[1], 1
-    if op == "MatMul":
-        return (inputs[1], 1) if weight.ndim == 2 else None
-    transposed = any(a.name == "transB" and a.i for a in node.attribute)
-    return inputs[1], 0 if transposed else 1
+    axis = channel_axis(node, weight.ndim)
+    return None if axis is None else (inputs[1], axis)
 
 
 def _inherit(graph: Graph, scales: Mapping[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.build._types import Weight
+from edgekit.dla import LEVELS, channel_blocks, weight_scales
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WeightStore", "derive_weights", "digest_of", "transform_value"]
 
-_LEVELS = 127
-_BLOCK_ELEMENTS = 1 << 22
 _LISTED = 20
 
 
@@ -53,39 +52,25 @@ def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
     scales = _channel_scales(value, int(axis))
     codes = np.empty(value.shape, np.int8)
     source, target = np.moveaxis(value, int(axis), 0), np.moveaxis(codes, int(axis), 0)
-    for block in _blocks(source):
+    for block in channel_blocks(source):
         scale = scales[block].reshape(-1, *[1] * (value.ndim - 1))
         rounded = np.rint(source[block] / scale)
-        target[block] = np.clip(rounded, -_LEVELS, _LEVELS, out=rounded)
+        target[block] = np.clip(rounded, -LEVELS, LEVELS, out=rounded)
     return codes
 
 
 def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
     import numpy as np
 
-    source = np.moveaxis(value, axis, 0)
-    amax = np.zeros(source.shape[0], np.float32)
-    rest = tuple(range(1, source.ndim))
-    for block in _blocks(source):
-        part = source[block]
-        amax[block] = np.maximum(part.max(axis=rest), -part.min(axis=rest))
-    if not np.isfinite(amax).all():
-        channel = int(np.flatnonzero(~np.isfinite(amax))[0])
+    scales = weight_scales(value, axis)
+    if not np.isfinite(scales).all():
+        channel = int(np.flatnonzero(~np.isfinite(scales))[0])
         raise DataError(
             f"a weight has NaN or infinities, the first in output channel {channel}",
             code="weight.not_finite",
             hint="INT8 needs finite weights; export the model again from a sound checkpoint",
         )
-    scales = amax / np.float32(_LEVELS)
-    scales[scales < np.finfo(np.float32).tiny] = 1.0
     return scales
-
-
-def _blocks(array: np.ndarray) -> list[slice]:
-    """Cuts the first axis so that temporaries stay a few megabytes (fully connected layers)."""
-    channels = array.shape[0]
-    step = max(1, _BLOCK_ELEMENTS * channels // max(1, array.size))
-    return [slice(start, start + step) for start in range(0, channels, step)]
 
 
 class WeightStore:

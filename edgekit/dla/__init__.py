@@ -9,10 +9,12 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.dla._candidates import SLOTS, candidates, loadable_batch
     from edgekit.dla._cbuf import CbufUse, cbuf_banks, cbuf_use
+    from edgekit.dla._channels import LEVELS, channel_axis, channel_blocks, weight_scales
     from edgekit.dla._docs import docs_page
     from edgekit.dla._explain import explain
     from edgekit.dla._explicit import drives_dla, reads_qdq
     from edgekit.dla._formats import FORMATS, element_strides, legal, nbytes, stored_shape, strides
+    from edgekit.dla._formats_shared import shared_with_gpu, vector_format
     from edgekit.dla._int8 import Int8Operators, int8_operators
     from edgekit.dla._json import check_document, macs_fraction
     from edgekit.dla._judge import judge
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "GENERATIONS",
+    "LEVELS",
     "SLOTS",
     "BrokenLimit",
     "CbufUse",
@@ -61,6 +64,8 @@ __all__ = [
     "candidates",
     "cbuf_banks",
     "cbuf_use",
+    "channel_axis",
+    "channel_blocks",
     "check_document",
     "core_memory",
     "docs_page",
@@ -90,11 +95,14 @@ __all__ = [
     "release_warnings",
     "scale_tie",
     "scale_ties",
+    "shared_with_gpu",
     "sparsity",
     "stored_shape",
     "strides",
     "unpack",
+    "vector_format",
     "weight_bytes",
+    "weight_scales",
     "within_memory",
     "without_slot",
 ]
@@ -104,10 +112,12 @@ __getattr__ = lazy(
     {
         "_candidates": "SLOTS candidates loadable_batch",
         "_cbuf": "CbufUse cbuf_banks cbuf_use",
+        "_channels": "LEVELS channel_axis channel_blocks weight_scales",
         "_docs": "docs_page",
         "_explain": "explain",
         "_explicit": "drives_dla reads_qdq",
         "_formats": "FORMATS element_strides legal nbytes stored_shape strides",
+        "_formats_shared": "shared_with_gpu vector_format",
         "_int8": "Int8Operators int8_operators",
         "_json": "check_document macs_fraction",
         "_judge": "judge",

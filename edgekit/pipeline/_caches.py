@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla import LEVELS
 from edgekit.errors import DataError, UsageError
 from edgekit.pipeline._cache_edits import ranges, renames
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from edgekit.quantize import CalibrationCache
 
 __all__ = ["diff_document", "merge_document", "show_document"]
-
-_LEVELS = 127
 
 
 def show_document(
@@ -65,7 +64,7 @@ def show_document(
 
 
 def _row(name: str, scale: float) -> dict[str, Any]:
-    return {"name": name, "scale": scale, "amax": scale * _LEVELS}
+    return {"name": name, "scale": scale, "amax": scale * LEVELS}
 
 
 def _beside(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]:

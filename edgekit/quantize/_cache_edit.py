@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from edgekit.dla import LEVELS
 from edgekit.errors import DataError, UsageError
 from edgekit.quantize._scales import float32
 
@@ -19,7 +20,6 @@ __all__ = ["POLICIES", "CacheDiff", "diff", "edit", "merge"]
 
 #: What counts where several caches have a tensor.
 POLICIES = ("last", "first", "max", "error")
-_LEVELS = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def edit(
 def _scale_of(amax: float) -> float:
     """Returns the scale of a largest magnitude; 0 where float32 has none."""
     try:
-        return float32(amax / _LEVELS)
+        return float32(amax / LEVELS)
     except OverflowError:
         return 0.0
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.dla import LEVELS
 from edgekit.quantize._constraints import tie
 from edgekit.quantize._constraints_told import constraint_warnings
 from edgekit.quantize._measure import measure
-from edgekit.quantize._methods import LEVELS, check_method
+from edgekit.quantize._methods import check_method
 from edgekit.quantize._scales import float32, make_scales
 
 if TYPE_CHECKING:

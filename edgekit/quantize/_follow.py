@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.dla import LEVELS
+
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
@@ -20,7 +22,7 @@ __all__ = ["FLOATS", "follow"]
 
 #: Types of tensors that INT8 can stand for.
 FLOATS = frozenset({"float32", "float16"})
-_ONE = 1 / 127
+_ONE = 1 / LEVELS
 _MOVING = frozenset({"SHUFFLE", "IDENTITY"})
 # the largest magnitude of a result, whatever is read; they never fall on the negative side
 _WITHIN_ONE = frozenset({"SIGMOID", "TANH", "HARD_SIGMOID", "SOFTSIGN"})
@@ -111,7 +113,7 @@ def _fixed_bound(layer: Layer) -> float | None:
         return _ONE
     if function == "CLIP":
         low, high = float(layer.params["alpha"]), float(layer.params["beta"])
-        return max(abs(low), abs(high)) / 127
+        return max(abs(low), abs(high)) / LEVELS
     return None
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgekit.dla import LEVELS
 from edgekit.errors import UsageError
 from edgekit.quantize._histogram import TINY, Histogram
 from edgekit.quantize._methods_entropy import ENTROPY_BINS, edge_of, nearest, nearest_if_sure
 
 __all__ = [
     "FEWEST",
-    "LEVELS",
     "METHODS",
     "PERCENTILE",
     "amax_of",
@@ -18,7 +18,6 @@ __all__ = [
     "entropy_if_sure",
 ]
 
-LEVELS = 127
 PERCENTILE = 99.99
 
 # with fewer, eight to a bin, a divergence over 2048 bins measures sampling noise and clips what

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.dla import LEVELS
 from edgekit.quantize._follow import follow
 from edgekit.quantize._scales import float32
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Propagated", "propagate"]
 
-_LEVELS = 127
 # the builder erases some of them, so that the layers do not have both of their tensors
 _SHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
@@ -79,7 +79,7 @@ def propagate(
         for node in graph.node:
             three = [*node.input[:2], *node.output[:1]]
             if node.op_type == "Sigmoid":
-                give(node.output[0], 1 / _LEVELS, "Sigmoid")
+                give(node.output[0], 1 / LEVELS, "Sigmoid")
             elif node.op_type in _AVERAGES and node.input[0] in known:
                 give(node.output[0], known[node.input[0]], "average")
             elif node.op_type in _SHAPES:
@@ -101,8 +101,8 @@ def _product(
 ) -> None:
     """What is missing of ``out = 127 * one * other``, where one of the three is."""
     if one in known and other in known:
-        give(out, _LEVELS * known[one] * known[other], "Mul")
+        give(out, LEVELS * known[one] * known[other], "Mul")
     elif out in known and one in known:
-        give(other, known[out] / known[one] / _LEVELS, "Mul")
+        give(other, known[out] / known[one] / LEVELS, "Mul")
     elif out in known and other in known:
-        give(one, known[out] / known[other] / _LEVELS, "Mul")
+        give(one, known[out] / known[other] / LEVELS, "Mul")

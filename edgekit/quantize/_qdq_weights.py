@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.dla import channel_axis, channel_blocks, weight_scales
 from edgekit.quantize._qdq_grid import Constants
 
 if TYPE_CHECKING:
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.quantize._qdq_read import Fixed
 
-__all__ = ["channel_axis", "keeps", "requantised", "values_of"]
+__all__ = ["keeps", "requantised", "values_of"]
 
-_LEVELS = 127
-_BLOCK_ELEMENTS = 1 << 22
 # of the scale: two ways to compute one value in float32
 _ROUNDING = 1e-4
 
@@ -47,34 +46,17 @@ def values_of(fixed: Fixed, constants: Constants) -> np.ndarray:
     return np.ascontiguousarray((codes * scale).astype(grid.exact))
 
 
-def channel_axis(node: onnx.NodeProto, rank: int) -> int | None:
-    """Returns the axis of the output channels of a node's second input; None without INT8."""
-    op = node.op_type
-    if op == "Conv":
-        return 0
-    if op == "ConvTranspose":
-        return 1
-    if op == "MatMul":
-        return 1 if rank == 2 else None
-    if op == "Gemm":
-        return 0 if any(item.name == "transB" and item.i for item in node.attribute) else 1
-    return None
-
-
 def requantised(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
     """Whether ``value``, quantised per index of ``axis``, stands for ``wanted``."""
     import numpy as np
 
     source, target = np.moveaxis(value, axis, 0), np.moveaxis(wanted, axis, 0)
-    rest = tuple(range(1, source.ndim))
-    step = max(1, _BLOCK_ELEMENTS * source.shape[0] // max(1, source.size))
-    for start in range(0, source.shape[0], step):
-        part = source[start : start + step].astype(np.float32)
-        scale = np.abs(part).max(axis=rest, keepdims=True, initial=0) / np.float32(_LEVELS)
-        scale[scale == 0] = 1.0
+    scales = weight_scales(value, axis).reshape(-1, *[1] * (value.ndim - 1))
+    for block in channel_blocks(source):
+        scale = scales[block]
         # not a multiple of the old scale: one step of the code is far more than rounding
-        again = np.rint(part / scale) * scale
-        apart = np.abs(again - target[start : start + step])
+        again = np.rint(source[block].astype(np.float32) / scale) * scale
+        apart = np.abs(again - target[block])
         if (apart > _ROUNDING * scale).any():
             return False
     return True

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.dla import int8_operators
-from edgekit.quantize._qdq_weights import channel_axis
+from edgekit.dla import channel_axis, int8_operators, weight_scales
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Lowered"]
 
-_LEVELS = 127
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # a constant operand of theirs has to be INT8 as the other operands are
 _JOINING = frozenset({"Concat", "Max", "Min"})
@@ -117,7 +115,7 @@ class Lowered:
             value = self._model.weights.get(node.input[1])
             if value is not None and str(value.dtype) == "float32" and value.ndim > 1:
                 axis = channel_axis(node, value.ndim) if self._per_channel else None
-                made += self._constant(node, 1, axis, _weight_scales(value, axis))
+                made += self._constant(node, 1, axis, weight_scales(value, axis))
         elif node.op_type in _JOINING:
             for index, name in enumerate(node.input):
                 if name in self._constants:
@@ -137,7 +135,7 @@ class Lowered:
         if value is None:
             stubs = (item for item in self.proto.graph.initializer if item.name == name)
             value = numpy_helper.to_array(next(stubs))
-        return _weight_scales(np.asarray(value, np.float32), None)
+        return weight_scales(np.asarray(value, np.float32), None)
 
     def _constant(
         self, node: onnx.NodeProto, index: int, axis: int | None, scale: np.ndarray
@@ -200,15 +198,3 @@ class Lowered:
         name = free_name(stem, self.taken)
         self.taken.add(name)
         return name
-
-
-def _weight_scales(value: np.ndarray, axis: int | None) -> np.ndarray:
-    """Returns amax / 127 in float32; 1 where that is no normal number, as for zeros."""
-    import numpy as np
-
-    rest: tuple[int, ...] | None = None
-    if axis is not None:
-        rest = tuple(other for other in range(value.ndim) if other != axis)
-    amax = np.maximum(value.max(axis=rest, initial=0), -value.min(axis=rest, initial=0))
-    scales = np.asarray(amax, np.float32) / np.float32(_LEVELS)
-    return np.where(scales < np.finfo(np.float32).tiny, np.float32(1), scales).astype(np.float32)
