@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Set, Tuple
 
 from . import _checks as check
 from ._errors import DeviceError
+from ._manifest_engines import parse_engines
 from ._types import (
     DTYPES,
     WEIGHT_DTYPES,
@@ -34,7 +35,7 @@ _FIELDS = (
     "tensorrt", "fingerprint", "inputs", "outputs", "lanes", "weights", "stripped", "blobs",
     "golden", "placement", "plugins",
 )  # fmt: skip
-_OPTIONAL = ("rewrites",)
+_OPTIONAL = ("engines", "rewrites")
 
 
 def parse(data: bytes) -> Manifest:
@@ -76,6 +77,7 @@ def parse(data: bytes) -> Manifest:
         blobs=blobs,
         golden=_golden(top["golden"], inputs, outputs, blobs, len(lanes)),
         document=top,
+        engines=parse_engines(top.get("engines"), lanes, top["backend"]),
     )
 
 

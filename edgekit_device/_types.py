@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 __all__ = [
     "DTYPES",
     "WEIGHT_DTYPES",
     "BlobEntry",
+    "EngineEntry",
     "GoldenCase",
+    "IoEntry",
     "Lane",
     "Manifest",
     "SegmentEntry",
@@ -80,6 +82,49 @@ class BlobEntry:
 
 
 @dataclass(frozen=True)
+class IoEntry:
+    """An engine's own input or output, as it lies in memory.
+
+    ``strides`` are bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR;
+    ``scale`` is the value of one step of an INT8 tensor, None where the elements are the values.
+    """
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    format: str
+    strides: Tuple[int, ...]
+    scale: Optional[float]
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """What the builder said of a TensorRT engine.
+
+    Attributes:
+        kind: "plan", or "loadable" for cuDLA.
+        tensorrt: Four-part version of the TensorRT that built it.
+        stripped: Whether it lacks its weights.
+        version_compatible: Whether newer releases may run it.
+        lean_embedded: Whether it carries the lean runtime, which is code of its own.
+        refit: "identical", "any", "individual" or "none".
+        dla_core: The DLA core it drives; None for the GPU alone.
+        inputs: Its inputs.
+        outputs: Its outputs.
+    """
+
+    kind: str
+    tensorrt: str
+    stripped: bool
+    version_compatible: bool
+    lean_embedded: bool
+    refit: str
+    dla_core: Optional[int]
+    inputs: Tuple[IoEntry, ...]
+    outputs: Tuple[IoEntry, ...]
+
+
+@dataclass(frozen=True)
 class GoldenCase:
     """Inputs by range and seed, expected outputs by blob, tolerance as max|a-b| / max|b|.
 
@@ -95,7 +140,10 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256."""
+    """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256.
+
+    ``engines`` holds what only TensorRT's engines have, by digest.
+    """
 
     digest: str
     name: str
@@ -107,6 +155,7 @@ class Manifest:
     blobs: Mapping[str, BlobEntry]
     golden: Tuple[GoldenCase, ...]
     document: Mapping[str, Any]
+    engines: Mapping[str, EngineEntry] = field(default_factory=dict)
 
     def sizes(self) -> Dict[str, int]:
         """Bytes by digest of every blob that the bundle needs, weights included."""

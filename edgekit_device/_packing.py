@@ -1,0 +1,225 @@
+"""Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
+
+A format says how channels lie; how far lines are padded is read from the strides, which depend on
+the DLA's generation and which whoever built the engine knows (the manifest has them). Layouts:
+TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and their sources.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
+
+from ._errors import DeviceError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["FORMATS", "four", "pack", "read", "stored_shape", "unpack", "write"]
+
+# channels of a vector; one channel beside the other within it
+_VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
+# channels last; the pixel's stride says how many are held
+_CHANNELS_LAST = ("DLA_HWC4", "HWC", "HWC8", "HWC16")
+FORMATS = ("LINEAR", "DLA_LINEAR", *_CHANNELS_LAST, *_VECTORS)
+
+# by element size: bits are moved, never interpreted
+_WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+_CHW = 3
+_BLOCK = 1 << 14  # pixels that one task moves: stays in a core's cache
+_THREADED_BYTES = 1 << 20
+_MOST_THREADS = 4
+
+
+def four(shape: Sequence[int]) -> Tuple[int, int, int, int]:
+    """A shape as (N, C, H, W): leading dimensions are one batch, missing ones are ones."""
+    full = (1,) * (_CHW + 1 - len(shape)) + tuple(shape)
+    return (math.prod(full[:-_CHW]), full[-3], full[-2], full[-1])
+
+
+def stored_shape(
+    shape: Sequence[int], itemsize: int, format: str, strides: Sequence[int]
+) -> Tuple[int, ...]:
+    """The shape of the memory that holds a tensor, padding included.
+
+    (N, C, H, line) for DLA_LINEAR, (N, H, line, channels) for formats with channels last,
+    (N, C/v, H, W, v) for vectors of v channels, ``shape`` itself for LINEAR.
+
+    Args:
+        shape: The tensor's own shape.
+        itemsize: Bytes of an element.
+        format: One of ``FORMATS``.
+        strides: Bytes between neighbours along N, C (or vectors of C), H and W; unused for LINEAR.
+
+    Raises:
+        DeviceError: "format.unknown", or "format.strides" where they cannot be this format's.
+    """
+    if format not in FORMATS:
+        raise DeviceError(
+            "unknown tensor format {!r}".format(format[:80]),
+            code="format.unknown",
+            hint="the formats are {}".format(", ".join(FORMATS)),
+        )
+    if format == "LINEAR":
+        return tuple(shape)
+    batch, channels, height, width = four(shape)
+    if len(strides) != _CHW + 1:
+        raise _wrong(shape, format, strides)
+    if format in _VECTORS:
+        vector = _VECTORS[format]
+        found: Tuple[int, ...] = (batch, -(-channels // vector), height, width, vector)
+        wanted = (height * width * vector, width * vector, vector)
+        given = tuple(strides[1:])
+    elif format == "DLA_LINEAR":
+        line = strides[2] // itemsize
+        found = (batch, channels, height, line)
+        wanted, given = (height * line, line, 1), tuple(strides[1:])
+        if line < width:
+            raise _wrong(shape, format, strides)
+    else:
+        held = strides[3] // itemsize
+        line = strides[2] // (held * itemsize) if held else 0
+        found = (batch, height, line, held)
+        wanted, given = (1, line * held, held), tuple(strides[1:])
+        if line < width or held < channels:
+            raise _wrong(shape, format, strides)
+    # the stride of an axis of one element says nothing: whoever reports it may put anything there
+    sizes = (found[1], height, width) if format in _VECTORS else (channels, height, width)
+    for size, want, have in zip(sizes, wanted, given):  # noqa: B905
+        if size > 1 and have != want * itemsize:
+            raise _wrong(shape, format, strides)
+    return found
+
+
+def pack(array: np.ndarray, format: str, strides: Sequence[int] = ()) -> np.ndarray:
+    """Returns the memory that holds ``array`` in a format: its shape is ``stored_shape``'s.
+
+    Raises:
+        DeviceError: As :func:`stored_shape`.
+    """
+    import numpy as np
+
+    stored = np.empty(stored_shape(array.shape, array.itemsize, format, strides), array.dtype)
+    word = _WORDS[array.itemsize]
+    source = np.ascontiguousarray(array).reshape(four(array.shape)).view(word)
+    write(source, stored.view(word), format)
+    return stored
+
+
+def unpack(
+    memory: np.ndarray, shape: Sequence[int], dtype: str, format: str, strides: Sequence[int] = ()
+) -> np.ndarray:
+    """Returns the tensor that lies in ``memory`` (C-contiguous, any type) in a format.
+
+    Raises:
+        DeviceError: As :func:`stored_shape`, and "format.size" for another number of bytes.
+    """
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    places = stored_shape(shape, kind.itemsize, format, strides)
+    if memory.nbytes != math.prod(places) * kind.itemsize:
+        raise DeviceError(
+            "{} bytes cannot hold {} {} as {}".format(memory.nbytes, dtype, list(shape), format),
+            code="format.size",
+        )
+    array = np.empty(tuple(shape), kind)
+    word = _WORDS[kind.itemsize]
+    stored = memory.reshape(-1).view(np.uint8).view(word).reshape(places)
+    read(stored, array.reshape(four(shape)).view(word), format)
+    return array
+
+
+def write(source: Any, stored: Any, format: str) -> None:
+    """Copies (N, C, H, W) unsigned words into their places, and zeros into all others."""
+    width = source.shape[-1]
+    if format == "LINEAR":
+        stored.reshape(source.shape)[...] = source
+    elif format == "DLA_LINEAR":
+        stored[..., :width] = source
+        stored[..., width:] = 0
+    elif format in _CHANNELS_LAST:
+        channels = source.shape[1]
+        stored[..., :width, channels:] = 0
+        stored[..., width:, :] = 0
+        _spread(source, stored[..., :width, :channels].transpose(0, 3, 1, 2))
+    else:
+        _each_block(source, stored, _spread)
+
+
+def read(stored: Any, array: Any, format: str) -> None:
+    """The reverse of :func:`write`; what the padding holds is unread."""
+    width = array.shape[-1]
+    if format == "LINEAR":
+        array[...] = stored.reshape(array.shape)
+    elif format == "DLA_LINEAR":
+        array[...] = stored[..., :width]
+    elif format in _CHANNELS_LAST:
+        array[...] = stored[..., :width, : array.shape[1]].transpose(0, 3, 1, 2)
+    else:
+        _each_block(array, stored, _gather)
+
+
+def _spread(planes: Any, vectors: Any) -> None:
+    import numpy as np
+
+    # a ufunc walks in the order of the axes, here along the pixels of one channel; an assignment
+    # would walk along the few channels of one pixel, in many short loops
+    np.positive(planes, out=vectors)
+
+
+def _gather(planes: Any, vectors: Any) -> None:
+    import numpy as np
+
+    np.copyto(planes, vectors)
+
+
+def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> None:
+    """Calls ``move`` with every block as (channels, pixels), of the tensor and of its vectors."""
+    batch, channels, height, width = tensor.shape
+    groups, vector = stored.shape[1], stored.shape[-1]
+    pixels = height * width
+    planes = tensor.reshape(batch, channels, pixels)
+    vectors = stored.reshape(batch, groups, pixels, vector)
+    clearing = move is _spread
+
+    def blocks() -> Iterator[Tuple[int, int, int]]:
+        for n in range(batch):
+            for group in range(groups):
+                for start in range(0, pixels, _BLOCK):
+                    yield n, group, start
+
+    def one(block: Tuple[int, int, int]) -> None:
+        n, group, start = block
+        part = planes[n, group * vector : (group + 1) * vector, start : start + _BLOCK]
+        places = vectors[n, group, start : start + _BLOCK]
+        if clearing and len(part) < vector:
+            # the whole block at once is faster than the few padding bytes of every pixel
+            places.fill(0)
+        move(part, places[:, : len(part)].T)
+
+    threads = min(_MOST_THREADS, _processors())
+    if tensor.nbytes < _THREADED_BYTES or threads == 1:
+        for block in blocks():
+            one(block)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(one, blocks()):
+            pass
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _wrong(shape: Sequence[int], format: str, strides: Sequence[int]) -> DeviceError:
+    return DeviceError(
+        "the strides {} are not those of {} as {}".format(list(strides), list(shape), format),
+        code="format.strides",
+        hint="they are bytes along N, C, H and W, as the builder reports them",
+    )
