@@ -2,6 +2,7 @@
 
 from edgekit._callable import make_callable
 from edgekit.build._accuracy import Deviation, accuracy, worst_of
+from edgekit.build._graph import Cut, Graph, cut, node_reads
 from edgekit.build._kernels import Kernel, Kernels
 from edgekit.build._reference import build_reference, full_engine
 from edgekit.build._runner import Runner, run
@@ -10,7 +11,9 @@ from edgekit.build._weights import derive_weights, digest_of, transform_value
 
 __all__ = [
     "Artefacts",
+    "Cut",
     "Deviation",
+    "Graph",
     "Kernel",
     "Kernels",
     "Runner",
@@ -18,9 +21,11 @@ __all__ = [
     "Weight",
     "accuracy",
     "build_reference",
+    "cut",
     "derive_weights",
     "digest_of",
     "full_engine",
+    "node_reads",
     "run",
     "transform_value",
     "worst_of",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +70,8 @@ class Artefacts:
         inputs: Network inputs, in the model's order.
         outputs: Network outputs, in the model's order.
         notes: What a person should know, such as layers that fell back to FP16.
+        engine_facts: Of engines that TensorRT built, what a loader must know, by their digest: the
+            manifest's ``engines``.
     """
 
     backend: str
@@ -81,3 +83,4 @@ class Artefacts:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    engine_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
