@@ -13,8 +13,6 @@ from edgekit.errors import GateError, UsageError
 
 __all__ = ["options", "show", "wanted"]
 
-_METRICS = ("cosine", "snr_db", "top1_agreement")
-
 options = o.all_of(
     click.option("--sensitivity", is_flag=True, help="Rank the layers by what their INT8 costs."),
     click.option(
@@ -54,16 +52,16 @@ def wanted(
         minimum = float(text)
     except ValueError:
         minimum = math.nan
-    from edgekit.sensitivity import impossible
+    from edgekit.sensitivity import METRICS, impossible
 
     # a word is no number, but "nan" is one
-    told = metric in _METRICS and not math.isnan(minimum) and impossible(metric, minimum)
+    told = metric in METRICS and not math.isnan(minimum) and impossible(metric, minimum)
     if told:
         raise UsageError(told, where=f"--accuracy {accuracy}", hint="ask for less")
-    if metric not in _METRICS or math.isnan(minimum):
+    if metric not in METRICS or math.isnan(minimum):
         raise UsageError(
             f"--accuracy {accuracy!r} is not METRIC=MIN",
-            hint=f"--accuracy cosine=0.999; metrics: {', '.join(_METRICS)}",
+            hint=f"--accuracy cosine=0.999; metrics: {', '.join(METRICS)}",
         )
     return metric, minimum
 

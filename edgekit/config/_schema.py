@@ -11,6 +11,7 @@ from edgekit.config._schema_calibration import CalibrationSection
 from edgekit.config._section import FilePath, Positive
 from edgekit.config._section import Section as _Section
 from edgekit.dla import loadables_per_core
+from edgekit.sensitivity import Metric
 
 __all__ = [
     "AccuracySection",
@@ -201,9 +202,7 @@ class PlacementSection(_Section):
 class AccuracySection(_Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
-    metric: Literal["cosine", "snr_db", "top1_agreement"] = Field(
-        "cosine", description="What is compared with the FP32 network."
-    )
+    metric: Metric = Field("cosine", description="What is compared with the FP32 network.")
     min: float | None = Field(None, description="Lowest value that passes; no gate when absent.")
     fallback: Literal["fp16", "none"] = Field(
         "fp16",

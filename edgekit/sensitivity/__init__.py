@@ -10,14 +10,16 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.sensitivity._analyse import analyse
     from edgekit.sensitivity._document import sensitivity_document
-    from edgekit.sensitivity._gate import impossible
+    from edgekit.sensitivity._gate import METRICS, Metric, impossible
     from edgekit.sensitivity._names import layers_named
     from edgekit.sensitivity._propose import propose, reaches, shortfall
     from edgekit.sensitivity._types import Impact, Proposal, Sensitivity
     from edgekit.sensitivity._with_fp16 import with_fp16
 
 __all__ = [
+    "METRICS",
     "Impact",
+    "Metric",
     "Proposal",
     "Sensitivity",
     "analyse",
@@ -35,7 +37,7 @@ __getattr__ = lazy(
     {
         "_analyse": "analyse",
         "_document": "sensitivity_document",
-        "_gate": "impossible",
+        "_gate": "METRICS Metric impossible",
         "_names": "layers_named",
         "_propose": "propose reaches shortfall",
         "_types": "Impact Proposal Sensitivity",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, get_args
 
-__all__ = ["impossible"]
+__all__ = ["METRICS", "Metric", "impossible"]
+
+#: What an accuracy against the FP32 network is measured in.
+Metric = Literal["cosine", "snr_db", "top1_agreement"]
+METRICS: tuple[str, ...] = get_args(Metric)
 
 # a cosine is a correlation, and the agreement a share of the inputs
 _MOST = {"cosine": 1.0, "top1_agreement": 1.0}
@@ -14,7 +19,7 @@ def impossible(metric: str, minimum: float) -> str:
     """Returns why no build can reach an accuracy; empty where one may.
 
     Args:
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: One of ``METRICS``.
         minimum: The lowest value that passes.
     """
     if not math.isfinite(minimum):
