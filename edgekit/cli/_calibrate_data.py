@@ -11,10 +11,9 @@ import click
 
 from edgekit.cli import _options as o
 from edgekit.errors import UsageError
+from edgekit.network import PYTHON
 
 __all__ = ["options"]
-
-_PYTHON = "python:"
 
 
 def _numbers(option: str, text: str) -> list[float]:
@@ -84,7 +83,7 @@ def options(function: Any) -> Any:
         for key, parse in _PARSERS.items():
             if inputs[key] is not None:
                 inputs[key] = parse(key, inputs[key])
-        if inputs["data"] and not inputs["data"].startswith(_PYTHON):
+        if inputs["data"] and not inputs["data"].startswith(PYTHON):
             # in the configuration a path would be relative to its file
             inputs["data"] = str(Path(inputs["data"]).resolve())
         return function(inputs=inputs, **given)

@@ -12,6 +12,7 @@ from typing import Any
 from edgekit.config._load import Config, check_config, load_config
 from edgekit.config._yaml import Document
 from edgekit.errors import UsageError
+from edgekit.network import parse_builtin
 
 __all__ = ["open_config"]
 
@@ -71,14 +72,11 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _model_of(path: str) -> dict[str, Any]:
-    if not path.startswith("builtin:"):
+    given = parse_builtin(path)
+    if given is None:
         return {"onnx": path}
-    name, _, seed = path.removeprefix("builtin:").partition("?seed=")
-    if not seed:
-        return {"builtin": name}
-    if not seed.isdecimal():
-        raise UsageError(f"{seed!r} is not a seed", where=path, hint=f"builtin:{name}?seed=1")
-    return {"builtin": name, "seed": int(seed)}
+    name, seed = given
+    return {"builtin": name, "seed": seed} if seed else {"builtin": name}
 
 
 def _name_of(path: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
+from edgekit.network import PYTHON
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from edgekit.config._load import Config
 
 __all__ = ["paths_in", "rebased"]
-
-_PYTHON = "python:"
 
 Place = tuple[str | int, ...]
 
@@ -56,7 +55,7 @@ def rebased(config: Config, folder: Path) -> dict[str, Any]:
     if old == new:
         return values
     for place, path in paths_in(config.file):
-        if path.startswith(_PYTHON):
+        if path.startswith(PYTHON):
             raise UsageError(
                 f"{path} is a module beside the configuration, and another folder has none",
                 code="config.module",

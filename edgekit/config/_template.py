@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from edgekit.errors import UsageError
+from edgekit.network import parse_builtin
 
 __all__ = ["write_template"]
 
@@ -51,18 +52,19 @@ def write_template(
     from edgekit.targets import get
 
     get(target)
-    stem = Path(model.removeprefix("builtin:")).stem.lower()
+    given = parse_builtin(model)
+    stem = Path(given[0] if given else model).stem.lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", stem).strip("._-")[:64] or "model"
     path = output or Path(f"{name}.yaml")
     shapes = ""
-    if model.startswith("builtin:"):
-        source = f"builtin: {_quoted(model.removeprefix('builtin:'))}"
+    if given is not None:
+        source = f"builtin: {_quoted(given[0])}" + (f"\n  seed: {given[1]}" if given[1] else "")
     else:
         file = Path(model)
         relative = Path(os.path.relpath(file.resolve(), path.resolve().parent))
         source = f"onnx: {_quoted(relative.as_posix())}"
         shapes = _open_shapes(file)
-    if not model.startswith("builtin:") and path.resolve() == Path(model).resolve():
+    if given is None and path.resolve() == Path(model).resolve():
         raise UsageError(
             "the configuration would replace the model",
             code="output.same",

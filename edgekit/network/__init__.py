@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from edgekit.network._same_weights import check_weights, weight_types
     from edgekit.network._save import save
     from edgekit.network._session import WRONG_FUSIONS, session
+    from edgekit.network._source import PYTHON, parse_builtin
     from edgekit.network._synthetic import synthetic_description, synthetic_inputs
     from edgekit.network._types import Absorbed, Folded, Layer, Model, Network, Tensor
 
 __all__ = [
+    "PYTHON",
     "QDQ",
     "SAME_VALUES",
     "WRONG_FUSIONS",
@@ -45,6 +47,7 @@ __all__ = [
     "loadable_name",
     "metadata",
     "open_inputs",
+    "parse_builtin",
     "places",
     "save",
     "session",
@@ -71,6 +74,7 @@ __getattr__ = lazy(
         "_same_weights": "check_weights weight_types",
         "_save": "save",
         "_session": "WRONG_FUSIONS session",
+        "_source": "PYTHON parse_builtin",
         "_synthetic": "synthetic_description synthetic_inputs",
         "_types": "Absorbed Folded Layer Model Network Tensor",
     },

@@ -105,7 +105,8 @@ def _model(
     from edgekit import network
 
     cut = list(outputs or ()) or None
-    if not name.startswith("builtin:"):
+    given = network.parse_builtin(name)
+    if given is None:
         sizes = {tensor: list(shape) for tensor, shape in (shapes or {}).items()}
         if Path(name).suffix.lower() in (".yaml", ".yml"):
             raise UsageError(
@@ -114,10 +115,7 @@ def _model(
                 hint="give its ONNX file, with --shape and --outputs where it has these",
             )
         return network.load(Path(name), shapes=sizes or None, outputs=cut)
-    title, _, seed = name.removeprefix("builtin:").partition("?seed=")
-    if seed and not seed.isdecimal():
-        raise UsageError(f"{seed!r} is not a seed", where=name, hint=f"builtin:{title}?seed=1")
-    loaded = network.builtin(title, int(seed or 0))
+    loaded = network.builtin(*given)
     if shapes:
         raise UsageError("the shapes of a built-in network are given", where=name)
     if cut is None:

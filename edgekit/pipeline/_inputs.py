@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network import PYTHON
 from edgekit.pipeline._other_weights import Reweighing
 from edgekit.pipeline._stored import identity
 
@@ -77,9 +78,7 @@ class Inputs(Reweighing):
     @property
     def _called(self) -> bool:
         """Whether the inputs come from a function of the user's."""
-        from edgekit.quantize import PREFIX
-
-        return (self.file.calibration.data or "").startswith(PREFIX)
+        return (self.file.calibration.data or "").startswith(PYTHON)
 
     @property
     def _modules(self) -> list[Path]:

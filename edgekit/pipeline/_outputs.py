@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.network import PYTHON
 
 if TYPE_CHECKING:
     from edgekit.config import Config
 
 __all__ = ["may_write", "may_write_for"]
 
-_PYTHON = "python:"
 # by the last of their keys, which are a section's; others are called by all of them
 _USUAL = 2
 _NAMES: Mapping[str | int, str] = {
@@ -59,7 +59,7 @@ def _read_by(file: Any) -> Iterator[tuple[str, str]]:
     from edgekit.config import paths_in
 
     for place, path in paths_in(file):
-        if not path.startswith(_PYTHON):
+        if not path.startswith(PYTHON):
             every = f"what {'.'.join(map(str, place))} names"
             # of several networks each has a model of its own
             yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path

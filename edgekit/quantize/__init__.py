@@ -18,7 +18,7 @@ from edgekit.quantize._constraints_told import (
     constraint_warnings,
     violations,
 )
-from edgekit.quantize._data import PREFIX, Samples, load_data, module_file
+from edgekit.quantize._data import Samples, load_data, module_file
 from edgekit.quantize._data_options import IMAGE_OPTIONS
 from edgekit.quantize._feeds import check_feed, input_specs
 from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
@@ -32,7 +32,6 @@ from edgekit.quantize._types import Change, Ranges, Scales
 __all__ = [
     "IMAGE_OPTIONS",
     "METHODS",
-    "PREFIX",
     "UNEQUAL",
     "CacheDiff",
     "CacheReading",

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError
+from edgekit.network import PYTHON
 from edgekit.quantize._data_arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize._data_callable import Callables
 from edgekit.quantize._data_images import IMAGE_SUFFIXES, Images, files_in
-from edgekit.quantize._data_module import PREFIX, module_file
+from edgekit.quantize._data_module import module_file
 from edgekit.quantize._data_options import IMAGE_OPTIONS
 from edgekit.quantize._data_pixels import Preprocess
 from edgekit.quantize._data_rows import Rows, rows_of, shown
@@ -19,7 +20,7 @@ from edgekit.quantize._data_samples import Samples
 if TYPE_CHECKING:
     from edgekit.network import Model
 
-__all__ = ["IMAGE_SUFFIXES", "PREFIX", "Samples", "load_data", "module_file"]
+__all__ = ["IMAGE_SUFFIXES", "Samples", "load_data", "module_file"]
 
 _OPTIONS = IMAGE_OPTIONS | {"data", "count", "pick"}
 _CHANNELS = (1, 3)
@@ -69,7 +70,7 @@ def load_data(
     data = options["data"]
     notes = []
     source: Arrays | Images | Callables
-    if isinstance(data, str) and data.startswith(PREFIX):
+    if isinstance(data, str) and data.startswith(PYTHON):
         if spread:
             raise DataError(
                 "pick is spread, and how many samples a function gives is not known",

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DataError
+from edgekit.network import PYTHON
 
-__all__ = ["HINT", "PREFIX", "make_room", "module_file", "parts_of"]
+__all__ = ["HINT", "make_room", "module_file", "parts_of"]
 
-PREFIX = "python:"
 HINT = "write python:module:function; function() returns an iterable of arrays or dicts of them"
 # folders that modules came from, by top-level name
 _IMPORTED: dict[str, str] = {}
@@ -57,7 +57,7 @@ def module_file(spec: str, folders: Sequence[Path]) -> Path:
 
 def parts_of(spec: str) -> tuple[str, str]:
     """Returns module and function; DataError where there are none."""
-    module, _, function = spec.removeprefix(PREFIX).partition(":")
+    module, _, function = spec.removeprefix(PYTHON).partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
         raise DataError(f"{spec!r} names no function", code="data.python", hint=HINT)
     return module, function
