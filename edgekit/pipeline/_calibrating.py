@@ -29,10 +29,10 @@ class Calibrating(Inputs):
         if self.file.precision != "int8":
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
-        from edgekit.quantize import check_weights, scales_from, tied
+        from edgekit.quantize import scales_from, tied
 
-        # measuring looks by itself; scales that were given say nothing of the weights
-        check_weights(self.source)
+        # scales that were given say nothing of the weights
+        self.check_weights()
         section = self.file.calibration
         if self.known_scales is None:
             scales = scales_from(self.network, self._ranges, section.method, **self._binding)
@@ -52,6 +52,19 @@ class Calibrating(Inputs):
                 )
         self.notes += [note for note in scales.warnings if note not in self.notes]
         return scales
+
+    def check_weights(self) -> None:
+        """Refuses weights with NaN or infinities; those of one model are read once for it.
+
+        Raises:
+            ModelError: "model.nonfinite".
+        """
+        key = self.cache.key("weights", self.source.digest)
+        if self.force or self.cache.get("weights", key) is None:
+            from edgekit.quantize import check_weights
+
+            check_weights(self.source)
+            self.cache.put("weights", key, "finite")
 
     @property
     def _ranges(self) -> Ranges:

@@ -131,9 +131,7 @@ class Placing(Typed):
 
         def compute() -> dict[str, Any]:
             if self.file.precision == "int8":
-                from edgekit.quantize import check_weights
-
-                check_weights(self.source)
+                self.check_weights()
             try:
                 plan = self.ask.plan(
                     progress=lambda a, b: self.update(a, b, "placing"),

@@ -47,6 +47,19 @@ def test_int8_is_refused_with_the_name(model, monkeypatch, ask, given):
     assert "'conv'" in caught.value.message
 
 
+def test_weights_are_looked_at_once(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("edgekit.quantize.check_weights", lambda model: seen.append(model.digest))
+    kernel = {"kernel": weight(4, 3, 3, 3)}
+    made = net([node("Conv", "x kernel", "y", "conv")], {"x": (1, 3, 8, 8)}, ["y"], kernel)
+    network.save(made, tmp_path / "fine.onnx")
+    for _ in range(2):
+        with pipeline(tmp_path / "fine.onnx") as one:
+            one.plan()
+            one.calibrate()
+    assert len(seen) == 1
+
+
 def test_no_infinite_scales_are_written(model):
     loaded = network.load(model)
     with pytest.raises(ModelError, match="'kernel'"):
