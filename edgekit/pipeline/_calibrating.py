@@ -111,9 +111,4 @@ class Calibrating(Inputs):
     @property
     def _binding(self) -> Binding:
         """What binds scales; layers that the accuracy gate keeps in FP16 are found with them."""
-        from edgekit.sensitivity import layers_named
-
-        globs = self.file.calibration.fp16_layers
-        nodes = () if self.translated is None else self.translated.fp16_nodes
-        fp16 = layers_named(self.network, (*globs, *nodes), strict=False)
-        return binding(self.judgement, fp16)
+        return binding(self.judgement, self.fp16_layers(self.network, gate=False))

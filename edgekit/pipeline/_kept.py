@@ -26,34 +26,40 @@ class Kept(Stored):
     kept: tuple[str, ...] = ()
     translated: Any = None
 
-    def fp16_layers(self, network: Network, *, strict: bool = False) -> frozenset[str]:
+    def fp16_layers(
+        self, network: Network, *, strict: bool = False, gate: bool = True
+    ) -> frozenset[str]:
         """Returns the layers of a network that stay in FP16.
 
         Args:
             network: The model's as it came, or the rewritten one.
             strict: Whether every glob of the configuration must match a layer of it.
+            gate: Whether those that the accuracy gate asked for are among them.
 
         Raises:
             UsageError: One does not.
         """
         if self.file.precision != "int8":
             return frozenset()
-        globs = self.file.calibration.fp16_layers
-        nodes = () if self.translated is None else self.translated.fp16_nodes
-        if not (globs or nodes or self.kept):
+        globs, names = self._fp16_asked(gate)
+        if not (globs or names):
             return frozenset()
         from edgekit.sensitivity import layers_named
 
         where = "calibration.fp16_layers"
         return layers_named(network, globs, where=where, strict=strict) | layers_named(
-            network, (*nodes, *self.kept), strict=False
+            network, names, strict=False
         )
 
-    @property
-    def fp16_wishes(self) -> list[Any]:
-        """What tells one choice of FP16 layers from another."""
+    def fp16_wishes(self, *, gate: bool = True) -> list[Any]:
+        """Returns what tells one choice of FP16 layers from another, as for ``fp16_layers``."""
+        globs, names = self._fp16_asked(gate)
+        return [*globs, sorted(names)]
+
+    def _fp16_asked(self, gate: bool) -> tuple[list[str], list[str]]:
+        """Returns the configuration's globs; and names of nodes and layers."""
         nodes = () if self.translated is None else self.translated.fp16_nodes
-        return [*self.file.calibration.fp16_layers, sorted(nodes), sorted(self.kept)]
+        return self.file.calibration.fp16_layers, [*nodes, *(self.kept if gate else ())]
 
     def fp16_note(self, layers: Iterable[str]) -> str:
         """Says which layers were kept in FP16 and what asked for it."""

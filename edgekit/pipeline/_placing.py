@@ -40,11 +40,10 @@ class Placing(Typed):
 
     @property
     def _wishes(self) -> list[Any]:
-        section = self.file.placement
         # what the accuracy gate keeps in FP16 is found when the rewrites are settled
-        nodes = () if self.translated is None else self.translated.fp16_nodes
-        fp16 = [*self.file.calibration.fp16_layers, sorted(nodes)]
-        return [self.file.power_mode, self.file.build.mode, section.model_dump(), fp16]
+        fp16 = self.fp16_wishes(gate=False)
+        placement = self.file.placement.model_dump()
+        return [self.file.power_mode, self.file.build.mode, placement, fp16]
 
     @cached_property
     def options(self) -> Options:
@@ -177,7 +176,7 @@ class Placing(Typed):
                  for path in (section.profile, section.layer_info)]  # fmt: skip
         return (
             self.model_digest, self.file.target, self.file.power_mode, self.file.build.mode,
-            section.model_dump(), files, self.fp16_wishes, *self._rules,
+            section.model_dump(), files, self.fp16_wishes(), *self._rules,
         )  # fmt: skip
 
     def variant(self, **changes: Any) -> Self:

@@ -73,7 +73,7 @@ class Sources(Judging):
         result: dict[str, Any] = known or self.stored(
             "verdict",
             lambda: brief(self, self.source.source, *self._judged(self.source)),
-            *self._checking, self.fp16_wishes,
+            *self._checking, self.fp16_wishes(),
         )  # fmt: skip
         return result
 
