@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.build._types import Weight
 from edgekit.dla import LEVELS, channel_blocks, weight_scales
 from edgekit.errors import DataError
@@ -159,11 +160,10 @@ def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
         if str(value.dtype) != dtype:
             faults.append(f"{name} (type {value.dtype}, built with {dtype})")
     if faults:
-        listed = ", ".join(faults[:_LISTED])
-        rest = f" and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
         raise DataError(
             f"{len(faults)} weights do not fit the build",
             code="refit.mismatch",
             where=model.source,
-            hint=f"build again, or give the same network with other values: {listed}{rest}",
+            hint="build again, or give the same network with other values: "
+            + listed(faults, _LISTED),
         )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import listed
 from edgekit.bundle._record import canonical
 from edgekit.bundle._types import Bundle, Golden, blob_view
 from edgekit.errors import BundleError, DataError
@@ -131,14 +132,12 @@ def with_weights(
                 f"the engines have {was.dtype} {list(was.shape)})"
             )
     if faults:
-        more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
         raise DataError(
             f"{len(faults)} weights do not fit the bundle's engines",
             code="refit.mismatch",
             where=bundle.name,
             hint="build again, or give weights of the same names, types and shapes: "
-            + ", ".join(faults[:_SHOWN])
-            + more,
+            + listed(faults, _SHOWN),
         )
     kept = {d: e["kind"] for d, e in bundle.manifest["blobs"].items() if e["kind"] != "golden"}
     cases, results = _golden(golden, bundle.manifest["outputs"])

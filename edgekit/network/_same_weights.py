@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from edgekit._listed import listed
 from edgekit.errors import DataError
 from edgekit.network._deferred import entries
 from edgekit.network._types import Model
@@ -85,13 +86,10 @@ def mismatch(faults: Sequence[str], total: int, where: str) -> DataError:
         total: Number of weights that were looked for.
         where: The file they were looked for in.
     """
-    more = f" and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
     return DataError(
         f"{len(faults)} of the build's {total} weights are not in the file with "
         "the same name, shape and type",
         code="refit.mismatch",
         where=where,
-        hint="build again, or give a file of the same network: "
-        + ", ".join(faults[:_SHOWN])
-        + more,
+        hint="build again, or give a file of the same network: " + listed(faults, _SHOWN),
     )

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from edgekit._listed import listed
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._cache import Cache
-from edgekit.pipeline._kept import listed
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._rewriting import approximations

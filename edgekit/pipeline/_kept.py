@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import listed
 from edgekit.pipeline._stored import Stored
 
 if TYPE_CHECKING:
     from edgekit.network import Network
 
-__all__ = ["Kept", "listed"]
-
-_LISTED = 12
+__all__ = ["Kept"]
 
 
 class Kept(Stored):
@@ -66,10 +65,3 @@ class Kept(Stored):
         gate = self.file.accuracy
         why = f" ({gate.metric} of at least {gate.min:g})" if self.kept else ""
         return f"kept in FP16: {listed(layers)}{why}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Returns names in their order; the rest of many is counted."""
-    every = list(names)
-    told = ", ".join(every[:_LISTED])
-    return told + (f" and {len(every) - _LISTED} more" if len(every) > _LISTED else "")

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.errors import DataError
 from edgekit.network import SAME_VALUES
 
@@ -54,7 +55,7 @@ class KnownScales:
         if bounds:
             told.append(
                 f"scales that the calibration cache lacks are bounds that follow from other "
-                f"tensors: {bounds[0]!r}" + (f" and {len(bounds) - 1} more" if bounds[1:] else "")
+                f"tensors: {listed(map(repr, bounds), 1)}"
             )
         return [*told, self.lacking] if self.reading.lacks else told
 
@@ -77,9 +78,7 @@ class KnownScales:
             by_fate.setdefault(self.runs[name], []).append(name)
         parts = []
         for fate, names in by_fate.items():
-            more = len(names) - _LAYERS_SHOWN
-            shown = ", ".join(names[:_LAYERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
-            parts.append(f"{fate}: {shown}")
+            parts.append(f"{fate}: {listed(names, _LAYERS_SHOWN)}")
         return "; ".join(parts)
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import listed
 from edgekit.errors import GateError
-from edgekit.pipeline._kept import listed
 from edgekit.pipeline._translated import float_note
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.errors import DataError, ModelError
 from edgekit.network import QDQ
 
@@ -135,10 +136,9 @@ def translated_alike(mine: Translated, other: Model, path: Path) -> Model:
     names = dict.fromkeys([*mine.scales, *found.scales])
     apart = [name for name in names if mine.scales.get(name) != found.scales.get(name)]
     if apart:
-        more = f" and {len(apart) - _LISTED} more" if len(apart) > _LISTED else ""
         raise DataError(
             f"{len(apart)} activations have other scales in this Q/DQ file: "
-            f"{', '.join(map(repr, apart[:_LISTED]))}{more}",
+            f"{listed(map(repr, apart), _LISTED)}",
             code="refit.mismatch",
             where=str(path),
             hint="scales are a part of the engines: build again, or keep the quantisers frozen "

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgekit._listed import listed
 from edgekit.buildlog import Combination
 from edgekit.errors import DataError
 from edgekit.placement._profile_inspector import LayerInfo, layer_infos
@@ -40,8 +41,8 @@ def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
     wrong = [row for row in (*profile.rows, *profile.overhead) if not 0 <= row.us <= _SLOWEST]
     if wrong:
         raise DataError(
-            f"{wrong[0].us / 1e3:g} ms is no time of a layer: {wrong[0].name!r}"
-            + (f" and {len(wrong) - 1} more" if wrong[1:] else ""),
+            f"{wrong[0].us / 1e3:g} ms is no time of a layer: "
+            + listed((repr(row.name) for row in wrong), 1),
             code="profile.time", where=str(path), hint="export the profile again",
         )  # fmt: skip
     return profile

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import count as numbers
-from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.errors import DataError
 from edgekit.quantize._data_rows import Row, Rows, Source
 
@@ -91,9 +91,7 @@ class Samples:
         """What a person should know of the data that was read up to now."""
         told = []
         for text, places in self._told.items():
-            named = ", ".join(islice(places, _NAMED))
-            more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-            told.append(f"{text}: {named}{more}" if places else text)
+            told.append(f"{text}: {listed(places, _NAMED)}" if places else text)
         return (*getattr(self._source, "warnings", ()), *told)
 
     def _tell(self, text: str, where: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.errors import DataError, ModelError
 from edgekit.quantize._methods import FEWEST
 
@@ -142,6 +143,4 @@ def warnings_of(histograms: Mapping[str, Histogram], samples: int) -> list[str]:
 
 
 def _names(names: Iterable[str]) -> str:
-    listed = [repr(name) for name in names]
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more
+    return listed(map(repr, names), _NAMED)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import listed
 from edgekit.errors import ModelError
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ class Problems:
         for code, rows in self._found.items():
             what, hint = _FAULTS[code]
             told = [f"{name!r}" + (f" ({detail})" if detail else "") for name, detail in rows]
-            more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
             raise ModelError(
-                f"{what}: {', '.join(told[:_LISTED])}{more}",
+                f"{what}: {listed(told, _LISTED)}",
                 code=code,
                 where=rows[0][0] or where,
                 hint=hint,

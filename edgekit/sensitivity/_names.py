@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,12 +45,9 @@ def layers_named(
                 f"{pattern!r} matches no layer and no node",
                 code="calibration.fp16",
                 where=where,
-                hint=f"the nearest is {near[0]!r}" if near else _some(list(named)),
+                hint=f"the nearest is {near[0]!r}"
+                if near
+                else f"there are {listed(map(repr, named), _SHOWN)} (edgekit check --by-layer)",
             )
         found.update(*(named[name] for name in names))
     return frozenset(found)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"there are {', '.join(map(repr, names[:_SHOWN]))}{more} (edgekit check --by-layer)"
