@@ -11,7 +11,7 @@ __all__ = ["cache_folder", "data_folder"]
 
 @cache
 def data_folder(kind: str) -> Path:
-    """Returns the folder of ``kind`` ("targets", "dla" or "tensorrt")."""
+    """Returns the folder of ``kind`` ("targets", "dla" or "trt")."""
     package = Path(__file__).resolve().parent
     packed = package / "_data" / kind
     return packed if packed.is_dir() else package.parent / kind

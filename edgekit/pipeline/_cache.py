@@ -46,7 +46,7 @@ def _code_digest() -> str:
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     folders = [package, package.parent / "edgekit_device", data_folder("targets"),
-               data_folder("dla")]  # fmt: skip
+               data_folder("dla"), data_folder("trt")]  # fmt: skip
     for folder in folders:
         for file in sorted([f for kind in _KINDS for f in folder.rglob(kind)]):
             digest.update(file.relative_to(folder).as_posix().encode())
