@@ -8,21 +8,20 @@ TensorProto.dims 1, data_type 2, name 8, external_data 13, data_location 14.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterator, List, Mapping, Optional, Tuple, Union
+from typing import List, Mapping, Optional, Tuple, Union
 
 from ._errors import DeviceError
+from ._protobuf import as_bytes, as_int, as_text, fields, varints
 
-__all__ = ["EngineFacts", "EngineNode", "EngineWeight", "read_engine"]
+__all__ = ["DTYPES", "EngineFacts", "EngineNode", "EngineWeight", "read_engine"]
 
 STRIPPED = b"stripped"
 _EXTERNAL = 1
-# TensorProto.DataType
-_DTYPES: Mapping[int, str] = {
+#: TensorProto.DataType: NumPy's names, and bfloat16.
+DTYPES: Mapping[int, str] = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
     9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
 }  # fmt: skip
-
-_Value = Union[int, memoryview]
 
 
 @dataclass(frozen=True)
@@ -61,14 +60,14 @@ def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
     weights: List[EngineWeight] = []
     nodes: List[EngineNode] = []
     try:
-        for number, graph in _fields(memoryview(data)):
+        for number, graph in fields(memoryview(data)):
             if number != 7 or isinstance(graph, int):
                 continue
-            for part, value in _fields(graph):
+            for part, value in fields(graph):
                 if part == 1:
-                    nodes.append(_node(_bytes(value)))
+                    nodes.append(_node(as_bytes(value)))
                 elif part == 5:
-                    weight = _weight(_bytes(value), where)
+                    weight = _weight(as_bytes(value), where)
                     if weight is not None:
                         weights.append(weight)
     except (ValueError, IndexError) as error:
@@ -80,32 +79,32 @@ def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
 
 def _node(data: memoryview) -> EngineNode:
     name, op, outputs = "", "", []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 2:
-            outputs.append(_text(value))
+            outputs.append(as_text(value))
         elif number == 3:
-            name = _text(value)
+            name = as_text(value)
         elif number == 4:
-            op = _text(value)
+            op = as_text(value)
     return EngineNode(name, op, tuple(outputs))
 
 
 def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
     name, kind, external, location = "", 0, False, b""
     shape: List[int] = []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 1:
-            shape += [value] if isinstance(value, int) else list(_varints(value))
+            shape += [value] if isinstance(value, int) else list(varints(value))
         elif number == 2:
-            kind = _int(value)
+            kind = as_int(value)
         elif number == 8:
-            name = _text(value)
+            name = as_text(value)
         elif number == 13:
-            pair = {key: _bytes(text).tobytes() for key, text in _fields(_bytes(value))}
+            pair = {key: as_bytes(text).tobytes() for key, text in fields(as_bytes(value))}
             if pair.get(1) == b"location":
                 location = pair.get(2, b"")
         elif number == 14:
-            external = _int(value) == _EXTERNAL
+            external = as_int(value) == _EXTERNAL
     if not external:
         return None
     if location != STRIPPED:
@@ -114,61 +113,4 @@ def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
             code="engine.invalid",
             where=where,
         )
-    return EngineWeight(name, _DTYPES.get(kind), tuple(shape))
-
-
-def _fields(data: memoryview) -> Iterator[Tuple[int, _Value]]:
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        wire = key & 7
-        if wire == 0:
-            value, position = _varint(data, position)
-            yield key >> 3, value
-            continue
-        if wire == 2:
-            size, position = _varint(data, position)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise ValueError("wire type {}".format(wire))
-        if size > len(data) - position:
-            raise ValueError("a field is cut off")
-        yield key >> 3, data[position : position + size]
-        position += size
-
-
-def _varint(data: memoryview, position: int) -> Tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise ValueError("an integer is too long")
-
-
-def _varints(data: memoryview) -> Iterator[int]:
-    position = 0
-    while position < len(data):
-        value, position = _varint(data, position)
-        yield value
-
-
-def _bytes(value: _Value) -> memoryview:
-    if isinstance(value, int):
-        raise ValueError("a field has another type")
-    return value
-
-
-def _int(value: _Value) -> int:
-    if not isinstance(value, int):
-        raise ValueError("a field has another type")
-    return value
-
-
-def _text(value: _Value) -> str:
-    return _bytes(value).tobytes().decode("utf-8")
+    return EngineWeight(name, DTYPES.get(kind), tuple(shape))

@@ -4,22 +4,44 @@ The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp 
 release 10.1 GA, https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of
 If, Loop and Scan by their own names; Constant nodes by their output; folded batch normalisations as
 "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1": scale and then bias of each node, in
-topological order. The lean runtime has no OnnxParserRefitter, hence this.
+topological order. The lean runtime has no OnnxParserRefitter, hence this. Field numbers of
+onnx/onnx.proto: ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.input 1, output 2,
+op_type 4, attribute 5, domain 7; AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 """
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterable, Optional
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
+
+from ._errors import DeviceError
+from ._onnx_tensors import OnnxTensor, read_tensor, values_of
+from ._protobuf import Value, as_bytes, as_text, fields, varints
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["named_weights"]
 
+_BATCH_NORM = "tmp_batch_norm_weight"
+_EPSILON = 1e-5  # BatchNormalization's default (ONNX operators)
+# bodies in the order in which the refitter visits them
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+_PARAMETERS = 4
+
+
+@dataclass
+class _Node:
+    op: str = ""
+    inputs: List[str] = field(default_factory=list)
+    outputs: List[str] = field(default_factory=list)
+    attributes: Dict[str, Dict[int, List[Value]]] = field(default_factory=dict)
+
 
 def named_weights(
-    model: bytes, folder: Optional[Path], wanted: Iterable[str]
+    model: Union[bytes, memoryview], folder: Optional[Path], wanted: Iterable[str]
 ) -> Dict[str, np.ndarray]:
     """Reads the weights called ``wanted``.
 
@@ -32,6 +54,175 @@ def named_weights(
         Arrays by name, only those found; bfloat16 as uint16 bit patterns.
 
     Raises:
-        DeviceError: "model.invalid", "model.external-data".
+        DeviceError: "model.invalid", "model.type" or "model.external-data".
     """
-    raise NotImplementedError
+    reader = _Reader(folder, set(wanted))
+    try:
+        graphs = [value for number, value in fields(memoryview(model)) if number == 7]
+        if not graphs:
+            raise ValueError("it has no graph")
+        reader.graph(as_bytes(graphs[-1]))
+    except (ValueError, IndexError, struct.error) as error:
+        raise DeviceError(
+            "not an ONNX model: {}".format(error),
+            code="model.invalid",
+            hint="give the .onnx file that the engine was built from",
+        ) from error
+    return reader.found
+
+
+class _Reader:
+    def __init__(self, folder: Optional[Path], wanted: Set[str]) -> None:
+        self.folder = folder
+        self.wanted = wanted
+        self.found: Dict[str, np.ndarray] = {}
+        self.folded = 0
+
+    def graph(self, data: memoryview) -> None:
+        nodes: List[_Node] = []
+        tensors: Dict[str, OnnxTensor] = {}
+        for number, value in fields(data):
+            if number == 1:
+                nodes.append(_node(as_bytes(value)))
+            elif number == 5:
+                tensor = read_tensor(as_bytes(value))
+                tensors[tensor.name] = tensor
+                if tensor.name in self.wanted:
+                    self.found[tensor.name] = values_of(tensor, self.folder)
+        for node in _sorted(nodes):
+            if node.op == "Constant":
+                self.constant(node)
+            elif node.op == "BatchNormalization":
+                self.batch_norm(node, tensors)
+            for body in _BODIES.get(node.op, ()):
+                for graph in node.attributes.get(body, {}).get(6, [])[-1:]:
+                    self.graph(as_bytes(graph))
+
+    def constant(self, node: _Node) -> None:
+        import numpy as np
+
+        name = node.outputs[0] if node.outputs else ""
+        if name not in self.wanted:
+            return
+        for kind, values in node.attributes.items():
+            if kind == "value":
+                self.found[name] = values_of(read_tensor(as_bytes(values[5][-1])), self.folder)
+            elif kind == "value_float":
+                self.found[name] = np.array(_floats(values[2])[-1], np.float32)
+            elif kind == "value_floats":
+                self.found[name] = np.array(_floats(values.get(7, [])), np.float32)
+            elif kind in ("value_int", "value_ints"):
+                numbers = _ints(values.get(3 if kind == "value_int" else 8, []))
+                array = np.array(numbers, np.uint64).view(np.int64)
+                self.found[name] = array[-1] if kind == "value_int" else array
+
+    def batch_norm(self, node: _Node, tensors: Dict[str, OnnxTensor]) -> None:
+        parameters = [tensors[name] for name in node.inputs[1:5] if name in tensors]
+        if len(parameters) < _PARAMETERS:
+            return  # the importer folds only what this graph's initializers give
+        names = self._next(), self._next()
+        if not self.wanted.intersection(names):
+            return
+        epsilon = _floats(node.attributes.get("epsilon", {}).get(2, []))
+        pair = _fold(parameters, self.folder, epsilon[-1] if epsilon else _EPSILON)
+        for name, array in zip(names, pair):  # noqa: B905
+            if name in self.wanted:
+                self.found[name] = array
+
+    def _next(self) -> str:
+        """The importer's counter: the plain name first, then _0, _1 and so on."""
+        self.folded += 1
+        return _BATCH_NORM if self.folded == 1 else "{}_{}".format(_BATCH_NORM, self.folded - 2)
+
+
+def _fold(
+    parameters: List[OnnxTensor], folder: Optional[Path], epsilon: float
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Scale and bias: ``scale / sqrt(var + epsilon)`` and ``bias - mean * scale``, in float32."""
+    import numpy as np
+
+    kinds = {tensor.dtype for tensor in parameters}
+    scale, bias, mean, variance = (_float32(tensor, folder) for tensor in parameters)
+    if len({array.size for array in (scale, bias, mean, variance)}) != 1:
+        raise ValueError("a BatchNormalization's parameters differ in size")
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + np.float32(epsilon))
+        offset = bias - mean * factor
+    if kinds == {"float16"}:
+        return factor.astype(np.float16), offset.astype(np.float16)
+    if kinds == {"bfloat16"}:
+        return _bfloat16(factor), _bfloat16(offset)
+    return factor, offset
+
+
+def _float32(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
+    import numpy as np
+
+    array = values_of(tensor, folder)
+    if tensor.dtype == "bfloat16":
+        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.astype(np.float32)
+
+
+def _bfloat16(array: np.ndarray) -> np.ndarray:
+    """Bit patterns, rounded to nearest even."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    even = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)
+    return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+def _node(data: memoryview) -> _Node:
+    node = _Node()
+    for number, value in fields(data):
+        if number == 1:
+            node.inputs.append(as_text(value))
+        elif number == 2:
+            node.outputs.append(as_text(value))
+        elif number == 4:
+            node.op = as_text(value)
+        elif number == 5:
+            name, parts = "", {}  # type: str, Dict[int, List[Value]]
+            for part, content in fields(as_bytes(value)):
+                if part == 1:
+                    name = as_text(content)
+                parts.setdefault(part, []).append(content)
+            node.attributes[name] = parts
+    return node
+
+
+def _sorted(nodes: List[_Node]) -> Iterator[_Node]:
+    """Nodes after what they read, else in file order (depth first, as the importer does it)."""
+    writer = {name: position for position, node in enumerate(nodes) for name in node.outputs}
+    done: Set[int] = set()
+    for first in range(len(nodes)):
+        stack = [(first, False)]
+        open_: Set[int] = set()
+        while stack:
+            position, ready = stack.pop()
+            if position in done:
+                continue
+            if ready:
+                done.add(position)
+                yield nodes[position]
+                continue
+            if position in open_:
+                raise ValueError("its nodes form a circle")
+            open_.add(position)
+            stack.append((position, True))
+            before = [writer[name] for name in nodes[position].inputs if name in writer]
+            stack += [(each, False) for each in reversed(before) if each not in done]
+
+
+def _floats(values: List[Value]) -> List[float]:
+    raw = b"".join(as_bytes(value).tobytes() for value in values)
+    return [number for (number,) in struct.iter_unpack("<f", raw)]
+
+
+def _ints(values: List[Value]) -> List[int]:
+    found: List[int] = []
+    for value in values:
+        found += [value] if isinstance(value, int) else list(varints(value))
+    return found
