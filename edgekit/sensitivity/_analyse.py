@@ -85,17 +85,14 @@ def analyse(
             code="data.empty",
             hint="give at least one input",
         )
+    wished = {placed.name: placed.precision for placed in plan.layers}
     floats = {
-        layer: _why(kernel.precision, kernel.unscaled, wished=_wished(plan, layer))
+        layer: _why(kernel.precision, kernel.unscaled, wished=wished.get(layer, ""))
         for kernel in chain.kernels
         if kernel.precision != "int8"
         for layer in kernel.layers
     }
     return Sensitivity(chain.impacts(), floats, count)
-
-
-def _wished(plan: Plan, layer: str) -> str:
-    return next((placed.precision for placed in plan.layers if placed.name == layer), "")
 
 
 def _why(precision: str, unscaled: tuple[str, ...], *, wished: str) -> str:
