@@ -30,5 +30,4 @@ def command(
         f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
     )
     o.say(f"  on {accuracy['data']}")
-    for note in document["notes"]:
-        o.say(f"note: {note}")
+    o.say_notes(document)

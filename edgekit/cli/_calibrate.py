@@ -78,7 +78,6 @@ def command(
 
         width, colour = o.paper()
         o.say(changes_text(document["changes"], width=width or 100, colour=colour))
-    for note in document["notes"]:
-        o.say(f"note: {note}")
+    o.say_notes(document)
     if save is not None:
         print(f"written to {save}")

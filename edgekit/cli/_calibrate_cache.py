@@ -107,8 +107,7 @@ def _tell_diff(document: dict[str, Any], *, all_rows: bool) -> None:
     shown = rows if all_rows else rows[:_SHOWN]
     if rows:
         o.say(_table([["tensor", "old", "new", "ratio"], *shown]))
-    if len(shown) < len(rows):
-        o.say(f"{len(rows) - len(shown)} more (-v shows all)")
+    o.say_more(len(rows) - len(shown))
     o.say(
         f"{len(document['added'])} added, {len(document['removed'])} removed, "
         f"{len(document['changed'])} changed, {document['equal']} equal"
@@ -169,8 +168,7 @@ def merge(
 
 
 def _notes(document: dict[str, Any]) -> None:
-    for note in document["notes"]:
-        o.say(f"note: {note}")
+    o.say_notes(document)
 
 
 def _table(rows: list[list[str]]) -> str:

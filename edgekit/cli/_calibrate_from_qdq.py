@@ -12,8 +12,6 @@ from edgekit.cli._commands import action, argument
 
 __all__ = ["from_qdq"]
 
-_SHOWN = 10
-
 
 @action(
     "Translate a Q/DQ model to implicit INT8, which is what the DLA takes up to TensorRT 10.7: the "
@@ -74,19 +72,14 @@ def from_qdq(
         f"{document['quantizers']} scales of Q/DQ nodes, {len(document['propagated'])} that "
         f"follow, {document['weights']} quantised constants"
     )
-    shown = None if verbose else _SHOWN
-    rows = document["propagated"]
-    for row in rows[:shown]:
-        o.say(f"  {row['tensor']}: {row['scale']:.7g} ({row['rule']})")
-    if shown is not None and len(rows) > shown:
-        o.say(f"  {len(rows) - shown} more (-v shows all)")
+    rows = [f"{r['tensor']}: {r['scale']:.7g} ({r['rule']})" for r in document["propagated"]]
+    o.say_rows(rows, verbose=verbose)
     if document["missing"]:
         o.say(f"no scale: {', '.join(document['missing'])}")
         o.say(f"FP16: {', '.join(document['fp16_nodes'])}")
     else:
         o.say("no scale is missing")
-    for note in document["notes"]:
-        o.say(f"note: {note}")
+    o.say_notes(document)
     files = document["files"]
     for path in (files["model"], files["cache"], *files["precisions"]):
         if path is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import listed
 from edgekit.cli import _calibrate_data as data
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
@@ -93,14 +94,11 @@ def to_qdq(
         f"{check['layers']} layers could run on the DLA, {check['int8_layers']} in INT8, "
         f"{check['loadables']} loadables"
     )
-    shown = None if verbose else _SHOWN
-    for row in check["gpu"][:shown]:
-        o.say(f"  GPU: {row['layer']} ({row['rule']})")
-    if shown is not None and len(check["gpu"]) > shown:
-        o.say(f"  {len(check['gpu']) - shown} more (-v shows all)")
-    if document["fp16_layers"]:
-        o.say(f"FP16: {', '.join(document['fp16_layers'][:shown])}")
-    for note in document["notes"]:
-        o.say(f"note: {note}")
+    rows = [f"GPU: {row['layer']} ({row['rule']})" for row in check["gpu"]]
+    o.say_rows(rows, verbose=verbose)
+    fp16 = document["fp16_layers"]
+    if fp16:
+        o.say(f"FP16: {listed(fp16, len(fp16) if verbose else _SHOWN)}")
+    o.say_notes(document)
     o.say(f"written to {document['file']}")
     o.say(f"build it with: {document['trtexec']}")

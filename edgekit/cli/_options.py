@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli._commands import argument, command
-from edgekit.cli._talk import console, paper, print_json, printed, progress, say
+from edgekit.cli._talk import (
+    console,
+    paper,
+    print_json,
+    printed,
+    progress,
+    say,
+    say_more,
+    say_notes,
+    say_rows,
+)
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +52,9 @@ __all__ = [
     "progress",
     "quiet",
     "say",
+    "say_more",
+    "say_notes",
+    "say_rows",
     "shapes_of",
     "talk",
     "target",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -12,7 +13,19 @@ if TYPE_CHECKING:
     from edgekit.errors import EdgekitError
     from edgekit.pipeline import Progress
 
-__all__ = ["console", "paper", "print_json", "printed", "progress", "say"]
+__all__ = [
+    "console",
+    "paper",
+    "print_json",
+    "printed",
+    "progress",
+    "say",
+    "say_more",
+    "say_notes",
+    "say_rows",
+]
+
+_ROWS = 10
 
 
 def print_json(document: Any) -> None:
@@ -31,6 +44,26 @@ def say(text: str) -> None:
         plain = text.translate(_PLAIN)
         text = plain.encode(encoding, "backslashreplace").decode(encoding)
     print(text)
+
+
+def say_notes(document: Mapping[str, Any]) -> None:
+    """Says what a document notes for people."""
+    for note in document["notes"]:
+        say(f"note: {note}")
+
+
+def say_rows(rows: Sequence[str], *, verbose: bool) -> None:
+    """Says lines below another: the first of them, or all."""
+    for row in rows if verbose else rows[:_ROWS]:
+        say(f"  {row}")
+    if not verbose:
+        say_more(len(rows) - _ROWS, "  ")
+
+
+def say_more(left: int, indent: str = "") -> None:
+    """Says how many lines are left out, if any are."""
+    if left > 0:
+        say(f"{indent}{left} more (-v shows all)")
 
 
 # what edgekit itself writes beyond ASCII
