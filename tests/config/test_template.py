@@ -37,6 +37,13 @@ def test_builtin(tmp_path):
     assert load_config(path).file.model.builtin == "light_vgg19"
 
 
+def test_a_builtin_with_a_seed(tmp_path):
+    path = write_template("builtin:light_vgg19?seed=3", "jetson-agx-orin-64gb", tmp_path / "c.yaml")
+    config = load_config(path)
+    assert (config.file.model.builtin, config.file.model.seed) == ("light_vgg19", 3)
+    assert config.file.name == "light_vgg19"
+
+
 def test_an_existing_file_stays(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("mine")
