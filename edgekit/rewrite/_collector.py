@@ -22,4 +22,8 @@ def collector_held() -> Iterator[None]:
         yield
     finally:
         if held:
+            if not gc.get_freeze_count():
+                # what came meanwhile is old now: no collection looks through all of it at once
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

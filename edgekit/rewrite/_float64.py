@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._float64_call import Call, Kernel
     from edgekit.rewrite._types import Node
 
-__all__ = ["evaluate"]
+__all__ = ["computed", "evaluate"]
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
@@ -52,7 +52,7 @@ def evaluate(
         last.update(dict.fromkeys(node.inputs, index))
     with np.errstate(all="ignore"):
         for index, node in enumerate(nodes):
-            made = _computed(node, [values[n] if n else None for n in node.inputs], opset)
+            made = computed(node, [values[n] if n else None for n in node.inputs], opset)
             values.update((n, v) for n, v in zip(node.outputs, made, strict=False) if n)
             if outputs is not None:
                 for name in node.inputs:
@@ -62,7 +62,8 @@ def evaluate(
     return {name: values[name] for name in written if outputs is None or name in outputs}
 
 
-def _computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
+def computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
+    """Returns what one node writes, from values of what it reads; see :func:`evaluate`."""
     kernel = None if node.domain else _kernels().get(node.op)
     if kernel is not None:
         call = _call()(node.op, tuple(inputs), node.attrs, opset, len(node.outputs))

@@ -44,6 +44,16 @@ class _Window:
         parts = zip(place, self.dilation, self.stride, self.out, strict=True)
         return _index(..., *(slice(p * d, p * d + (o - 1) * s + 1, s) for p, d, s, o in parts))
 
+    def all_at(self, x: np.ndarray) -> np.ndarray:
+        """The padded input at each place of all windows: a view [N, C, *kernel, *out]."""
+        inside = x.strides[2:]
+        places = [step * d for step, d in zip(inside, self.dilation, strict=True)]
+        moves = [step * s for step, s in zip(inside, self.stride, strict=True)]
+        return np.lib.stride_tricks.as_strided(
+            x, (*x.shape[:2], *self.kernel, *self.out), (*x.strides[:2], *places, *moves),
+            writeable=False,
+        )  # fmt: skip
+
 
 def _window(call: Call, kernel: Sequence[int], source: Sequence[int]) -> _Window:
     rank = len(kernel)
@@ -116,9 +126,7 @@ def _by_windows(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> n
     if places == 1:
         laid = x[window.at((0,) * len(window.kernel))]
     else:
-        laid = np.empty((n, c, places, *window.out))
-        for index, place in enumerate(window.places()):
-            laid[:, :, index] = x[window.at(place)]
+        laid = np.ascontiguousarray(window.all_at(x))
     depth = (c // groups) * places
     laid = laid.reshape(n, groups, depth, -1)
     maps = w.shape[0] // groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.rewrite._all import APPROXIMATE
 from edgekit.rewrite._prove_key import key
 from edgekit.rewrite._prove_reach import reach
+from edgekit.rewrite._prove_worst import Worst
 from edgekit.rewrite._types import Step
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def prove(graph: Graph, step: Step, *, runs: int = RUNS, seed: int = SEED) -> Pr
     """
     named = key(graph, step)
     if named is None:
-        return _proved(graph, step, runs, seed)
+        return _proved(graph, step, runs, seed, True)
     found = _known().get((named, runs, seed))
     if found is None:
         if len(_known()) >= _REMEMBERED:
@@ -101,12 +103,36 @@ def _known() -> dict[tuple[Hashable, int, int], Proof]:
     return {}
 
 
-def _proved(graph: Graph, step: Step, runs: int, seed: int) -> Proof:
+def _proved(graph: Graph, step: Step, runs: int, seed: int, shares: bool = False) -> Proof:
     from edgekit.rewrite._prove_run import Part
 
-    feeds = random_feeds(graph, step.inputs, runs, seed, reach(graph, step.old))
+    far = reach(graph, step.old)
+    exact = not step.rewrite.name.startswith(APPROXIMATE)
+    if shares:
+        # whatever it fails at, the sides one by one tell whose fault it is
+        with suppress(Exception):
+            found = _paired(graph, step, random_feeds(graph, step.inputs, runs, seed, far), exact)
+            if found is not None:
+                return found
+    feeds = random_feeds(graph, step.inputs, runs, seed, far)
     old, new = Part(graph, step.old, ()), Part(graph, step.new, step.fixed)
-    return compare(old, new, feeds, step.outputs, not step.rewrite.name.startswith(APPROXIMATE))
+    return compare(old, new, feeds, step.outputs, exact)
+
+
+def _paired(
+    graph: Graph, step: Step, feeds: Iterable[Mapping[str, np.ndarray]], exact: bool
+) -> Proof | None:
+    """What :func:`compare` finds, by what steps with other weights have made already."""
+    from edgekit.rewrite._prove_pair import pair_of
+
+    pair = pair_of(graph, step)
+    if pair is None:
+        return None
+    worst64, worst32 = Worst(step.outputs), Worst(step.outputs)
+    for feed in feeds:
+        worst64.take(*pair.float64(feed))
+        worst32.take(*pair.float32(feed))
+    return Proof(worst32.error(), worst64.error(), exact)
 
 
 def compare(
@@ -120,7 +146,7 @@ def compare(
 
     One run's results are there at a time.
     """
-    worst64, worst32 = _Worst(outputs), _Worst(outputs)
+    worst64, worst32 = Worst(outputs), Worst(outputs)
     known, failure = True, ""
     for feed in feeds:
         worst64.take(new.float64(feed, outputs), old.float64(feed, outputs))
@@ -132,7 +158,7 @@ def compare(
 
 
 def _in_float32(
-    old: Part, new: Part, feed: Mapping[str, np.ndarray], outputs: Sequence[str], worst: _Worst
+    old: Part, new: Part, feed: Mapping[str, np.ndarray], outputs: Sequence[str], worst: Worst
 ) -> tuple[bool, str]:
     """Whether ONNX Runtime has kernels for the old nodes, and what it failed at."""
     from edgekit.rewrite._prove_run import RuntimeFailure
@@ -150,47 +176,6 @@ def _in_float32(
         return True, "ONNX Runtime has no kernel for the new nodes"
     worst.take(after, before)
     return True, ""
-
-
-class _Worst:
-    """``max|a-b| / max|b|`` of the worst output, of all runs together.
-
-    One run's only value may be nearly 0.
-    """
-
-    def __init__(self, outputs: Iterable[str]) -> None:
-        self._parts = dict.fromkeys(outputs, (0.0, 0.0))
-
-    def take(self, new: Mapping[str, np.ndarray], old: Mapping[str, np.ndarray]) -> None:
-        """Adds a run."""
-        for name, (most, scale) in self._parts.items():
-            distance, largest = _distance(new[name], old[name])
-            self._parts[name] = max(most, distance), max(scale, largest)
-
-    def error(self) -> float:
-        """Returns it."""
-        return max((d / (largest or 1.0) for d, largest in self._parts.values()), default=0.0)
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Returns ``max|a-b|`` and ``max|b|``; an infinite distance where they cannot be compared."""
-    import numpy as np
-
-    never = float("inf"), 1.0
-    if a.shape != b.shape:
-        return never
-    if a.dtype.kind != "f" or b.dtype.kind != "f":
-        return (0.0, 1.0) if np.array_equal(a, b) else never
-    a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
-    largest = float(np.abs(b).max(initial=0.0))
-    if not math.isfinite(largest):
-        sane = np.isfinite(b)
-        if not np.array_equal(a[~sane], b[~sane], equal_nan=True):
-            return never
-        a, b = a[sane], b[sane]
-        largest = float(np.abs(b).max(initial=0.0))
-    worst = float(np.abs(a - b).max(initial=0.0))
-    return (worst, largest) if math.isfinite(worst) else never
 
 
 def random_feeds(

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._float64 import evaluate
-from edgekit.rewrite._prove_session import Session, shared, started
+from edgekit.rewrite._prove_key import telling
+from edgekit.rewrite._prove_session import Session, narrow, shared, started
 from edgekit.rewrite._step import MalformedError
 from edgekit.rewrite._types import Fixed, Node
 
@@ -17,14 +18,10 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["Part", "RuntimeFailure"]
+__all__ = ["LARGE", "Part", "RuntimeFailure"]
 
-# nodes that write this many elements are worth more than one thread
-_LARGE = 1 << 20
-# whose floating-point constants say how they work
-_READS_FLOATS = frozenset(
-    {"Clip", "DequantizeLinear", "OneHot", "Pad", "QuantizeLinear", "Range", "Resize", "Upsample"}
-)
+#: Nodes that read or write this many elements in one tensor are worth more than one thread.
+LARGE = 1 << 20
 # how ONNX Runtime says that it lacks an operator, or an opset
 _NO_KERNEL = ("NOT_IMPLEMENTED", "No Op registered", "ValidateOpsetForDomain")
 # a kernel refuses attributes while it is made (recurrences with layout = 1), unless memory is short
@@ -92,7 +89,8 @@ class Part:
         if self._session is not None:
             session, fed = self._session
             return session.run([*feed.values(), *fed])
-        known = {name: self._narrow(name) for name in self._read() if name in self._constants}
+        constants = self._constants
+        known = {name: narrow(constants[name]) for name in self._read() if name in constants}
         if not self._large():
             # ONNX Runtime may want the weights as constants
             with suppress(Exception):
@@ -112,8 +110,8 @@ class Part:
 
         Starting one takes longer than running small nodes does.
         """
-        telling = {n for node in self._nodes if node.op in _READS_FLOATS for n in node.inputs}
-        fed = {n: v for n, v in known.items() if v.dtype.kind == "f" and n not in telling}
+        told = telling(self._nodes)
+        fed = {n: v for n, v in known.items() if v.dtype.kind == "f" and n not in told}
         shown = {n: v for n, v in known.items() if n not in fed}
         session = shared(self._graph, self._nodes, shown, {**feed, **fed}, computed)
         made = session.run([*feed.values(), *fed.values()])
@@ -142,16 +140,6 @@ class Part:
     ) -> dict[str, np.ndarray]:
         return made | {n: self._constants[n] for n in outputs if n in self._constants}
 
-    def _narrow(self, name: str) -> np.ndarray:
-        import numpy as np
-
-        value = self._constants[name]
-        # what ONNX Runtime reads in place is whole and aligned
-        kind = np.float32 if value.dtype.kind in "fV" else value.dtype
-        if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
-            return value
-        return np.require(value, kind, ["C", "A"])
-
     def _large(self) -> bool:
         graph = self._graph
         sizes = [v.size for v in self._constants.values()]
@@ -159,7 +147,7 @@ class Part:
             for name in (*node.inputs, *node.outputs):
                 if graph.taken(name):
                     sizes.append(math.prod(graph.shape(name)))
-        return max(sizes, default=0) >= _LARGE
+        return max(sizes, default=0) >= LARGE
 
 
 def _lacks_kernel(said: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["Session", "shared", "started"]
+__all__ = ["Session", "narrow", "session_of", "shared", "started"]
 
 # ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
 _QUIET = 4
@@ -98,18 +98,42 @@ def started(
     Args:
         large: Whether it is worth more than one thread.
     """
+    ends = {name: (graph.dtype(name), graph.shape(name)) for name in outputs}
+    return session_of(graph.opset, map(proto_of, nodes), known, feeds, ends, large)
+
+
+def session_of(
+    opset: int,
+    nodes: Iterable[onnx.NodeProto],
+    known: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Mapping[str, tuple[str, Sequence[int]]],
+    large: bool,
+) -> Session:
+    """Starts a session for nodes as ONNX has them; ``outputs`` with their types and shapes."""
     lent = {name: value for name, value in known.items() if value.nbytes > _INLINE_BYTES}
-    proto = _proto(graph, nodes, known, lent, feeds, outputs)
-    return Session(_session(proto, lent, large), list(feeds), outputs)
+    proto = _proto(opset, nodes, known, lent, feeds, outputs)
+    return Session(_session(proto, lent, large), list(feeds), list(outputs))
+
+
+def narrow(value: np.ndarray) -> np.ndarray:
+    """Returns a value as ONNX Runtime gets it: whole, aligned, and FP32 for all floating-point."""
+    import numpy as np
+
+    # what ONNX Runtime reads in place is whole and aligned
+    kind = np.float32 if value.dtype.kind in "fV" else value.dtype
+    if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
+        return value
+    return np.require(value, kind, ["C", "A"])
 
 
 def _proto(
-    graph: Graph,
-    nodes: Sequence[Node],
+    opset: int,
+    nodes: Iterable[onnx.NodeProto],
     known: Mapping[str, np.ndarray],
     lent: Mapping[str, np.ndarray],
     feeds: Mapping[str, np.ndarray],
-    outputs: Sequence[str],
+    outputs: Mapping[str, tuple[str, Sequence[int]]],
 ) -> onnx.ModelProto:
     import numpy as np
     from onnx import helper, numpy_helper
@@ -121,16 +145,16 @@ def _proto(
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape)
 
     body = helper.make_graph(
-        [_in_float32(proto_of(node)) for node in nodes],
+        [_in_float32(node) for node in nodes],
         "part",
         [info(name, value.dtype, value.shape) for name, value in feeds.items()],
-        [info(name, _dtype(graph.dtype(name)), graph.shape(name)) for name in outputs],
+        [info(name, _dtype(dtype), shape) for name, (dtype, shape) in outputs.items()],
         [
             stub(name, value) if name in lent else numpy_helper.from_array(value, name)
             for name, value in known.items()
         ],
     )
-    opsets = [helper.make_opsetid("", graph.opset)]
+    opsets = [helper.make_opsetid("", opset)]
     version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
     return helper.make_model(body, opset_imports=opsets, ir_version=max(version, _OLDEST_IR))
 

@@ -8,6 +8,7 @@ from edgekit.rewrite import _prove
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._prove import Proof, prove
 from edgekit.rewrite._prove_key import key
+from edgekit.rewrite._prove_worst import Worst
 from edgekit.rewrite._step import step_at
 from edgekit.rewrite._types import Match
 from tests.rewrite.nets import net, node, weight
@@ -104,7 +105,7 @@ def test_whole_numbers_and_truth_values_must_be_equal():
 
 
 def worst(new, old):
-    found = _prove._Worst(["y"])
+    found = Worst(["y"])
     for a, b in zip(new, old, strict=True):
         found.take({"y": np.array(a)}, {"y": np.array(b)})
     return found.error()

@@ -9,7 +9,7 @@ import onnxruntime
 from edgekit.network import layers
 from edgekit.network._placer import Placer
 from edgekit.placement import forecast
-from edgekit.rewrite import _decide, _prove, _prove_session, _shapes, rewrite
+from edgekit.rewrite import _decide, _prove, _prove_pair, _prove_session, _shapes, rewrite
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._part import _READS_FLOATS, Part
 from tests.rewrite.made_up import ORIN
@@ -48,8 +48,8 @@ def blocks(count, width=8):
 
 def work(monkeypatch, model):
     """Counts what is done for a rewriting that remembers nothing from before."""
-    for known in (_shapes._known, _prove._known, _prove_session._known):
-        known.cache_clear()
+    for module in (_shapes, _prove, _prove_pair, _prove_session):
+        module._known.cache_clear()
     counts = Counter()
 
     def count(patch, owner, name):
