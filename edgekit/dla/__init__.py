@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgekit.dla._sparsity import SparseConvolution, SparsityReport, sparsity
     from edgekit.dla._ties import ScaleTie, scale_tie, scale_ties
     from edgekit.dla._types import Judgement, LoadableCandidate, MemoryNeed, Reason, Verdict
+    from edgekit.dla._versions import Version, parse_version
     from edgekit.dla._warnings import release_warnings
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "SparseConvolution",
     "SparsityReport",
     "Verdict",
+    "Version",
     "by_quantization",
     "candidates",
     "cbuf_banks",
@@ -89,6 +91,7 @@ __all__ = [
     "memory_report",
     "nbytes",
     "pack",
+    "parse_version",
     "pool_disputes",
     "pool_limits",
     "reads_qdq",
@@ -135,6 +138,7 @@ __getattr__ = lazy(
         "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",
         "_ties": "ScaleTie scale_tie scale_ties",
+        "_versions": "Version parse_version",
         "_warnings": "release_warnings",
         "_types": "Judgement LoadableCandidate MemoryNeed Reason Verdict",
     },

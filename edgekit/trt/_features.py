@@ -18,12 +18,16 @@ STATUSES = ("required", "allowed", "ignored", "forbidden", "not_applicable", "un
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature: what it is, where a configuration asks for it, and the name that it needs."""
+    """A feature: what it is, where a configuration asks for it, and the name that it needs.
+
+    ``without`` is what an engine lacks that had to do without it.
+    """
 
     name: str
     what: str
     key: str = ""
     flag: str = ""
+    without: str = ""
 
     def on(self, release: Release) -> bool:
         """Whether a release has it."""
@@ -74,7 +78,9 @@ class Row:
 def features() -> dict[str, Feature]:
     """Returns the features by name."""
     return {
-        name: Feature(name, row["what"], row.get("key", ""), row.get("flag", ""))
+        name: Feature(
+            name, row["what"], row.get("key", ""), row.get("flag", ""), row.get("without", "")
+        )
         for name, row in _facts()["features"].items()
     }
 

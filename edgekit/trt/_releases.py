@@ -9,7 +9,7 @@ from typing import Any
 
 from edgekit._data import data_folder
 from edgekit._knowledge import read_knowledge
-from edgekit.dla._versions import Version, parse_version
+from edgekit.dla import Version, parse_version
 
 __all__ = ["Release", "facts", "python_of", "release", "sources", "within"]
 
