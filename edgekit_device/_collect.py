@@ -8,7 +8,8 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ._bundle import MANIFEST
 from ._errors import DeviceError, map_os_errors
-from ._files import fsync_folder, workspace
+from ._files import fsync_folder, locked, workspace
+from ._jobs import needed_blobs, outdated
 from ._manifest import parse
 from ._root import App, Root
 
@@ -49,6 +50,7 @@ def collect(
 
     Current and previous releases always stay, and so does every blob that any release of any app
     names, and every blob younger than ``grace_s`` seconds: it may belong to a bundle on its way.
+    Jobs that ended long ago go too, all but the newest; blobs of the others stay.
     """
     removed: List[str] = []
     with root.lock(shared=False), workspace(root.folder) as work:
@@ -56,6 +58,7 @@ def collect(
             if keep is not None and each.folder.is_dir():
                 removed += _prune(each, max(keep, 1), work)
         with map_os_errors(str(root.folder)):
+            _forget_jobs(root, grace_s, work)
             count, freed = _sweep(root, grace_s)
     return {"removed_releases": removed, "removed_blobs": count, "freed_bytes": freed}
 
@@ -78,8 +81,16 @@ def _drop(app: App, folder: Path, work: Path) -> None:
     fsync_folder(app.releases_folder)
 
 
+def _forget_jobs(root: Root, grace_s: float, work: Path) -> None:
+    if not (root.folder / "jobs").is_dir():
+        return
+    with locked(root.folder / "jobs" / "lock"):
+        for job in outdated(root, grace_s):
+            job.folder.rename(work / job.name)
+
+
 def _sweep(root: Root, grace_s: float) -> Tuple[int, int]:
-    named = _named_blobs(root)
+    named = _named_blobs(root) | needed_blobs(root)
     horizon = time.time() - grace_s
     count = freed = 0
     for path in root.store.blobs():

@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from ._model import BACKENDS
 
-__all__ = ["hello"]
+__all__ = ["hello", "loader_digest", "loader_file"]
 
 # distributions that bring the package, in the order of how likely a Jetson has them
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
@@ -27,7 +27,7 @@ def hello(root: Path) -> Dict[str, Any]:
     return {
         "schema": "edgekit.device/1",
         "version": __version__,
-        "loader": _loader_digest(),
+        "loader": loader_digest(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "numpy": _version("numpy", ("numpy",)),
@@ -39,11 +39,16 @@ def hello(root: Path) -> Dict[str, Any]:
     }
 
 
-def _loader_digest() -> Optional[str]:
+def loader_file() -> Optional[Path]:
+    """The zipapp that this code runs from; None when it is a package in a folder."""
     archive = getattr(globals().get("__loader__"), "archive", None)
-    if archive is None:
-        return None
-    return hashlib.sha256(Path(archive).read_bytes()).hexdigest()
+    return None if archive is None else Path(archive)
+
+
+def loader_digest() -> Optional[str]:
+    """SHA-256 of the zipapp that this code runs from."""
+    file = loader_file()
+    return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _version(module: str, distributions: Tuple[str, ...]) -> Optional[str]:

@@ -1,0 +1,165 @@
+"""The board's commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, Iterable, NoReturn, Union
+
+from . import _job_commands as jobs
+from . import _run_commands as run
+from . import _store_commands as store
+from ._errors import DeviceError
+from ._fetch import do_fetch
+from ._hello import hello
+from ._probe import do_probe
+from ._root import Root
+from ._store import Buffer
+
+__all__ = ["Answer", "make_parser"]
+
+Answer = Union[Dict[str, Any], bytes, Iterable[Buffer]]
+"""One JSON document, or bytes as they are."""
+
+_Command = Callable[[Root, argparse.Namespace, BinaryIO], Answer]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise DeviceError(message, code="usage", where=self.prog, hint=self.format_usage().strip())
+
+
+class _Commands:
+    """Adds commands to a parser, each with the options that all of its kind have."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._all = parser.add_subparsers(dest="command", parser_class=_Parser)
+        self._all.required = True
+
+    def add(
+        self, name: str, command: _Command, help: str, app: str = ""
+    ) -> argparse.ArgumentParser:
+        one = self._all.add_parser(name, help=help, description=help)
+        one.set_defaults(call=command)
+        one.add_argument("--root", type=Path, default=None, help="default: ~/.edgekit")
+        one.add_argument("--debug", action="store_true", help="tracebacks on stderr")
+        if app:
+            one.add_argument("--app", required=app == "required", default=None)
+        return one
+
+    def add_run(self, name: str, command: _Command, help: str) -> argparse.ArgumentParser:
+        one = self.add(name, command, help, "required")
+        one.add_argument("--release", default=None, help="default: the current one")
+        one.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
+        one.add_argument(
+            "--watch-stdin",
+            type=_count,
+            default=None,
+            metavar="BYTES",
+            help="input is this long; stop when stdin ends after it",
+        )
+        return one
+
+    def add_job(self, name: str, command: _Command, help: str) -> argparse.ArgumentParser:
+        one = self.add(name, command, help)
+        one.add_argument("--job", required=True, help="its id")
+        return one
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser; ``call`` of what it parsed is the command's function.
+
+    Its errors are DeviceErrors, code "usage".
+    """
+    parser = _Parser(prog="edgekit_device", description="The loader on a board.")
+    commands = _Commands(parser)
+    _add_moving(commands)
+    _add_running(commands)
+    _add_keeping(commands)
+    _add_jobs(commands)
+    return parser
+
+
+def _add_moving(commands: _Commands) -> None:
+    commands.add("hello", _hello, "say what this board is")
+    one = commands.add("probe", do_probe, "say all that a build needs to know of this board")
+    one.add_argument("--remember", action="store_true", help="for containers on this board")
+    commands.add("trust", store.do_trust, "add signers' keys, JSON on stdin")
+    one = commands.add("missing", store.do_missing, "say which blobs are missing, JSON on stdin")
+    one.add_argument("--verify", action="store_true", help="hash those that are there again")
+    one = commands.add(
+        "verify", store.do_verify, "check a manifest and its signature, JSON on stdin"
+    )
+    one.add_argument("--trust-unsigned", action="store_true")
+    commands.add("receive", store.do_receive, "receive blobs on stdin")
+    commands.add("fetch", do_fetch, "send blobs, JSON list of digests on stdin")
+    one = commands.add("stage", store.do_stage, "make a release, JSON on stdin", "optional")
+    one.add_argument("--trust-unsigned", action="store_true")
+
+
+def _add_running(commands: _Commands) -> None:
+    commands.add_run("refit", run.do_refit, "fill a release's engines with their weights")
+    commands.add_run("selftest", run.do_selftest, "run the golden vectors")
+    one = commands.add("switch", store.do_switch, "make a release the current one", "required")
+    one.add_argument("--release", required=True)
+    commands.add("rollback", store.do_rollback, "go back to the previous release", "required")
+    one = commands.add_run("infer", run.do_infer, "run a model, .npz on stdin and stdout")
+    one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
+    one = commands.add_run("bench", run.do_bench, "measure a model on this machine")
+    one.add_argument("--warmup-ms", type=_positive, default=200.0)
+    one.add_argument("--duration-s", type=_positive, default=3.0)
+    one.add_argument("--iterations", type=_count, default=10)
+    one.add_argument("--profile", action="store_true", help="times of single nodes too")
+
+
+def _add_keeping(commands: _Commands) -> None:
+    commands.add("releases", store.do_releases, "list releases", "optional")
+    one = commands.add("remove", store.do_remove, "remove a release or an app", "required")
+    one.add_argument("--release", default=None)
+    one = commands.add("gc", store.do_gc, "remove old releases and blobs nobody names", "optional")
+    one.add_argument("--keep", type=_count, default=None, help="releases of each app to keep")
+    one.add_argument("--grace-s", type=_positive, default=3600.0, help="younger blobs stay")
+
+
+def _add_jobs(commands: _Commands) -> None:
+    one = commands.add("job-start", jobs.do_job_start, "start, join or reuse a job, JSON on stdin")
+    one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
+    one = commands.add_job("job-run", jobs.do_job_run, "run a prepared job")
+    one.add_argument("--foreground", action="store_true", help="do not leave the caller")
+    one.add_argument("--ready", type=_count, default=None, help="descriptor to close at start")
+    commands.add("job-list", jobs.do_job_list, "list jobs")
+    one = commands.add_job("job-watch", jobs.do_job_watch, "wait for a job's news")
+    one.add_argument("--after", type=_count, default=0, help="the last event known")
+    one.add_argument("--wait-s", type=_positive, default=20.0)
+    one = commands.add_job("job-log", jobs.do_job_log, "send a part of a job's log")
+    one.add_argument("--from", type=_offset, default=0, metavar="BYTES")
+    one.add_argument("--most", type=_count, default=1 << 20, metavar="BYTES")
+    one = commands.add_job("job-cancel", jobs.do_job_cancel, "end a job")
+    one.add_argument("--grace-s", type=_positive, default=10.0, help="until it is killed")
+    commands.add_job("job-result", jobs.do_job_result, "say what a job made")
+    commands.add_job("job-remove", jobs.do_job_remove, "forget a job that has ended")
+
+
+def _hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    return hello(root.folder)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 1 << 30:
+        raise ValueError(text)
+    return value
+
+
+def _offset(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1e9:
+        raise ValueError(text)
+    return value

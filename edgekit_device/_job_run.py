@@ -1,0 +1,273 @@
+"""The process that runs a job, away from any connection: a supervisor and the worker below it.
+
+The supervisor holds the job's lock, waits for its turn (one job at a time on a board), runs the
+work in a child of a process group of its own and writes how that ended. The work may crash,
+eat the memory or hang in a builder: there is always somebody left to say so and to end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from ._errors import DeviceError, map_os_errors
+from ._files import write_durably
+from ._job import CANCEL, JOBS, JobCancelled, job_context
+from ._jobs import Job, all_jobs
+
+__all__ = ["detach", "supervise"]
+
+_POLL_S = 0.2
+_GRACE_S = 10.0
+# freed before the last state is written, so that a job which filled the disk can say so
+_RESERVE = 64 * 1024
+
+
+def detach(log: Path) -> None:
+    """Leaves the caller's session for good; it goes on without this process.
+
+    After it nothing of the connection is held: input is empty, output goes to ``log``.
+    """
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    # not a session's leader any more: no terminal can become this process's own
+    _redirect(log)
+
+
+def supervise(job: Job, ready: Optional[int] = None) -> None:
+    """Runs the job to its end, whatever that is.
+
+    Args:
+        job: Its request.json and state.json are there.
+        ready: A descriptor that is closed once the job holds its lock and waits or runs.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    lock = _lock(job.folder / "lock")
+    if lock is None:
+        return  # somebody else runs it already
+    os.chdir("/")
+    (job.folder / "reserve").write_bytes(b"\0" * _RESERVE)
+    job.write(state="queued", pid=os.getpid(), starts_by=0)
+    if ready is not None:
+        os.close(ready)
+    try:
+        end = _in_turn(job)
+    except SystemExit:  # main() turns SIGTERM into it
+        end = _failed("the board ended the job, as it does when it shuts down", "job.terminated")
+    except DeviceError as error:
+        end = {"state": "failed", "error": _fields(error)}
+    except OSError as error:
+        end = _failed("the job could not run: {}".format(error), "board.io")
+    with contextlib.suppress(OSError):
+        (job.folder / "reserve").unlink()
+    job.write(ended_at=round(time.time(), 3), **end)
+    os.close(lock)
+
+
+def _in_turn(job: Job) -> Dict[str, Any]:
+    handle = os.open(
+        str(job.root.folder / "jobs" / "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+    )
+    try:
+        told = False
+        while not _has_turn(job, handle):
+            if (job.folder / CANCEL).exists():
+                return {"state": "cancelled"}
+            if not told:
+                with job_context(job.root, job.folder, {}) as context:
+                    context.progress("queue", 0, 0, "another job runs on this board")
+                told = True
+            time.sleep(_POLL_S)
+        job.write(state="running", started_at=round(time.time(), 3))
+        return _work(job)
+    finally:
+        os.close(handle)
+
+
+def _has_turn(job: Job, handle: int) -> bool:
+    """Whether the board is free and nobody has waited longer."""
+    own = (job.read().get("queued_at") or 0.0, job.name)
+    for other in all_jobs(job.root):
+        state = other.read() if other.name != job.name else {}
+        if state.get("state") == "queued" and (state.get("queued_at") or 0.0, other.name) < own:
+            return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _work(job: Job) -> Dict[str, Any]:
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _worker(job, writing)
+    os.close(writing)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # the child does it too: whoever comes first
+    try:
+        job.write(group=pid)
+        told, status = _listen(job, reading, pid)
+    finally:
+        os.close(reading)
+        _end_group(pid)  # what the work has started goes with it
+    return _outcome(job, told, status)
+
+
+def _listen(job: Job, reading: int, pid: int) -> Tuple[bytes, int]:
+    """Waits for the work's last word and its end; ends its group when somebody cancels it."""
+    told: List[bytes] = []
+    deadline = None
+    while True:
+        if select.select([reading], [], [], _POLL_S)[0]:
+            chunk = os.read(reading, 65536)
+            told.append(chunk)
+            if not chunk:
+                # its descriptor closes when it ends
+                return b"".join(told), os.waitpid(pid, 0)[1]
+        else:
+            # a process that it left behind may hold the descriptor
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                return b"".join(told), status
+        if deadline is None and (job.folder / CANCEL).exists():
+            deadline = time.monotonic() + _grace(job)
+            _signal_group(pid, signal.SIGTERM)
+        if deadline is not None and time.monotonic() > deadline:
+            _end_group(pid)
+
+
+def _outcome(job: Job, told: bytes, status: int) -> Dict[str, Any]:
+    try:
+        answer = json.loads(told.decode("utf-8"))
+    except ValueError:
+        answer = None
+    if answer == {"done": True}:
+        return {"state": "done", "error": None}
+    if (job.folder / CANCEL).exists():
+        return {"state": "cancelled", "error": None}
+    if isinstance(answer, dict):
+        return {"state": "failed", "error": answer}
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        hint = "`edgekit jobs log` shows what it did last"
+        if name == "SIGKILL":
+            hint = "most often the board ran out of memory: see `dmesg` there; " + hint
+        return _failed("the work was ended by {}".format(name), "job.crashed", hint)
+    return _failed("the work ended without a word", "job.crashed", "see `edgekit jobs log`")
+
+
+def _worker(job: Job, writing: int) -> None:
+    """The child: does the work and says through ``writing`` how it ended; never returns."""
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        # a cancelled job is told by its folder and has a moment to tidy up; a builder's C++ that
+        # does not come back gets a SIGKILL after it
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        answer: Dict[str, Any] = {"done": True}
+        try:
+            _run(job)
+            status = 0
+        except JobCancelled:
+            answer = {}
+        except DeviceError as error:
+            answer = _fields(error)
+        except MemoryError:
+            answer = _fields(DeviceError("out of memory", code="board.no-memory"))
+        except BaseException as error:
+            traceback.print_exc()
+            answer = _fields(
+                DeviceError(
+                    "the job failed: {}: {}".format(type(error).__name__, error),
+                    code="loader.internal",
+                    hint="its log has the traceback: report it",
+                )
+            )
+        _tell(writing, json.dumps(answer).encode("utf-8"))
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+
+def _run(job: Job) -> None:
+    document = json.loads((job.folder / "request.json").read_text(encoding="utf-8"))
+    module = JOBS.get(document["kind"])
+    if module is None:
+        raise DeviceError("no such kind of job", code="job.kind", where=str(document["kind"]))
+    with job_context(job.root, job.folder, document["request"]) as context:
+        result = importlib.import_module(module).run(context)
+        with map_os_errors(str(job.folder)):
+            write_durably(job.folder / "result.json", json.dumps(result).encode("utf-8"))
+
+
+def _tell(writing: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(writing, data) :]
+
+
+def _lock(path: Path) -> Optional[int]:
+    handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    until = time.monotonic() + 2.0
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            # somebody who only looks whether it lives holds it for a moment
+            if time.monotonic() > until:
+                os.close(handle)
+                return None
+            time.sleep(0.01)
+
+
+def _grace(job: Job) -> float:
+    try:
+        return float((job.folder / CANCEL).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return _GRACE_S
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _end_group(pid: int) -> None:
+    _signal_group(pid, signal.SIGKILL)
+
+
+def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
+    return {"state": "failed", "error": _fields(DeviceError(message, code=code, hint=hint))}
+
+
+def _fields(error: Any) -> Dict[str, str]:
+    fields: Dict[str, str] = error.to_json()["error"]
+    return fields
+
+
+def _redirect(log: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for source, descriptor in ((nothing, 0), (target, 1), (target, 2)):
+        os.dup2(source, descriptor)
+    os.close(nothing)
+    os.close(target)

@@ -1,0 +1,248 @@
+"""The jobs of a board as folders: what state each is in, its events, its log and its result.
+
+state.json says what a job wrote last; whether the job still lives is told by the flock on its
+lock file, which the kernel lets go of however the job ended. So a power cut leaves "lost" jobs
+and never one that seems to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+
+from ._checks import is_digest
+from ._errors import DeviceError, map_os_errors
+from ._files import write_durably
+from ._job import BLOBS, CANCEL, EVENTS, LOG
+from ._root import Root
+
+__all__ = ["ENDED", "LIVE", "Job", "all_jobs", "needed_blobs", "open_job", "outdated"]
+
+LIVE = ("queued", "running")
+ENDED = ("done", "failed", "cancelled", "lost")
+
+_ID = re.compile(r"[0-9a-f]{16}\Z")
+_KEPT = 16  # ended jobs that a collection leaves, newest first
+_MOST_EVENTS = 1000
+
+
+class Job:
+    """One job's folder; nothing is created by only looking."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self.root = root
+        self.name = name
+        self.folder = root.folder / "jobs" / name
+
+    def read(self) -> Dict[str, Any]:
+        """What state.json says, with the state as it really is.
+
+        Returns:
+            Fields "job", "kind", "name", "state", "queued_at", "started_at", "ended_at", "error".
+        """
+        # first whether it lives, then what it wrote: one that ends in between has said so
+        alive = self.alive()
+        found = _json(self.folder / "state.json")
+        state = found.get("state")
+        if state in LIVE and not alive and time.time() > float(found.get("starts_by") or 0):
+            found["state"] = "cancelled" if (self.folder / CANCEL).exists() else "lost"
+        found.setdefault("state", "lost")
+        return found
+
+    def write(self, **changes: Any) -> None:
+        """Changes fields of state.json; readers see the old ones or the new ones."""
+        data = json.dumps({**_json(self.folder / "state.json"), **changes})
+        with map_os_errors(str(self.folder)):
+            write_durably(self.folder / "state.json", data.encode("utf-8"))
+
+    def describe(self) -> Dict[str, Any]:
+        """One row of ``job-list``."""
+        state = self.read()
+        last = self._last_event()
+        return {
+            "job": self.name,
+            "kind": state.get("kind"),
+            "name": state.get("name"),
+            "state": state["state"],
+            "queued_at": state.get("queued_at"),
+            "started_at": state.get("started_at"),
+            "ended_at": state.get("ended_at"),
+            "phase": last.get("phase", ""),
+            "done": last.get("done", 0),
+            "total": last.get("total", 0),
+            "error": state.get("error"),
+        }
+
+    def alive(self) -> bool:
+        """Whether a process holds the job's lock."""
+        try:
+            handle = os.open(str(self.folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+
+    def events(self, after: int) -> List[Dict[str, Any]]:
+        """Whole events with a number above ``after``, oldest first, at most 1,000."""
+        try:
+            lines = (self.folder / EVENTS).read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines[max(after, 0) :][:_MOST_EVENTS]:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # half a line of a full disk or a power cut
+        return found
+
+    def events_size(self) -> int:
+        """Bytes of events so far: grows with each."""
+        try:
+            return (self.folder / EVENTS).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def log(self, start: int, most: int) -> Tuple[bytes, int]:
+        """At most ``most`` bytes of the log from byte ``start``, and its whole size."""
+        try:
+            with (self.folder / LOG).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(min(start, size))
+                return file.read(most), size
+        except FileNotFoundError:
+            return b"", 0
+
+    def result(self) -> Dict[str, Any]:
+        """The result of a job that is done.
+
+        Raises:
+            DeviceError: The job's own error, or "job.unfinished", "job.lost", "job.cancelled".
+        """
+        state = self.read()
+        error = state.get("error")
+        if state["state"] == "done":
+            return _json(self.folder / "result.json")
+        if state["state"] == "failed" and isinstance(error, dict):
+            raise DeviceError(
+                str(error.get("message")),
+                code=str(error.get("code")),
+                where=str(error.get("where") or ""),
+                hint=str(error.get("hint") or ""),
+            )
+        code, message, hint = {
+            "cancelled": ("job.cancelled", "the job was cancelled", "start it again"),
+            "lost": (
+                "job.lost",
+                "the job ended without a word: the board lost power, or its processes were killed",
+                "start it again; `edgekit jobs log` shows how far it came",
+            ),
+        }.get(state["state"], ("job.unfinished", "the job has not ended", "edgekit jobs attach"))
+        raise DeviceError(message, code=code, where=self.name, hint=hint)
+
+    def stored(self) -> Set[str]:
+        """The blobs that the job has put into the store."""
+        try:
+            names = (self.folder / BLOBS).read_text(encoding="utf-8").split()
+        except FileNotFoundError:
+            return set()
+        return {name for name in names if is_digest(name)}
+
+    def complete(self) -> bool:
+        """Whether the job is done and all that it stored is still there."""
+        if self.read()["state"] != "done":
+            return False
+        return not self.root.store.missing(sorted(self.stored()))
+
+    def _last_event(self) -> Dict[str, Any]:
+        try:
+            with (self.folder / EVENTS).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return {}
+        try:
+            found = json.loads(lines[-2] if len(lines) > 1 else b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def open_job(root: Root, name: str) -> Job:
+    """The job called ``name``.
+
+    Raises:
+        DeviceError: "job.unknown".
+    """
+    job = Job(root, name)
+    if not _ID.match(name) or not job.folder.is_dir():
+        raise DeviceError(
+            "no such job on this board",
+            code="job.unknown",
+            where=name[:80],
+            hint="edgekit jobs list names those that are there",
+        )
+    return job
+
+
+def all_jobs(root: Root) -> List[Job]:
+    """Every job, the newest first."""
+    folder = root.folder / "jobs"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    jobs = [Job(root, name) for name in names if _ID.match(name)]
+    return sorted(jobs, key=lambda job: (-_age(job.folder), job.name))
+
+
+def outdated(root: Root, grace_s: float) -> List[Job]:
+    """Jobs that ended longer than ``grace_s`` ago and are not among the newest."""
+    ended = [job for job in all_jobs(root) if not job.alive()]
+    horizon = time.time() - grace_s
+    return [job for job in ended[_KEPT:] if _age(job.folder) <= horizon]
+
+
+def needed_blobs(root: Root) -> Set[str]:
+    """Blobs that a collection leaves: of jobs that run what they read, and what jobs stored."""
+    needed: Set[str] = set()
+    for job in all_jobs(root):
+        needed |= job.stored()
+        if job.read()["state"] in LIVE:
+            needed.update(_digests(_json(job.folder / "request.json")))
+    return needed
+
+
+def _age(folder: Path) -> float:
+    try:
+        return (folder / "state.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _digests(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if is_digest(value):
+            yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _digests(key)
+            yield from _digests(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _digests(one)
+
+
+def _json(path: Path) -> Dict[str, Any]:
+    found: Optional[Any] = None
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}
