@@ -26,10 +26,13 @@ _FIELDS = (
     "schema", "name", "backend", "tensorrt", "strict", "lanes", "network", "golden", "engines",
 )  # fmt: skip
 _ENGINE = (
-    "key", "kind", "model", "device", "gpu_fallback", "typing", "precisions", "layers", "inputs",
-    "outputs", "calibration", "pools", "constraints", "optimization_level", "refit_individual",
-    "profiles", "attempts", "trtexec",
+    "key", "kind", "model", "data", "device", "gpu_fallback", "typing", "precisions", "layers",
+    "inputs", "outputs", "calibration", "pools", "constraints", "optimization_level",
+    "refit_individual", "profiles", "attempts", "trtexec",
 )  # fmt: skip
+# what a request may leave out: outside data of large models, commands that are not used
+_ABSENT: Dict[str, Any] = {"data": {}, "trtexec": []}
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _DEVICE = re.compile(r"GPU\Z|DLA[0-9]\Z")
 _PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
@@ -99,7 +102,9 @@ def _request(document: Any) -> BuildRequest:
 
 
 def _engine(value: Any, where: str, backend: str) -> EngineSpec:
-    found = check.record(value, where, _ENGINE)
+    if not isinstance(value, dict):
+        check.fail(where, "expected an object")
+    found = check.record(dict(_ABSENT, **value), where, _ENGINE)
     key = check.text(found["key"], where + ".key")
     if not _KEY.match(key):
         check.fail(where + ".key", "{!r} cannot name an engine".format(key[:80]))
@@ -123,6 +128,7 @@ def _engine(value: Any, where: str, backend: str) -> EngineSpec:
         key=key,
         kind=part.choice(found["kind"], where + ".kind", ("plan", "loadable")),
         model=check.digest(found["model"], where + ".model"),
+        data=_data(found["data"], where + ".data"),
         device=device,
         gpu_fallback=part.flag(found["gpu_fallback"], where + ".gpu_fallback"),
         typing=part.choice(found["typing"], where + ".typing", ("weak", "strong")),
@@ -148,6 +154,15 @@ def _engine(value: Any, where: str, backend: str) -> EngineSpec:
         attempts=attempts,
         trtexec=commands,
     )
+
+
+def _data(value: Any, where: str) -> Dict[str, str]:
+    if not isinstance(value, dict):
+        check.fail(where, "expected an object")
+    for name in value:
+        if not _FILE.match(name):
+            check.fail(where, "{!r} cannot name a file beside the model".format(name[:80]))
+    return {name: check.digest(blob, where) for name, blob in value.items()}
 
 
 def _pools(value: Any, where: str) -> Dict[str, int]:

@@ -59,11 +59,15 @@ class Attempt:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One engine to build; see ``edgekit.build.request/1`` in docs/architecture.md."""
+    """One engine to build; see ``edgekit.build.request/1`` in docs/architecture.md.
+
+    ``model`` is an ONNX file's digest; ``data`` those of the files that it keeps weights in.
+    """
 
     key: str
     kind: str
     model: str
+    data: Mapping[str, str]
     device: str
     gpu_fallback: bool
     typing: str
