@@ -27,7 +27,7 @@ def find(flavour: str) -> Optional[Any]:
     ``fault`` then says why.
     """
     try:
-        module = importlib.import_module(FLAVOURS[flavour])
+        module = _import(FLAVOURS[flavour])
         # a namespace package, or one whose library is missing, has no Runtime
         if not hasattr(module, "Runtime"):
             raise ImportError("it has no Runtime")
@@ -37,6 +37,19 @@ def find(flavour: str) -> Optional[Any]:
         return None
     _FAULTS.pop(flavour, None)
     return module
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        # NVIDIA's wheels hold the module under this name, and a package of its own renames it
+        try:
+            return importlib.import_module(name + "_bindings")
+        except ModuleNotFoundError:
+            raise error from None
 
 
 def fault(flavour: str) -> str:
