@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._packing import Packing
+from edgekit.pipeline._signing import Signing
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
@@ -23,10 +24,10 @@ class Boards:
     """Connections to every board of a configuration; its own board when it names none."""
 
     def __init__(
-        self, work: Work, packing: Packing, *, accept_host_key: bool, trust_key: bool
+        self, work: Work, signing: Signing, *, accept_host_key: bool, trust_key: bool
     ) -> None:
         self._work = work
-        self._packing = packing
+        self._signing = signing
         self._accept_host_key = accept_host_key
         self._trust_key = trust_key
         self._stack = contextlib.ExitStack()
@@ -47,7 +48,7 @@ class Boards:
                     open_board(
                         board,
                         state_folder=self._work.cache.folder,
-                        signer_public_key=self._packing.public_key,
+                        signer_public_key=self._signing.public_key,
                         trust_key=self._trust_key,
                         accept_host_key=self._accept_host_key,
                     )
@@ -77,14 +78,21 @@ class Boards:
         return None
 
     def install(
-        self, bundle: Bundle, steps: Steps, *, always: bool = False
+        self, bundle_for: Callable[[BoardClient], Bundle], steps: Steps, *, always: bool = False
     ) -> list[dict[str, Any]]:
-        """Brings every board to ``bundle``; one that serves it already is left alone.
+        """Brings every board to its bundle; one that serves it already is left alone.
+
+        Args:
+            bundle_for: Returns a board's bundle: engines are not portable between kinds of boards.
+            steps: Where the steps are told.
+            always: Install also where the bundle serves already.
 
         Returns:
             One object a board: board, release, digest, bytes sent and reused, refit and self-test.
         """
-        return [self._install(client, bundle, steps, always) for client in self.clients()]
+        return [
+            self._install(client, bundle_for(client), steps, always) for client in self.clients()
+        ]
 
     def _install(
         self, client: BoardClient, bundle: Bundle, steps: Steps, always: bool

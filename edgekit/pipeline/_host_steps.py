@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 from edgekit._listed import listed
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
+from edgekit.pipeline._building import Building, Built
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._rewriting import approximations
+from edgekit.pipeline._signing import Signing
 from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
 from edgekit.pipeline._translated import float_note
@@ -22,6 +24,7 @@ from edgekit.pipeline._typed_file import TYPED_NAME, write_typed
 from edgekit.pipeline._work import Work
 
 if TYPE_CHECKING:
+    from edgekit.bundle import Bundle
     from edgekit.config import Config
 
 __all__ = ["HOST_STEPS", "HostSteps", "file_stamps"]
@@ -40,6 +43,8 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "plan.core": ("placement", "dla_cores"),
     "config.no-key": ("deploy", "sign_with"),
 }
+
+_DIFFERENCES = 5
 
 HOST_STEPS = STEPS[: STEPS.index("bundle")]
 
@@ -81,10 +86,12 @@ class HostSteps:
         self.out = out or Path("edgekit-out") / self.file.name
         self.cache = cache or Cache()
         self.work = Work(config, self.cache, force=force)
-        self.packing = Packing(self.work)
+        signing = Signing(self.work)
         self.boards = Boards(
-            self.work, self.packing, accept_host_key=accept_host_key, trust_key=trust_key
+            self.work, signing, accept_host_key=accept_host_key, trust_key=trust_key
         )
+        self.building = Building(self.work, self.boards)
+        self.packing = Packing(self.building, signing)
         self._force = force
         self._steps = Steps(STEPS, progress or Quiet())
         self.work.update = self._steps.progress.update
@@ -162,46 +169,70 @@ class HostSteps:
     def _build(self) -> None:
         with self._step("build") as step:
             error = self.work.gated()
-            artefacts = self.work.artefacts
+            built = self.building.every()
+            artefacts = built[0].artefacts
             segments = sum(len(s) for _, s in artefacts.lanes)
             step.detail = (
                 f"{_count(segments, 'segment')}, {artefacts.backend} backend; "
                 f"cosine {error['cosine']:.5f} against FP32"
             )
+            if built[0].board:
+                step.detail += " (emulated on this CPU); built on " + ", ".join(
+                    one.board for one in built
+                )
             if self.work.kept:
                 step.detail += f"; kept in FP16: {listed(self.work.kept)}"
 
     def _bundle(self) -> dict[str, Any]:
-        from edgekit.bundle import write
-
         path = self.out / "bundle.ekb"
-        stripped = self.file.build.strip is not False
         with self._step("bundle") as step:
             bundle = self.packing.bundle
-            key = self.cache.key("written", bundle.digest, stripped, str(path.absolute()))
-            stamps = self.cache.get("written", key)
-            # the file may have been removed, or replaced by another configuration's
-            if self._force or stamps is None or stamps != file_stamps([path]):
-                self.work.fresh.add("bundle")
-                write(bundle, path, stripped=stripped)
-                self.cache.put("written", key, file_stamps([path]))
+            self._write_bundle(bundle, path)
             document = {
                 "path": str(path),
                 "bytes": bundle.full_bytes,
                 "stripped_bytes": bundle.stripped_bytes,
                 "digest": bundle.digest,
             }
-            step.detail = f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
+            others = []
+            for built in self.building.every()[1:]:
+                other = path.with_name(f"bundle-{built.board}.ekb")
+                self._write_bundle(self.packing.bundle_of(built), other)
+                others.append(str(other))
+            if others:
+                document["others"] = others
+                step.detail = f"{1 + len(others)} kinds of boards; "
+            step.detail += (
+                f"{bundle.full_bytes:,} bytes, {bundle.stripped_bytes:,} stripped, signed"
+            )
             typed = write_typed(self.work, self.out / TYPED_NAME)
             if typed is not None:
                 document["qdq"] = str(typed)
                 step.detail += f"; TensorRT builds from {typed.name}"
         return document
 
+    def _write_bundle(self, bundle: Bundle, path: Path) -> None:
+        from edgekit.bundle import write
+
+        stripped = self.file.build.strip is not False
+        key = self.cache.key("written", bundle.digest, stripped, str(path.absolute()))
+        stamps = self.cache.get("written", key)
+        # the file may have been removed, or replaced by another configuration's
+        if self._force or stamps is None or stamps != file_stamps([path]):
+            self.work.fresh.add("bundle")
+            write(bundle, path, stripped=stripped)
+            self.cache.put("written", key, file_stamps([path]))
+
     def notes(self) -> list[str]:
         """Returns what a person should know about the result."""
         work = self.work
         told = [*work.notes, *work.plan.notes, *work.artefacts.notes]
+        for built in self.building.every():
+            told += _built_notes(built)
+        if work.file.build.version_compatible is True and self.building.backend == "reference":
+            told.append(
+                "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
+            )
         told += [item["note"] for item in approximations(work)]
         if work.file.model.builtin is not None:
             told.append(
@@ -216,6 +247,22 @@ class HostSteps:
 
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self._steps.done)
+
+
+def _built_notes(built: Built) -> list[str]:
+    """Says what a board's build gave up, and where it differs from the plan."""
+    if built.comparison is None or built.result is None:
+        return []
+    told = list(built.artefacts.notes)
+    for one in built.result["engines"]:
+        gave_up = "" if one["attempt"] == 0 else one["attempts"][one["attempt"]].get("gives_up", "")
+        if gave_up:
+            told.append(f"{built.board}: {gave_up}")
+    differences = built.comparison["differences"]
+    told += [f"{built.board}: {text}" for text in differences[:_DIFFERENCES]]
+    if len(differences) > _DIFFERENCES:
+        told.append(f"{built.board}: and {len(differences) - _DIFFERENCES} more differences")
+    return told
 
 
 def _count(number: int, noun: str) -> str:

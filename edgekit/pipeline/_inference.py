@@ -35,7 +35,7 @@ def infer(
 
     Returns:
         An ``edgekit.infer/1``; ``bit_equal`` compares with the unstripped build on this machine
-        and is None for a refitted release.
+        and is None for a refitted release, and for one whose engines only a board can run.
     """
     from edgekit_device._npz import read_npz, write_npz
 
@@ -55,7 +55,8 @@ def infer(
         answer = client.infer(release_app(pipeline), feed, release=release["release"])
     outputs = read_npz(answer)
     if known is None:
-        equal = None if release.get("refitted") else _equals_unstripped(pipeline, inputs, outputs)
+        here = pipeline.building.backend == "reference" and not release.get("refitted")
+        equal = _equals_unstripped(pipeline, inputs, outputs) if here else None
         blob = _digest(answer)
         cache.put_blob(blob, answer)
         known = {"blob": blob, "bit_equal": equal}
@@ -67,7 +68,7 @@ def infer(
         "schema": "edgekit.infer/1",
         "board": boards.describe(client),
         "release": release["release"],
-        "backend": pipeline.work.artefacts.backend,
+        "backend": pipeline.building.first().artefacts.backend,
         "bit_equal": known["bit_equal"],
         "outputs": facts,
         "file": str(path),

@@ -7,11 +7,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from edgekit.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,55 +16,50 @@ if TYPE_CHECKING:
     from edgekit.build import Artefacts
     from edgekit.bundle import Bundle, Golden
     from edgekit.network import Model
-    from edgekit.pipeline._work import Work
+    from edgekit.pipeline._building import Building, Built
+    from edgekit.pipeline._signing import Signing
 
 __all__ = ["Packing"]
 
 _GOLDEN_SEED = 7
+# of max|a-b| / max|b|, where a board answers what this machine predicted
+_LOOSE = 0.02
 
 
 class Packing:
     """The signed bundle of a configuration's build."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, building: Building, signing: Signing) -> None:
+        self.building = building
+        self._signing = signing
+        self.work = building.work
         self._first: tuple[dict[str, bytes], dict[str, np.ndarray]] | None = None
+        self._bundles: dict[str, Bundle] = {}
 
-    @cached_property
-    def key(self) -> Path:
-        """The private key that signs: the configuration's, or one of edgekit's own."""
-        from edgekit.bundle import ensure_key
-
-        config = self.work.config
-        chosen = config.file.deploy.sign_with
-        if chosen is None:
-            return ensure_key(self.work.cache.folder / "keys" / "ed25519")
-        path = config.resolve(chosen)
-        if not path.is_file():
-            hint = "make one with: ssh-keygen -t ed25519"
-            problem = Problem(f"there is no signing key {path}", config.path, hint)
-            raise ConfigError([problem], code="config.no-key")
-        return path
-
-    @cached_property
-    def public_key(self) -> Path:
-        """The public half of ``key``, which boards trust."""
-        return self.key if self.key.suffix == ".pub" else self.key.with_name(self.key.name + ".pub")
-
-    @cached_property
+    @property
     def bundle(self) -> Bundle:
-        """The bundle, signed; read back from the cache when it was packed before."""
+        """The bundle of the first board, or of this machine's build."""
+        return self.bundle_of(self.building.first())
+
+    def bundle_of(self, built: Built) -> Bundle:
+        """Returns a build's bundle, signed; read back from the cache when it was packed before."""
+        if built.key not in self._bundles:
+            self._bundles[built.key] = self._found_or_packed(built)
+        return self._bundles[built.key]
+
+    def _found_or_packed(self, built: Built) -> Bundle:
         work = self.work
         # everything that the manifest says, beside what the engines themselves depend on
         key = work.cache.key(
-            "bundle", work.build_key, work.file.name, work.file.build.mode, work.plan.to_json(),
-            work.source.source, work.inputs_identity, _digest(self.public_key), work.record,
+            "bundle", built.key, work.file.name, work.file.build.mode, work.plan.to_json(),
+            work.source.source, work.inputs_identity, _digest(self._signing.public_key),
+            work.record,
         )  # fmt: skip
         record = None if work.force else work.cache.get("bundle", key)
         bundle = self._read(record) if record else None
         if bundle is None:
             work.fresh.add("bundle")
-            bundle = self._pack()
+            bundle = self._pack(built)
             work.cache.put("bundle", key, self._store(bundle))
         return bundle
 
@@ -98,22 +90,69 @@ class Packing:
                     found[digest] = cache.array(digest, entry["dtype"], tuple(entry["shape"]))
         return dataclasses.replace(bundle, weights={**bundle.weights, **found})
 
-    def with_weights(self, model: Model) -> tuple[Bundle, Artefacts]:
-        """Returns the bundle with another model's weights, signed, and its artefacts.
+    def reweighed(self, model: Model) -> Artefacts:
+        """Returns what this machine built, with another model's weights.
 
         Raises:
             DataError: Code ``refit.mismatch``: names, shapes or types differ.
         """
-        from edgekit import bundle as floor
         from edgekit.build import derive_weights
 
         weights, values = derive_weights(self.work.artefacts.weights, model)
-        artefacts = dataclasses.replace(self.work.artefacts, weights=weights, values=values)
-        golden = self._golden(artefacts)
-        made = floor.with_weights(self.bundle, weights, values, golden, model)
-        return made.signed(floor.sign(made.manifest_bytes, self.key)), artefacts
+        return dataclasses.replace(self.work.artefacts, weights=weights, values=values)
 
-    def _pack(self) -> Bundle:
+    def with_weights(self, built: Built, model: Model, artefacts: Artefacts) -> Bundle:
+        """Returns a build's bundle with another model's weights, signed.
+
+        Args:
+            built: The build.
+            model: The other model.
+            artefacts: What this machine would build of it.
+
+        Raises:
+            DataError: Code ``refit.mismatch``: names, shapes or types differ.
+            UsageError: Code ``refit.identical``: the engines take no other weights.
+        """
+        from edgekit import bundle as floor
+
+        golden = self._golden(artefacts)
+        weights, values = artefacts.weights, artefacts.values
+        if built.golden is not None:
+            from edgekit.pipeline._board_build import reweighed
+
+            weights, values = reweighed(self.work, self.building, built, model)
+            golden = self._loosened(built, golden)
+        made = floor.with_weights(self.bundle_of(built), weights, values, golden, model)
+        return made.signed(floor.sign(made.manifest_bytes, self._signing.key))
+
+    def _loosened(self, built: Built, golden: list[Golden]) -> list[Golden]:
+        """Gives this machine's answers the tolerance that a board's engines need.
+
+        No board has run these weights yet: they may be twice as far from this machine's answer as
+        the board's engines were with the weights that they were built with.
+        """
+        apart = max(
+            _relative(ours.outputs[name], theirs.outputs[name])
+            for ours, theirs in zip(
+                self._golden(self.work.artefacts), self._answers(built), strict=True
+            )
+            for name in ours.outputs
+        )
+        return [dataclasses.replace(case, relative=max(_LOOSE, 2 * apart)) for case in golden]
+
+    def _answers(self, built: Built) -> list[Golden]:
+        """Returns what a build answered to the generated inputs, wherever it ran."""
+        from edgekit.bundle import Golden
+
+        if built.golden is None:
+            return self._golden(built.artefacts)
+        ranges = self._ranges(dict(next(iter(self.work.inputs()))))
+        return [
+            Golden(case["seed"], ranges, case["outputs"], lane=case["lane"])
+            for case in built.golden
+        ]
+
+    def _pack(self, built: Built) -> Bundle:
         from edgekit.bundle import pack, sign
 
         work = self.work
@@ -122,12 +161,12 @@ class Packing:
             model=work.model,
             network=work.network,
             plan=work.plan,
-            artefacts=work.artefacts,
-            golden=self._golden(work.artefacts),
+            artefacts=built.artefacts,
+            golden=self._answers(built),
             mode=work.file.build.mode,
             rewrites=work.record if work.rewrites else None,
         )
-        return bundle.signed(sign(bundle.manifest_bytes, self.key))
+        return bundle.signed(sign(bundle.manifest_bytes, self._signing.key))
 
     def _golden(self, artefacts: Artefacts) -> list[Golden]:
         """Runs the unstripped build on generated inputs of the calibration inputs' range.
@@ -139,7 +178,7 @@ class Packing:
 
         work = self.work
         first = dict(next(iter(work.inputs())))
-        ranges = {name: (float(value.min()), float(value.max())) for name, value in first.items()}
+        ranges = self._ranges(first)
         inputs = golden_inputs(work.network, _GOLDEN_SEED, ranges)
         runner = Runner(artefacts, stripped=False)
         outputs = runner.run(inputs)
@@ -158,6 +197,10 @@ class Packing:
                 for lane, runner in enumerate(others, start=1)
             ),
         ]
+
+    @staticmethod
+    def _ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+        return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
 
     def unstripped(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns what the unstripped build gives on this machine."""
@@ -202,6 +245,15 @@ class Packing:
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items()}
+
+
+def _relative(a: np.ndarray, b: np.ndarray) -> float:
+    """Returns max|a-b| / max|b|."""
+    import numpy as np
+
+    most = float(np.abs(b).max(initial=0.0))
+    apart = float(np.abs(a.astype(np.float64) - b).max(initial=0.0))
+    return apart / most if most else apart
 
 
 def _digest(path: Path) -> str:

@@ -8,12 +8,43 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgekit.build import Artefacts
+    from edgekit.pipeline._building import Built
     from edgekit.pipeline._pipeline import Pipeline
     from edgekit.report import RunFacts
 
-__all__ = ["report_facts", "run_document"]
+__all__ = ["board_document", "report_facts", "run_document", "segments_of"]
 
 _ACCURACY = ("cosine", "snr_db", "max_abs", "top1_agreement")
+
+
+def segments_of(artefacts: Artefacts) -> list[dict[str, Any]]:
+    """Returns what was built, segment by segment."""
+    return [
+        {"lane": lane, "share": share, "index": s.index, "device": s.device,
+         "engine": s.engine, "layers": list(s.layers), "inputs": list(s.inputs),
+         "outputs": list(s.outputs)}
+        for lane, (share, segments) in enumerate(artefacts.lanes)
+        for s in segments
+    ]  # fmt: skip
+
+
+def board_document(built: Built) -> dict[str, Any]:
+    """Returns what a board built, beside the plan."""
+    assert built.result is not None, "asked for where a board built"
+    result = built.result
+    kept = ("key", "bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded",
+            "refit", "dla_core", "attempt", "attempts", "seconds", "timing_cache")  # fmt: skip
+    return {
+        "board": built.board,
+        "job": built.job,
+        "fingerprint": dict(result["fingerprint"]),
+        "tensorrt": result["tensorrt"],
+        "builder": result["builder"],
+        "engines": [{key: one.get(key) for key in kept} for one in result["engines"]],
+        "plan": built.comparison,
+        "notes": list(result["notes"]),
+    }
 
 
 def run_document(
@@ -37,7 +68,7 @@ def run_document(
         "name": pipeline.file.name,
         "target": pipeline.file.target,
         "precision": pipeline.file.precision,
-        "backend": work.artefacts.backend,
+        "backend": pipeline.building.first().artefacts.backend,
         "steps": list(steps),
         "check": {**check["summary"], "candidates": check["candidates"],
                   "loadables": check["loadables"]},
@@ -93,7 +124,7 @@ def report_facts(
         network=work.network,
         judgement=work.judgement,
         mode=pipeline.file.build.mode,
-        backend=work.artefacts.backend,
+        backend=pipeline.building.first().artefacts.backend,
         scales=work.scales,
         accuracy=accuracy,
         bundle=bundle,

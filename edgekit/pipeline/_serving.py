@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._host_steps import HOST_STEPS
 from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._sensing import Sensing
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle
+    from edgekit.deploy import BoardClient
 
 __all__ = ["Serving"]
 
@@ -26,14 +30,15 @@ class Serving(Sensing):
         if file is not None:
             self._only("deploy", "refit", "self-test")
             bundle = self.packing.read(file)
+            for client in self.boards.clients():
+                self.building.check_bundle(client, bundle.manifest)
+            # its signature is the board's to judge, also when it serves that bundle already
+            releases = self.boards.install(lambda client: bundle, self._steps, always=True)
         else:
             self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
             self._host()
             self._bundle()
-            bundle = self.packing.bundle
-        # a file's signature is the board's to judge, also when it serves that bundle already
-        always = self._force or file is not None
-        releases = self.boards.install(bundle, self._steps, always=always)
+            releases = self.boards.install(self.bundle_for, self._steps, always=self._force)
         return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
                 "releases": [_release(r) for r in releases]}  # fmt: skip
 
@@ -55,28 +60,39 @@ class Serving(Sensing):
         self._bundle()
         work = self.work
         model = work.other_weights(weights)
-        old = self.packing.bundle
-        bundle, artefacts = self.packing.with_weights(model)
-        before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
-        after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
-        changed = sum(before[name] != digest for name, digest in after.items())
-        if not changed:
-            bundle = old  # nothing to ship
+        artefacts = self.packing.reweighed(model)
+        bundles: dict[str, Bundle] = {}
+        changed = tensors = 0
+        for built in self.building.every():
+            old = self.packing.bundle_of(built)
+            bundle = self.packing.with_weights(built, model, artefacts)
+            before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
+            after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
+            changed = max(changed, sum(before[name] != digest for name, digest in after.items()))
+            tensors = max(tensors, len(after))
+            # nothing to ship where nothing changed
+            bundles[built.key] = bundle if before != after else old
         error = work.measure(model, artefacts)
         work.check_accuracy(error)
-        releases = self.boards.install(bundle, self._steps, always=self._force)
-        if changed:
-            # infer and bench must not take this release for an outdated one
-            key = self.cache.key("refitted", old.digest)
-            refitted = self.cache.get("refitted", key) or []
-            self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
+        releases = self.boards.install(
+            lambda client: bundles[self.building.for_board(client).key],
+            self._steps,
+            always=self._force,
+        )
+        for built in self.building.every():
+            old, bundle = self.packing.bundle_of(built), bundles[built.key]
+            if bundle is not old:
+                # infer and bench must not take this release for an outdated one
+                key = self.cache.key("refitted", old.digest)
+                refitted = self.cache.get("refitted", key) or []
+                self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
         return {
             "schema": "edgekit.refit/1",
             "steps": self._step_list(),
-            "tensors": len(after),
+            "tensors": tensors,
             "changed": changed,
             "accuracy": error,
-            "digest": bundle.digest,
+            "digest": next(iter(bundles.values())).digest,
             "releases": [_release(r) for r in releases],
         }
 
@@ -99,18 +115,22 @@ class Serving(Sensing):
         release = self._deployed()
         return self._bench(release, again=True)
 
+    def bundle_for(self, client: BoardClient) -> Bundle:
+        """Returns a board's bundle: engines are not portable between kinds of boards."""
+        return self.packing.bundle_of(self.building.for_board(client))
+
     def _deployed(self) -> dict[str, Any]:
         """Brings the first board to the bundle, unless it serves it or a refit of it."""
         self._host()
         self._bundle()
-        bundle = self.packing.bundle
-        refitted = self.cache.get("refitted", self.cache.key("refitted", bundle.digest)) or []
         client = self.boards.clients()[0]
+        bundle = self.bundle_for(client)
+        refitted = self.cache.get("refitted", self.cache.key("refitted", bundle.digest)) or []
         serving = self.boards.serves(client, bundle.name)
         if serving and serving[1] in refitted:
             return {"board": self.boards.describe(client), "release": serving[0],
                     "digest": serving[1], "refitted": True}  # fmt: skip
-        return self.boards.install(bundle, self._steps)[0]
+        return self.boards.install(self.bundle_for, self._steps)[0]
 
     def _infer(
         self, release: Mapping[str, Any], source: Path | None = None, output: Path | None = None

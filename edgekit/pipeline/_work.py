@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import EnvironmentLack
 from edgekit.pipeline._placing import Placing
 
 if TYPE_CHECKING:
@@ -37,18 +36,7 @@ class Work(Placing):
 
     @cached_property
     def artefacts(self) -> Artefacts:
-        """The built engines."""
-        backend = self.file.build.backend
-        if backend not in ("auto", "reference"):
-            raise EnvironmentLack(
-                f"the {backend} backend builds on a board that has TensorRT, and none is here",
-                code="build.no-tensorrt",
-                hint="use build.backend: auto or reference",
-            )
-        if self.file.build.version_compatible is True:
-            self.notes.append(
-                "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
-            )
+        """The engines of the reference build, which follow the target's numerics on this CPU."""
         from edgekit.build import build_reference
         from edgekit.pipeline._artefacts import load_artefacts, store_artefacts
 

@@ -51,7 +51,7 @@ def borders_of(
     cuts: Sequence[Cut],
     loadables: Sequence[Loadable],
     precisions: Mapping[str, str],
-    scales: Mapping[str, float],
+    scales: Mapping[str, float] | None,
     types: Mapping[str, str],
 ) -> dict[str, Border]:
     """Returns type and format of every tensor that the cuts read or write.
@@ -61,7 +61,7 @@ def borders_of(
         cuts: Segments in running order.
         loadables: The plan's, with the formats that it chose.
         precisions: Precision by layer.
-        scales: INT8 scale by tensor.
+        scales: INT8 scale by tensor; None where the types in the model count (strong typing).
         types: NumPy type by tensor, as the model has it.
 
     Raises:
@@ -98,16 +98,17 @@ def _on_dla(
     cut: Cut,
     formats: Mapping[str, str],
     touching: Mapping[str, set[str]],
-    scales: Mapping[str, float],
+    scales: Mapping[str, float] | None,
     types: Mapping[str, str],
 ) -> Border:
-    if types[name] not in ("float32", "float16"):
+    if types[name] not in ("float32", "float16") or (scales is None and types[name] == "float32"):
         raise BuildError(
-            f"the tensor is {types[name]}, and a loadable takes and gives INT8 or FP16",
+            f"the tensor is {types[name]}, and a loadable on {cut.device} takes INT8 or FP16",
             code="build.border",
             where=name,
-            hint=f"pin a layer beside it to the GPU, or cut the network there ({cut.device})",
+            hint="build.mode: hybrid lets TensorRT convert it; or pin its layer to the GPU",
         )
+    scales = scales or {}
     int8 = touching.get(name, set()) == {"int8"} and name in scales and types[name] == "float32"
     dtype = "int8" if int8 else "float16"
     chosen = formats.get(name) or vector_format(dtype)

@@ -183,7 +183,7 @@ def _named(
     from edgekit_device._refit_rules import named_weights
 
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        for name, digest in asked["data"].items():
+        for name, digest in asked.get("data", {}).items():
             Path(folder, name).write_bytes(blobs[digest])
         found: dict[str, np.ndarray] = named_weights(
             blobs[asked["model"]], Path(folder), set(wanted)

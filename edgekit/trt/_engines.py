@@ -49,7 +49,7 @@ class Lane:
 
 
 def lanes_of(
-    model: Model, network: Network, plan: Plan, mode: str, scales: Mapping[str, float]
+    model: Model, network: Network, plan: Plan, mode: str, scales: Mapping[str, float] | None
 ) -> tuple[Lane, ...]:
     """Returns the engines of a plan.
 
@@ -62,7 +62,7 @@ def lanes_of(
         network: The layer graph of the plan.
         plan: Where everything runs.
         mode: "hybrid", "standalone" or "split".
-        scales: INT8 scale by tensor; empty where the model has Q/DQ nodes.
+        scales: INT8 scale by tensor, empty without INT8; None where types stand in the model.
 
     Raises:
         BuildError: "build.cores" (a hybrid plan on two cores), "build.border", or what ``cut``
@@ -81,7 +81,7 @@ def _whole(
     network: Network,
     plan: Plan,
     placed: Sequence[PlacedLayer],
-    scales: Mapping[str, float],
+    scales: Mapping[str, float] | None,
 ) -> tuple[Engine, ...]:
     cores = sorted({layer.device for layer in placed} - {"GPU"})
     if len(cores) > 1:
@@ -126,7 +126,7 @@ def _segments(
     network: Network,
     plan: Plan,
     placed: Sequence[PlacedLayer],
-    scales: Mapping[str, float],
+    scales: Mapping[str, float] | None,
 ) -> tuple[Engine, ...]:
     from edgekit.build import Graph, cut
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,13 @@ from edgekit.trt._engines import Engine, Lane
 if TYPE_CHECKING:
     from edgekit.network import Model
 
-__all__ = ["SCHEMA", "BuildOptions", "Request", "build_request"]
+__all__ = ["SCHEMA", "BuildOptions", "Command", "Request", "build_request"]
 
 SCHEMA = "edgekit.build.request/1"
 _MODEL = "model.onnx"
+_WORKSPACE = "WORKSPACE"
+
+Command = Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def build_request(
     outputs: Sequence[Mapping[str, Any]],
     golden: Sequence[Mapping[str, Any]] = (),
     attempts: Mapping[str, Sequence[Mapping[str, Any]]],
-    commands: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    command: Command | None = None,
 ) -> Request:
     """Returns the request that builds lanes of engines on a board.
 
@@ -86,7 +89,7 @@ def build_request(
         outputs: Its outputs.
         golden: Inputs by seed and range, that the built engines are run on.
         attempts: Builder flags to try in this order, by engine kind ("plan", "loadable").
-        commands: trtexec's arguments for each attempt, by engine key.
+        command: Returns trtexec's arguments for an engine as the request has it and an attempt.
 
     Raises:
         ModelError: A model cannot be written.
@@ -111,11 +114,10 @@ def build_request(
     def document(engine: Engine) -> dict[str, Any]:
         model, data = model_of(engine)
         dla = engine.device != "GPU"
-        own = {
+        own: dict[str, Any] = {
             "key": engine.key,
             "kind": engine.kind,
             "model": model,
-            "data": data,
             "device": engine.device,
             "gpu_fallback": dla and engine.kind == "plan",
             "typing": options.typing,
@@ -124,15 +126,18 @@ def build_request(
             "inputs": list(engine.inputs),
             "outputs": list(engine.outputs),
             "calibration": cache,
-            "pools": dict(options.pools or {}) if dla else {},
+            "pools": {k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
             "constraints": options.constraints if options.typing == "weak" else "none",
             "optimization_level": options.optimization_level,
             "refit_individual": list(options.refit_individual) if engine.kind == "plan" else [],
             "profiles": [],
             "attempts": [dict(one) for one in attempts[engine.kind]],
+            "trtexec": [],
         }
-        if commands is not None:
-            own["trtexec"] = [list(argv) for argv in commands[engine.key]]
+        if data:
+            own["data"] = data
+        if command is not None:
+            own["trtexec"] = [command(own, attempt) for attempt in own["attempts"]]
         return own
 
     return Request(

@@ -1,0 +1,309 @@
+"""A build on a board: the request, the job, its answer, and all of it kept for the next time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BoardError, GateError, UsageError
+from edgekit.pipeline._building import Built, alike
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.build import Weight
+    from edgekit.deploy import BoardClient
+    from edgekit.network import Model
+    from edgekit.pipeline._building import Building
+    from edgekit.pipeline._work import Work
+    from edgekit.trt import Lane, Request
+
+__all__ = ["build_on", "release_of", "request_of"]
+
+_SEED = 7
+
+
+def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend: str) -> Built:
+    """Builds a configuration's engines on a board, or reads back what was built before.
+
+    Args:
+        work: The configuration's work; its plan is what is built.
+        client: The board.
+        probe: What it is.
+        backend: "tensorrt" or "trtexec".
+
+    Raises:
+        BoardError: The board is another than was planned for ("board.other-tensorrt",
+            "board.no-dla"), or the build failed.
+        GateError: "build.differs": ``build.strict``, and the build is not as planned.
+    """
+    from edgekit.trt import artefacts_of, compare_build, golden_of
+
+    _check(work, client, probe)
+    request, lanes = request_of(work, probe, backend)
+    kind = alike(probe["fingerprint"]) or (client.name,)
+    key = work.cache.key("board-build", request.digest, list(kind))
+    record = None if work.force else work.cache.get("board-build", key)
+    if record is not None and not work.cache.has_blobs(_blobs(record["result"])):
+        record = None
+    if record is None:
+        work.fresh.add("build")
+        record = _job(work, client, request)
+        work.cache.put("board-build", key, record)
+    result, cache = record["result"], work.cache
+
+    def fetch(digests: Iterable[str]) -> dict[str, bytes]:
+        return {digest: cache.blob(digest) for digest in digests}
+
+    logs = {
+        one["key"]: cache.blob(one["log"]).decode("utf-8", "replace")
+        for one in result["engines"] if one["log"]
+    }  # fmt: skip
+    comparison = compare_build(work.network, work.judgement, work.plan, lanes, result, logs)
+    if work.file.build.strict and comparison["differences"]:
+        raise _differs(client, comparison)
+    return Built(
+        key,
+        artefacts_of(request, result, lanes, fetch),
+        tuple(golden_of(result, fetch)),
+        comparison,
+        record["board"],
+        record["job"],
+        result,
+    )
+
+
+def reweighed(
+    work: Work, building: Building, built: Built, model: Model
+) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
+    """Returns another model's weights as a board's engines want them, without a build.
+
+    Raises:
+        UsageError: "refit.identical": the engines take the weights alone that they were built with.
+        DataError: "refit.mismatch": the other model has other names.
+    """
+    from edgekit.trt import artefacts_of
+
+    assert built.result is not None, "asked for where a board built"
+    kept = sorted({one["refit"] for one in built.result["engines"]} & {"identical", "none"})
+    if kept:
+        raise UsageError(
+            "the engines take no other weights than those that they were built with",
+            code="refit.identical",
+            where=work.config.document.where(("build", "refit")),
+            hint="build.refit: any builds engines that do (slower: fewer fusions)",
+        )
+    request, lanes = request_of(work, {"fingerprint": built.artefacts.fingerprint}, "tensorrt",
+                                model=model)  # fmt: skip
+    made = artefacts_of(request, built.result, lanes, lambda digests: {})
+    return made.weights, made.values
+
+
+def request_of(
+    work: Work, probe: Mapping[str, Any], backend: str, *, model: Model | None = None
+) -> tuple[Request, tuple[Lane, ...]]:
+    """Returns the request for a board's build, and the engines that it is of.
+
+    Args:
+        work: The configuration's work.
+        probe: What the board is.
+        backend: "tensorrt" or "trtexec".
+        model: Other weights in the same network; the configuration's own model when None.
+
+    Raises:
+        ConfigError: Wishes that cannot be had together, with the reason and its source.
+    """
+    from edgekit.quantize import cache_of
+    from edgekit.trt import BuildOptions, build_request, decide, lanes_of, trtexec_command
+
+    file, plan = work.file, work.plan
+    decision = decide(wish_of(work))
+    work.notes += [note for note in decision.notes if note not in work.notes]
+    strong = decision.typing == "strong"
+    scales = work.scales
+    model = _model(work, strong, model)
+    given = None if strong else (scales.scales if scales else {})
+    lanes = lanes_of(model, work.network, plan, file.build.mode, given)
+    used = {layer.precision for share in plan.plans for layer in share.layers}
+    individual = file.build.refit if isinstance(file.build.refit, list) else []
+    options = BuildOptions(
+        backend=backend,
+        tensorrt=work.tensorrt,
+        typing=decision.typing,
+        # a DLA runs an INT8 network's other layers in FP16
+        precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs(p, used)),
+        constraints=file.build.constraints,
+        optimization_level=file.build.optimization_level,
+        pools=_pools(work),
+        calibration=cache_of(scales.scales, work.tensorrt).text if scales and not strong else None,
+        refit_individual=tuple(individual),
+        strict=file.build.strict,
+    )
+    release = release_of(probe) or work.tensorrt
+
+    def command(engine: Mapping[str, Any], attempt: Mapping[str, Any]) -> list[str]:
+        return list(trtexec_command(engine, attempt, release))
+
+    tensors = work.network.tensors
+    request = build_request(
+        file.name,
+        lanes,
+        options,
+        inputs=[_plain(tensors[name]) for name in work.network.inputs],
+        outputs=[_plain(tensors[name]) for name in work.network.outputs],
+        golden=_golden(work, len(lanes)),
+        attempts={
+            "plan": [_attempt(one) for one in decision.plans],
+            "loadable": [_attempt(one) for one in decision.loadables],
+        },
+        command=command if backend == "trtexec" else None,
+    )
+    return request, lanes
+
+
+def _model(work: Work, strong: bool, other: Model | None) -> Model:
+    """Returns the model that the board builds from, with types in it for a strongly typed one."""
+    if not strong or work.file.precision == "fp32":
+        return other or work.model
+    if work.scales is not None and other is None:
+        return work.typed
+    from edgekit.quantize import to_qdq
+
+    scales = work.scales.scales if work.scales is not None else {}
+    fp16 = work.fp16_layers(work.network)
+    return to_qdq(other or work.model, work.network, scales, fp16_layers=fp16)
+
+
+def wish_of(work: Work) -> Any:
+    """Returns what a configuration asks of TensorRT."""
+    from edgekit.trt import Wish
+
+    build = work.file.build
+    refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
+    keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
+    return Wish(
+        target=work.file.target,
+        tensorrt=work.tensorrt,
+        mode=build.mode,
+        dla=any(x.device != "GPU" for share in work.plan.plans for x in share.layers),
+        precision=work.file.precision,
+        strip=build.strip,
+        refit=refit,
+        version_compatible=build.version_compatible,
+        lean=build.lean,
+        hardware_compatible=build.hardware_compatible,
+        places={f"build.{key}": work.config.document.where(("build", key)) for key in keys},
+    )
+
+
+def release_of(probe: Mapping[str, Any]) -> str:
+    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
+    return str(probe["fingerprint"].get("tensorrt") or "")
+
+
+def _check(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
+    """Refuses a board that the plan is not for, before anything is sent."""
+    release, planned = release_of(probe), work.tensorrt
+    if release and release.split(".")[:2] != planned.split(".")[:2]:
+        raise BoardError(
+            f"the board has TensorRT {release}, and the plan is for {planned}",
+            code="board.other-tensorrt",
+            where=client.name,
+            hint=f"write tensorrt: {'.'.join(release.split('.')[:2])} into the configuration, for "
+            "the rules of what a DLA can run differ",
+        )
+    devices = {x.device for share in work.plan.plans for x in share.layers} - {"GPU"}
+    cores = (probe.get("dla") or {}).get("cores")
+    if cores is not None and any(int(device[3:]) >= cores for device in devices):
+        raise BoardError(
+            f"the plan uses {', '.join(sorted(devices))}, and TensorRT has {cores} DLA cores there",
+            code="board.no-dla",
+            where=client.name,
+            hint="edgekit doctor says why; placement.dla_cores: [] plans for the GPU alone",
+        )
+
+
+def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
+    """Runs the job and brings home what it made.
+
+    The job lives on the board by itself: when this machine goes away, the same command finds it
+    again, running or done.
+    """
+    blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
+    client.receive(blobs, progress=lambda phase, a, b: work.update(a, b, "sending the model"))
+    started = client.start_job("build", request.document)
+    job = started["job"]
+    work.tell(f"{client.name}: build job {job}" + (" (joined)" if started["reused"] else ""))
+    try:
+        for event in client.watch_job(job):
+            text = event.get("text") or event["phase"]
+            work.update(event["done"], event["total"], f"{client.name}: {text}")
+    except KeyboardInterrupt:
+        work.tell(f"the build goes on as job {job} on {client.name}; the same command joins it, "
+                  f"edgekit jobs cancel {job} ends it")  # fmt: skip
+        raise
+    result = client.job_result(job)
+    wanted = [digest for digest in _blobs(result) if not work.cache.has_blobs([digest])]
+    for digest, data in client.fetch(wanted).items():
+        work.cache.put_blob(digest, data)
+    return {"result": json.loads(json.dumps(result)), "board": client.name, "job": job}
+
+
+def _blobs(result: Mapping[str, Any]) -> list[str]:
+    """Returns what of a build is brought home; the unstripped plans stay on the board."""
+    found = [one[key] for one in result["engines"] for key in ("engine", "inspector", "log")]
+    found += [x["digest"] for case in result["golden"] for x in case["outputs"].values()]
+    return [digest for digest in dict.fromkeys(found) if digest]
+
+
+def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
+    told = comparison["differences"]
+    error = GateError(
+        f"the build differs from the plan in {len(told)} ways, first: {told[0]}",
+        code="build.differs",
+        where=client.name,
+        hint="build.strict: false takes it as it is; the report lists every difference",
+    )
+    error.extra["built"] = comparison
+    return error
+
+
+def _needs(precision: str, used: set[str]) -> bool:
+    return precision in used or (precision == "fp16" and "int8" in used)
+
+
+def _attempt(one: Any) -> dict[str, Any]:
+    return {"flags": list(one.flags), "gives_up": one.gives_up}
+
+
+def _plain(tensor: Any) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+def _golden(work: Work, lanes: int) -> list[dict[str, Any]]:
+    first = dict(next(iter(work.inputs())))
+    ranges = {
+        name: {"low": float(value.min()), "high": float(value.max())}
+        for name, value in first.items()
+    }
+    numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
+    return [{"seed": _SEED, "inputs": ranges, "lane": number} for number in numbers]
+
+
+def _pools(work: Work) -> dict[str, int]:
+    """Returns the memory pools by TensorRT's names.
+
+    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
+    """
+    from edgekit.dla import pool_limits
+
+    section = work.file.placement.pools
+    given = {} if section == "auto" else section.model_dump(exclude_none=True)
+    limits = pool_limits(work.target).to_json()
+    found = {
+        f"DLA_{name.upper()}": given.get(name) or max(limits[name], work.plan.pools.get(name, 0))
+        for name in limits
+    }
+    workspace = work.file.build.workspace_mib
+    return {**found, "WORKSPACE": workspace << 20} if workspace else found
