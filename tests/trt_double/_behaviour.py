@@ -31,5 +31,16 @@ def plays_function(name: str) -> Callable[[_Function], _Function]:
     return register
 
 
-for _name in ("_play_base",):
+for _name in (
+    "_play_base",
+    "_play_network",
+    "_play_parser",
+    "_play_config",
+    "_play_cache",
+    "_build",
+    "_play_runtime",
+    "_play_engine",
+    "_play_refit",
+    "_play_context",
+):
     importlib.import_module(f"{__package__}.{_name}")

@@ -73,7 +73,7 @@ class Factory:
                     break
         return found
 
-    def new(self, name: str, **state: Any) -> Any:
+    def new(self, name: str, /, **state: Any) -> Any:
         """An object of class `name` as the library itself makes it, constructor or not."""
         kind = self.classes[name]
         made = object.__new__(kind)

@@ -1,5 +1,8 @@
 """The double itself: a module that has what one TensorRT release has, and nothing else."""
 
+import json
+import os
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,12 +32,42 @@ _ALIASES = {
 }
 
 
+# JetPack 7's TensorRT 10.16 has no DLA compiler, so its builder counts no cores
+_CORES = {"10.16.1": 0}
+# what the default predicate lets a DLA run; a test may put its own in `settings.can_run_on_dla`
+_ON_DLA = frozenset(
+    [
+        "CONVOLUTION",
+        "DECONVOLUTION",
+        "ACTIVATION",
+        "POOLING",
+        "SCALE",
+        "ELEMENTWISE",
+        "CONCATENATION",
+        "RESIZE",
+        "LRN",
+        "PARAMETRIC_RELU",
+        "QUANTIZE",
+        "DEQUANTIZE",
+    ]
+)
+
+
+def runs_on_dla(layer: Any) -> bool:
+    """Whether a layer's kind is one that DLAs have."""
+    return layer._s.kind_name in _ON_DLA
+
+
 class Double:
     """What a test sets before and reads after.
 
     Attributes:
         settings: What the board is like: `dla_cores`, `can_run_on_dla(layer) -> bool`,
-            `failing`: sets of flag names no build succeeds with.
+            `failing`: sets of names (builder flags, "DLA", "DLA_STANDALONE") that no build
+            succeeds with; `broken`: a reason why no build succeeds at all. In a process of its
+            own they come from the JSON file named by EDGEKIT_TEST_TENSORRT_SETTINGS, with
+            `gpu_only` (names of layers that no DLA runs) for the predicate.
+        builds: The flag names of each build tried.
         violations: Offences against the documented order of calls, in words.
         messages: Every logged (severity name, text), of all loggers.
     """
@@ -44,15 +77,35 @@ class Double:
         self.build = _api.BUILDS[version]
         self.flavour = flavour
         self.settings: Any = SimpleNamespace(
-            dla_cores=2, can_run_on_dla=lambda _layer: True, failing=[]
+            dla_cores=_CORES.get(version, 2), can_run_on_dla=runs_on_dla, failing=[], broken=""
         )
+        self.builds: list[list[str]] = []
         self.violations: list[str] = []
         self.messages: list[tuple[str, str]] = []
         self.factory: Factory
+        self._file = ""
+        if named := os.environ.get("EDGEKIT_TEST_TENSORRT_SETTINGS"):
+            self._load(Path(named))
 
     def offend(self, text: str) -> None:
-        """Keeps an offence against the order of calls."""
+        """Keeps an offence against the order of calls (and in the file `violations` names)."""
         self.violations.append(text)
+        if self._file:
+            with open(self._file, "a", encoding="utf-8") as out:
+                out.write(text + "\n")
+
+    def _load(self, path: Path) -> None:
+        given = json.loads(path.read_text())
+        gpu_only = set(given.pop("gpu_only", ()))
+        self._file = given.pop("violations", "")
+        if gpu_only:
+            self.settings.can_run_on_dla = lambda layer: (
+                runs_on_dla(layer) and layer._s.name not in gpu_only
+            )
+        unknown = sorted(set(given) - set(vars(self.settings)))
+        if unknown:
+            raise ValueError(f"{path}: the double has no setting {', '.join(unknown)}")
+        vars(self.settings).update(given)
 
 
 def module(version: str, flavour: str = "full") -> Any:

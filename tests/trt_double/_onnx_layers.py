@@ -1,0 +1,147 @@
+"""ONNX nodes as the layers that NVIDIA's importer makes of them, near enough to try a mapping.
+
+Mostly one layer of the node's name and metadata "[ONNX Layer: name]"; around it what has neither:
+constants named by their initializer and layers that the importer never names (onnx-tensorrt's
+ImporterContext::registerLayer names the rest; logs show e.g. "(Unnamed Layer* 19) [Shuffle]").
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+_ONE = {
+    "CONVOLUTION": "Conv",
+    "DECONVOLUTION": "ConvTranspose",
+    "ACTIVATION": "Relu Sigmoid Tanh LeakyRelu Elu Clip HardSigmoid Selu Softplus Softsign "
+    "ThresholdedRelu Gelu",
+    "POOLING": "MaxPool AveragePool",
+    "REDUCE": "GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd",
+    "SCALE": "BatchNormalization",
+    "CONCATENATION": "Concat",
+    "SHUFFLE": "Reshape Flatten Transpose Squeeze Unsqueeze DepthToSpace SpaceToDepth",
+    "SOFTMAX": "Softmax",
+    "SLICE": "Slice Pad Expand Tile",
+    "GATHER": "Gather GatherElements GatherND",
+    "RESIZE": "Resize Upsample",
+    "LRN": "LRN",
+    "PARAMETRIC_RELU": "PRelu",
+    "IDENTITY": "Identity Dropout",
+    "CAST": "Cast",
+    "SHAPE": "Shape",
+    "UNARY": "Exp Log Sqrt Abs Neg Floor Ceil Erf Sin Cos Tan Reciprocal Not Round Sign",
+    "SELECT": "Where",
+    "TOPK": "TopK ArgMax ArgMin",
+    "NORMALIZATION": "InstanceNormalization LayerNormalization GroupNormalization",
+    "EINSUM": "Einsum",
+    "GRID_SAMPLE": "GridSample",
+    "SCATTER": "ScatterND ScatterElements",
+    "NMS": "NonMaxSuppression",
+    "ELEMENTWISE": "Add Sub Mul Div Pow Max Min And Or Xor Equal Greater Less Sum",
+    "MATRIX_MULTIPLY": "MatMul",
+    "QUANTIZE": "QuantizeLinear",
+    "DEQUANTIZE": "DequantizeLinear",
+}
+KINDS = {op: kind for kind, ops in _ONE.items() for op in ops.split()}
+_BESIDE = {"ELEMENTWISE", "MATRIX_MULTIPLY", "QUANTIZE", "DEQUANTIZE", "PARAMETRIC_RELU"}
+_MORE = {"Gemm", "HardSwish", "Split", "Mish"}
+SUPPORTED = frozenset(KINDS) | _MORE | {"Constant"}
+
+
+@dataclass
+class Made:
+    """One builder layer: its type's name, name, metadata and tensors by name."""
+
+    kind: str
+    name: str
+    metadata: str
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    node: str = ""
+
+
+def node_name(node: Any) -> str:
+    """The node's name, as the importer says it where the model gives none."""
+    return str(node.name or f"node_of_{node.output[0]}")
+
+
+class Importer:
+    """Layers of a graph, in the importer's order.
+
+    Args:
+        graph: An ONNX GraphProto.
+        pool_kind: How the release imports global pooling: "REDUCE" from 8.6 on.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.layers: list[Made] = []
+        self.weights = {one.name for one in graph.initializer}
+        self._names: dict[str, int] = {}
+        for node in graph.node:
+            if node.op_type == "Constant":
+                self.weights.add(node.output[0])
+        for node in graph.node:
+            self._node(node)
+
+    def _unique(self, name: str) -> str:
+        count = self._names.get(name, -1)
+        self._names[name] = count + 1
+        return name if count < 0 else f"{name}_{count}"
+
+    def _add(self, kind: str, node: Any, inputs: list[str], outputs: list[str]) -> Made:
+        name = node_name(node)
+        made = Made(kind, self._unique(name), f"[ONNX Layer: {name}]", inputs, outputs, name)
+        self.layers.append(made)
+        return made
+
+    def _unnamed(self, kind: str, inputs: list[str], outputs: list[str], node: str = "") -> Made:
+        shown = {"ELEMENTWISE": "ElementWise"}.get(kind, kind.capitalize())
+        name = f"(Unnamed Layer* {len(self.layers)}) [{shown}]"
+        made = Made(kind, name, "", inputs, outputs, node)
+        self.layers.append(made)
+        return made
+
+    def _constant(self, name: str) -> str:
+        output = f"{name}_constant_output_{len(self.layers)}"
+        self.layers.append(Made("CONSTANT", self._unique(name), "", [], [output]))
+        return output
+
+    def _node(self, node: Any) -> None:
+        op = node.op_type
+        inputs, outputs = [name for name in node.input if name], list(node.output)
+        if op == "Constant":
+            return
+        if op == "Gemm":
+            self._gemm(node)
+        elif op in ("HardSwish", "Mish"):
+            middle = f"{outputs[0]}_inner"
+            self._add("ACTIVATION", node, inputs[:1], [middle])
+            self._add("ELEMENTWISE", node, [inputs[0], middle], outputs)
+        elif op == "Split":
+            for output in outputs:
+                self._add("SLICE", node, inputs[:1], [output])
+        else:
+            kind = KINDS[op]
+            fed = [name for name in inputs if name not in self.weights]
+            if kind in _BESIDE:
+                fed = [
+                    self._beside(name, kind) if name in self.weights else name for name in inputs
+                ]
+            self._add(kind, node, fed, outputs)
+
+    def _beside(self, name: str, kind: str) -> str:
+        constant = self._constant(name)
+        if kind != "ELEMENTWISE":
+            return constant
+        output = f"{constant}_shuffled"
+        self._unnamed("SHUFFLE", [constant], [output])
+        return output
+
+    def _gemm(self, node: Any) -> None:
+        inputs, output = list(node.input), node.output[0]
+        fed = [self._constant(name) if name in self.weights else name for name in inputs[:2]]
+        if len(inputs) < 3:
+            self._add("MATRIX_MULTIPLY", node, fed, [output])
+            return
+        product = f"{output}_product"
+        self._add("MATRIX_MULTIPLY", node, fed, [product])
+        bias = self._beside(inputs[2], "ELEMENTWISE") if inputs[2] in self.weights else inputs[2]
+        self._unnamed("ELEMENTWISE", [product, bias], [output], node_name(node))

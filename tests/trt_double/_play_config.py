@@ -1,0 +1,237 @@
+"""Builder and IBuilderConfig: what is set, checked as the headers say."""
+
+from typing import Any
+
+from ._behaviour import plays
+from ._play_base import emit
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+# NvInfer.h of 10.7: each DLA pool is a power of 2 of at least 4 KiB, else the call has no effect
+_DLA_POOLS = {
+    "DLA_MANAGED_SRAM": _MIB,
+    "DLA_LOCAL_DRAM": 1024 * _MIB,
+    "DLA_GLOBAL_DRAM": 512 * _MIB,
+}
+_POOLS = {"WORKSPACE": 1 << 36, "TACTIC_DRAM": 1 << 35, "TACTIC_SHARED_MEMORY": 1 << 30}
+
+
+def _member(this: Any, enum: str, name: str) -> Any:
+    return this._s.double.factory.classes[enum].__members__[name]
+
+
+def flag_names(config: Any) -> list[str]:
+    """Names of the set builder flags, in the order of their numbers."""
+    found: dict[int, str] = {}
+    for name, member in config._s.double.factory.classes["BuilderFlag"].__members__.items():
+        if name != "WEIGHTLESS" and config._s.flags & (1 << int(member)):
+            found.setdefault(int(member), name)
+    return [found[key] for key in sorted(found)]
+
+
+@plays("Builder", "__init__")
+def _builder(this: Any, logger: Any) -> None:
+    this._s.logger = logger
+    this._s.max_threads = 4
+    this._s.error_recorder = None
+
+
+@plays("Builder", "get num_DLA_cores")
+def _cores(this: Any) -> int:
+    return int(this._s.double.settings.dla_cores)
+
+
+@plays("Builder", "get max_DLA_batch_size")
+def _dla_batch(_this: Any) -> int:
+    return 4096
+
+
+@plays(
+    "Builder", "get platform_has_fast_fp16", "get platform_has_fast_int8", "get platform_has_tf32"
+)
+def _fast(_this: Any) -> bool:
+    return True
+
+
+@plays("Builder", "create_network")
+def _create_network(this: Any, flags: int) -> Any:
+    double = this._s.double
+    kinds = double.factory.classes["NetworkDefinitionCreationFlag"].__members__
+    explicit = kinds.get("EXPLICIT_BATCH")
+    known = sum(1 << int(member) for member in set(kinds.values()))
+    if flags & ~known:
+        double.offend(
+            f"create_network({flags:#x}): a bit that TensorRT {double.version} does not have"
+        )
+    if double.build < (10,) and not flags & (1 << int(explicit)):
+        double.offend("create_network without EXPLICIT_BATCH before TensorRT 10")
+    strong = kinds.get("STRONGLY_TYPED")
+    strongly = double.build >= (11,) or (strong is not None and bool(flags & (1 << int(strong))))
+    return double.factory.new(
+        "INetworkDefinition",
+        flags=flags,
+        strongly_typed=strongly,
+        logger=this._s.logger,
+        layers=[],
+        inputs=[],
+        outputs=[],
+        tensors={},
+        weights={},
+        refittable=set(),
+        model=None,
+        name="",
+        error_recorder=None,
+        built=False,
+    )
+
+
+@plays("Builder", "create_builder_config")
+def _create_config(this: Any) -> Any:
+    new = this._s.double.factory.new(
+        "IBuilderConfig", logger=this._s.logger, pools={}, builder=this
+    )
+    _reset(new)
+    return new
+
+
+@plays("IBuilderConfig", "reset")
+def _reset(this: Any) -> None:
+    state = this._s
+    kinds = state.double.factory.classes
+    state.flags = 1 << int(kinds["BuilderFlag"].__members__["TF32"])
+    state.default_device_type = _member(this, "DeviceType", "GPU")
+    state.DLA_core = -1
+    state.device_types = {}
+    state.engine_capability = _member(this, "EngineCapability", "STANDARD")
+    state.profiling_verbosity = _member(this, "ProfilingVerbosity", "LAYER_NAMES_ONLY")
+    state.hardware_compatibility_level = _member(this, "HardwareCompatibilityLevel", "NONE")
+    for name, value in (
+        ("int8_calibrator", None),
+        ("progress_monitor", None),
+        ("builder_optimization_level", 3),
+        ("avg_timing_iterations", 1),
+        ("max_aux_streams", -1),
+        ("profile_stream", 0),
+        ("plugins_to_serialize", []),
+        ("quantization_flags", 0),
+        ("max_num_tactics", -1),
+    ):
+        setattr(state, name, value)
+    state.pools = dict(_DLA_POOLS) | _POOLS
+    state.profiles = []
+    state.timing_cache = None
+    state.calibration_profile = None
+
+
+@plays("IBuilderConfig", "set_flag")
+def _set_flag(this: Any, flag: Any) -> None:
+    this._s.flags |= 1 << int(flag)
+
+
+@plays("IBuilderConfig", "clear_flag")
+def _clear_flag(this: Any, flag: Any) -> None:
+    this._s.flags &= ~(1 << int(flag))
+
+
+@plays("IBuilderConfig", "get_flag")
+def _get_flag(this: Any, flag: Any) -> bool:
+    return bool(this._s.flags & (1 << int(flag)))
+
+
+@plays("IBuilderConfig", "set DLA_core")
+def _set_core(this: Any, value: int) -> None:
+    this._s.DLA_core = value
+
+
+@plays("IBuilderConfig", "set_device_type")
+def _set_device(this: Any, layer: Any, device_type: Any) -> None:
+    this._s.device_types[id(layer)] = device_type
+
+
+@plays("IBuilderConfig", "get_device_type")
+def _get_device(this: Any, layer: Any) -> Any:
+    return this._s.device_types.get(id(layer), this._s.default_device_type)
+
+
+@plays("IBuilderConfig", "is_device_type_set")
+def _device_is_set(this: Any, layer: Any) -> bool:
+    return id(layer) in this._s.device_types
+
+
+@plays("IBuilderConfig", "reset_device_type")
+def _reset_device(this: Any, layer: Any) -> None:
+    this._s.device_types.pop(id(layer), None)
+
+
+@plays("IBuilderConfig", "can_run_on_DLA")
+def _can_run(this: Any, layer: Any) -> bool:
+    return bool(this._s.double.settings.can_run_on_dla(layer))
+
+
+@plays("IBuilderConfig", "set_memory_pool_limit")
+def _set_pool(this: Any, pool: Any, pool_size: int) -> None:
+    if pool.name in _DLA_POOLS and (pool_size < 4 * _KIB or pool_size & (pool_size - 1)):
+        this._s.double.offend(f"{pool.name} of {pool_size} bytes: at least 4 KiB and a power of 2")
+        emit(
+            this._s.double,
+            this._s.logger,
+            "ERROR",
+            f"setMemoryPoolLimit: {pool.name} is not a power of 2",
+        )
+        return
+    this._s.pools[pool.name] = pool_size
+
+
+@plays("IBuilderConfig", "get_memory_pool_limit")
+def _get_pool(this: Any, pool: Any) -> int:
+    return int(this._s.pools[pool.name])
+
+
+@plays("IBuilderConfig", "set_quantization_flag")
+def _set_quantization(this: Any, flag: Any) -> None:
+    this._s.quantization_flags |= 1 << int(flag)
+
+
+@plays("IBuilderConfig", "set_tactic_sources")
+def _tactics(_this: Any, tactic_sources: int) -> bool:
+    return tactic_sources >= 0
+
+
+@plays("IBuilderConfig", "set_preview_feature")
+def _preview(_this: Any, feature: Any, enable: bool) -> None:
+    return None
+
+
+@plays("IBuilderConfig", "set_calibration_profile")
+def _calibration_profile(this: Any, profile: Any) -> bool:
+    this._s.calibration_profile = profile
+    return True
+
+
+@plays("IBuilderConfig", "add_optimization_profile")
+def _add_profile(this: Any, profile: Any) -> int:
+    this._s.profiles.append(profile)
+    return len(this._s.profiles) - 1
+
+
+@plays("IBuilderConfig", "get num_optimization_profiles")
+def _num_profiles(this: Any) -> int:
+    return len(this._s.profiles)
+
+
+@plays("Builder", "create_optimization_profile")
+def _create_profile(this: Any) -> Any:
+    return this._s.double.factory.new("IOptimizationProfile", shapes={}, extra_memory_target=1.0)
+
+
+@plays("IOptimizationProfile", "set_shape")
+def _set_shape(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
+    shapes = [list(one) for one in (min, opt, max)]
+    if any(not low <= best <= high for low, best, high in zip(*shapes, strict=True)):
+        raise ValueError(f"Shape provided for min/opt/max is inconsistent: {shapes}")
+    this._s.shapes[input] = shapes
+
+
+@plays("IOptimizationProfile", "get_shape")
+def _get_shape(this: Any, input: str) -> list[Any]:
+    return [this._s.double.factory.classes["Dims"](one) for one in this._s.shapes[input]]

@@ -1,0 +1,251 @@
+"""ICudaEngine and the inspector: what a plan says of itself."""
+
+import json
+from typing import Any
+
+from ._behaviour import plays
+from ._formats import NUMPY
+from ._plan_format import write
+from ._play_cache import host_memory
+
+_VECTOR = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32, "DLA_HWC4": 4, "HWC8": 8, "HWC16": 16}
+_WORDS = {"FLOAT": "FP32", "HALF": "FP16", "INT8": "Int8"}
+_BITS = {"FLOAT": 4, "HALF": 2, "INT8": 1, "INT32": 4, "INT64": 8, "BOOL": 1, "UINT8": 1}
+
+
+def io_of(this: Any, name: str) -> dict[str, Any]:
+    """One I/O tensor's facts."""
+    for one in this._s.facts["io"]:
+        if one["name"] == name:
+            return dict(one)
+    raise KeyError(f"Could not find tensor {name} in the engine's I/O tensors")
+
+
+def _enum(this: Any, kind: str, name: str) -> Any:
+    return this._s.double.factory.classes[kind].__members__[name]
+
+
+@plays("ICudaEngine", "get num_io_tensors")
+def _num_io(this: Any) -> int:
+    return len(this._s.facts["io"])
+
+
+@plays("ICudaEngine", "get_tensor_name")
+def _name(this: Any, index: int) -> str:
+    return str(this._s.facts["io"][index]["name"])
+
+
+@plays("ICudaEngine", "get_tensor_mode")
+def _mode(this: Any, name: str) -> Any:
+    return _enum(this, "TensorIOMode", io_of(this, name)["mode"])
+
+
+@plays("ICudaEngine", "get_tensor_dtype")
+def _dtype(this: Any, name: str) -> Any:
+    return _enum(this, "DataType", io_of(this, name)["dtype"])
+
+
+@plays("ICudaEngine", "get_tensor_shape")
+def _shape(this: Any, name: str) -> Any:
+    return this._s.double.factory.classes["Dims"](io_of(this, name)["shape"])
+
+
+@plays("ICudaEngine", "get_tensor_location")
+def _location(this: Any, name: str) -> Any:
+    return _enum(this, "TensorLocation", "DEVICE")
+
+
+@plays("ICudaEngine", "get_tensor_format")
+def _format(this: Any, name: str, profile_index: int = 0) -> Any:
+    if "TensorFormat" not in this._s.double.factory.classes:  # lean: the type is not registered
+        raise TypeError("Unable to convert function return value to a Python type! TensorFormat")
+    return _enum(this, "TensorFormat", io_of(this, name)["format"])
+
+
+@plays("ICudaEngine", "get_tensor_format_desc")
+def _format_desc(this: Any, name: str, profile_index: int = 0) -> str:
+    return description(io_of(this, name))
+
+
+@plays("ICudaEngine", "get_tensor_vectorized_dim")
+def _vectorized(this: Any, name: str, profile_index: int = 0) -> int:
+    return 1 if io_of(this, name)["format"] in _VECTOR else -1
+
+
+@plays("ICudaEngine", "get_tensor_components_per_element")
+def _components(this: Any, name: str, profile_index: int = 0) -> int:
+    return _VECTOR.get(io_of(this, name)["format"], -1)
+
+
+@plays("ICudaEngine", "get_tensor_bytes_per_component")
+def _component_bytes(this: Any, name: str, profile_index: int = 0) -> int:
+    one = io_of(this, name)
+    return _BITS[one["dtype"]] if one["format"] in _VECTOR else -1
+
+
+@plays("ICudaEngine", "get_tensor_profile_shape")
+def _profile_shape(this: Any, name: str, profile_index: int) -> list[Any]:
+    dims = this._s.double.factory.classes["Dims"]
+    profiles = this._s.facts["profiles"]
+    shapes = profiles[profile_index].get(name) if profiles else None
+    return [dims(one) for one in shapes or [io_of(this, name)["shape"]] * 3]
+
+
+@plays("ICudaEngine", "is_shape_inference_io")
+def _shape_io(_this: Any, name: str) -> bool:
+    return False
+
+
+for _key, _value in {
+    "num_layers": lambda facts: len(facts["layers"]),
+    "num_optimization_profiles": lambda facts: max(1, len(facts["profiles"])),
+    "refittable": lambda facts: facts["refit"] != "none",
+    "name": lambda facts: facts["name"],
+    "device_memory_size": lambda _facts: 0,
+    "device_memory_size_v2": lambda _facts: 0,
+    "num_aux_streams": lambda _facts: 0,
+    "has_implicit_batch_dimension": lambda _facts: False,
+    "streamable_weights_size": lambda _facts: 0,
+}.items():
+    plays("ICudaEngine", f"get {_key}")(lambda this, _value=_value: _value(this._s.facts))
+
+
+@plays("ICudaEngine", "get engine_capability")
+def _capability(this: Any) -> Any:
+    return _enum(this, "EngineCapability", this._s.facts["capability"])
+
+
+@plays("ICudaEngine", "get profiling_verbosity")
+def _verbosity(this: Any) -> Any:
+    return _enum(this, "ProfilingVerbosity", this._s.facts["verbosity"])
+
+
+@plays("ICudaEngine", "get_engine_stat")
+def _stat(this: Any, stat: Any) -> int:
+    return 0 if stat.name.startswith("STRIPPED") and not this._s.facts["stripped"] else 1
+
+
+@plays("ICudaEngine", "create_serialization_config")
+def _config(this: Any) -> Any:
+    flags = this._s.double.factory.classes["SerializationFlag"].__members__
+    mask = (1 << int(flags["EXCLUDE_WEIGHTS"])) if this._s.facts["stripped"] else 0
+    return this._s.double.factory.new("ISerializationConfig", flags=mask)
+
+
+@plays("ISerializationConfig", "set_flag")
+def _set_flag(this: Any, flag: Any) -> bool:
+    this._s.flags |= 1 << int(flag)
+    return True
+
+
+@plays("ISerializationConfig", "clear_flag")
+def _clear_flag(this: Any, flag: Any) -> bool:
+    this._s.flags &= ~(1 << int(flag))
+    return True
+
+
+@plays("ISerializationConfig", "get_flag")
+def _get_flag(this: Any, flag: Any) -> bool:
+    return bool(this._s.flags & (1 << int(flag)))
+
+
+@plays("ICudaEngine", "serialize")
+def _serialize(this: Any) -> Any:
+    return _plan(this, set() if not this._s.facts["stripped"] else {"EXCLUDE_WEIGHTS"})
+
+
+@plays("ICudaEngine", "serialize_with_config")
+def _serialize_with(this: Any, arg0: Any) -> Any:
+    members = this._s.double.factory.classes["SerializationFlag"].__members__
+    return _plan(this, {name for name, one in members.items() if arg0._s.flags & (1 << int(one))})
+
+
+def _plan(this: Any, flags: set[str]) -> Any:
+    from ._play_refit import current_model
+
+    state, facts = this._s, dict(this._s.facts)
+    without = "EXCLUDE_WEIGHTS" in flags
+    if facts["stripped"] and not without:
+        if not state.refitted:
+            state.double.offend("weights were serialised before the stripped engine was refitted")
+        facts.update(stripped=False, refitted=True)
+        if "INCLUDE_REFIT" not in flags:
+            facts.update(refit="none", weights={})
+    if "EXCLUDE_LEAN_RUNTIME" in flags:
+        facts["lean_embedded"] = False
+    model = state.model if without else current_model(this)
+    return host_memory(state.double, write(state.plan_version, facts, model, loadable=False))
+
+
+def description(one: dict[str, Any]) -> str:
+    """Format and type in the inspector's words (form up to 10.x)."""
+    word = _WORDS.get(one["dtype"], one["dtype"])
+    form = one["format"]
+    if form in ("CHW16", "CHW32"):
+        count = {"CHW16": "Sixteen", "CHW32": "Thirty-two"}[form]
+        return f"{count} wide channel vectorized row major {word} format"
+    if form == "LINEAR":
+        return f"Row major linear {word}" + ("" if word == "FP32" else " format")
+    return f"{form} {word} format"
+
+
+@plays("ICudaEngine", "create_engine_inspector")
+def _inspector(this: Any) -> Any:
+    if "EngineInspector" not in this._s.double.factory.classes:  # lean
+        raise TypeError(
+            "Unable to convert function return value to a Python type! IEngineInspector"
+        )
+    return this._s.double.factory.new(
+        "EngineInspector", engine=this, execution_context=None, error_recorder=None
+    )
+
+
+@plays("EngineInspector", "get_engine_information")
+def _information(this: Any, format: Any) -> str:
+    engine = this._s.engine
+    facts, double = engine._s.facts, this._s.double
+    if format.name != "JSON":
+        return "\n".join(one["name"] for one in facts["layers"])
+    layers = [_layer(facts, one, double.build) for one in facts["layers"]]
+    names = [one["name"] for one in facts["io"]]
+    if double.build < (11,):
+        return json.dumps({"Layers": layers, "Bindings": names})
+    tensors = [
+        {
+            "Name": one["name"],
+            "IOMode": one["mode"].capitalize(),
+            "DataType": _WORDS.get(one["dtype"], one["dtype"]),
+            "Dimensions": one["shape"],
+            "Location": "Device",
+            "IsShapeInferenceIO": False,
+            "ProfileInfo": [],
+        }
+        for one in facts["io"]
+    ]
+    return json.dumps({"Layers": layers, "I/O Tensors": tensors})
+
+
+def _layer(facts: dict[str, Any], one: dict[str, Any], build: tuple[int, ...]) -> Any:
+    if facts["verbosity"] == "NONE":
+        return ""
+    if facts["verbosity"] != "DETAILED":
+        return one["name"]
+    tensor: dict[str, Any] = {"Name": facts["io"][0]["name"], "Dimensions": facts["io"][0]["shape"]}
+    if build < (11,):
+        tensor["Format/Datatype"] = description(facts["io"][0])
+    else:
+        tensor.update(Format="Row major linear", DataType="FP32")
+    found = {"Name": one["name"], "LayerType": one["type"], "Inputs": [tensor], "Outputs": []}
+    if one.get("metadata"):
+        found["Metadata"] = one["metadata"]
+    return found
+
+
+@plays("EngineInspector", "get_layer_information")
+def _layer_information(this: Any, layer_index: int, format: Any) -> str:
+    facts = this._s.engine._s.facts
+    found = _layer(facts, facts["layers"][layer_index], this._s.double.build)
+    return json.dumps(found) if format.name == "JSON" else facts["layers"][layer_index]["name"]
+
+
+assert set(_BITS) == set(NUMPY)
