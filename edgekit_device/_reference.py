@@ -13,6 +13,7 @@ from ._errors import DeviceError
 from ._onnx import EngineFacts, read_engine
 from ._types import SegmentEntry, WeightEntry
 from ._verify import read_checked
+from ._weights import BITS, weight_array
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,8 +24,7 @@ __all__ = ["open_engines", "weight_faults"]
 
 _SHOWN = 10
 _SEVERITY_ERROR = 3
-# types that NumPy lacks: what holds their bits, and their number in TensorProto.DataType
-_BITS = {"bfloat16": "uint16"}
+# numbers in TensorProto.DataType of types that NumPy lacks
 _ONNX_TYPES = {"bfloat16": 16}
 # how the builder wants its engines optimised (fingerprint "optimisation"); ONNX Runtime's names
 _OPTIMISATION = {
@@ -158,7 +158,7 @@ def _open(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile / segment.engine[:16])
     names = [weight.name for weight in facts.weights]
-    arrays = [_array(checked, checked.manifest.weights[name]) for name in names]
+    arrays = [weight_array(checked, checked.manifest.weights[name]) for name in names]
     try:
         if names:
             kinds = [weight.dtype for weight in facts.weights]
@@ -180,27 +180,8 @@ def _open(
     return Engine(session, arrays)
 
 
-def _array(checked: Checked, weight: WeightEntry) -> np.ndarray:
-    import numpy as np
-
-    view = checked.files.blob(weight.digest)
-    if len(view) != weight.bytes:
-        raise DeviceError(
-            "the blob has {} bytes instead of {}".format(len(view), weight.bytes),
-            code="blob.digest-mismatch",
-            where=weight.digest,
-            hint="the file was changed or the storage is failing; deploy the bundle again",
-        )
-    dtype = _BITS.get(weight.dtype, weight.dtype)
-    if not weight.bytes:
-        return np.empty(weight.shape, dtype=dtype)
-    array = np.frombuffer(view, dtype=dtype).reshape(weight.shape)
-    # a bundle file of another maker may not align its entries
-    return array if array.flags.aligned else array.copy()
-
-
 def _value(ort: Any, array: np.ndarray, dtype: Optional[str]) -> Any:
-    if dtype in _BITS:
+    if dtype in BITS:
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
     return ort.OrtValue.ortvalue_from_numpy(array)
 

@@ -26,6 +26,10 @@ class DeviceBuffer:
         self.nbytes = nbytes
         self.ptr = cuda.malloc(nbytes)
 
+    def staging(self) -> Any:
+        """Pinned memory for a copy to the host; None: it has none of its own."""
+        return None
+
     def __del__(self) -> None:
         if self.ptr:
             self.cuda.free(self.ptr)
@@ -44,7 +48,8 @@ class DeviceTensor:
         format: TensorRT's name of the format ("LINEAR", "DLA_HWC4", ...).
         strides: Bytes along N, C (or vectors of C), H and W; along each axis for LINEAR.
         scale: Value of one step of an INT8 tensor; None for types that hold the values themselves.
-        owner: Keeps the memory; has ``cuda`` (a :class:`DeviceBuffer`, or a lease of one).
+        owner: Keeps the memory; has ``cuda`` and ``staging()`` (a :class:`DeviceBuffer`, or a
+            lease of ``_cuda_memory``).
     """
 
     ptr: int
@@ -70,9 +75,11 @@ class DeviceTensor:
         from ._convert import convert
         from ._packing import unpack
 
-        memory = np.empty(self.nbytes, np.uint8)
         cuda = self.owner.cuda
+        pinned = self.owner.staging()
+        memory = np.empty(self.nbytes, np.uint8) if pinned is None else pinned.array()
         cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h")
         cuda.synchronize()
+        # unpacking copies, so that nothing points into the pinned memory afterwards
         array = unpack(memory, self.shape, self.dtype, self.format, self.strides)
         return convert(array, dtype or self.dtype, self.scale, None)

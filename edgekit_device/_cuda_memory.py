@@ -1,0 +1,100 @@
+"""Memory that is allocated once and used again: leases of device and pinned host memory.
+
+A lease goes back to its pool with its last user, so that frames in flight never share a buffer and
+nothing is allocated once as many frames were in flight as ever will be. On an integrated GPU
+(Jetson) pinned memory is the same DRAM; copies through it are still what keeps caches right.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ._cuda import Cuda
+
+__all__ = ["Lease", "Pool"]
+
+
+class Pool:
+    """Free memory by size.
+
+    Args:
+        cuda: The device.
+        pinned: Host memory for copies instead of device memory.
+        staging: For device memory: the pinned pool through which it is copied to the host.
+    """
+
+    def __init__(self, cuda: Cuda, pinned: bool = False, staging: Optional[Pool] = None) -> None:
+        self.cuda = cuda
+        self.staging = staging
+        self.pinned = pinned
+        self._free: Dict[int, List[int]] = {}
+        self._lock = threading.Lock()
+        self.allocated = 0
+
+    def take(self, nbytes: int) -> Lease:
+        """Memory of ``nbytes`` (what it holds is undefined).
+
+        Raises:
+            DeviceError: "cuda.no-memory".
+        """
+        with self._lock:
+            free = self._free.get(nbytes)
+            if free:
+                return Lease(self, free.pop(), nbytes)
+            self.allocated += 1
+        allocate = self.cuda.host_alloc if self.pinned else self.cuda.malloc
+        return Lease(self, allocate(nbytes), nbytes)
+
+    def give(self, ptr: int, nbytes: int) -> None:
+        """Takes memory back."""
+        with self._lock:
+            self._free.setdefault(nbytes, []).append(ptr)
+
+    def __del__(self) -> None:
+        release = self.cuda.host_free if self.pinned else self.cuda.free
+        for pointers in self._free.values():
+            for ptr in pointers:
+                try:
+                    release(ptr)
+                except Exception:  # at the process's end the context may be gone already
+                    return
+
+
+class Lease:
+    """Memory in use.
+
+    Attributes:
+        ptr: Its address.
+        nbytes: Its size.
+    """
+
+    def __init__(self, pool: Pool, ptr: int, nbytes: int) -> None:
+        self.pool = pool
+        self.ptr = ptr
+        self.nbytes = nbytes
+
+    @property
+    def cuda(self) -> Cuda:
+        """The device."""
+        return self.pool.cuda
+
+    def array(self) -> np.ndarray:
+        """Pinned memory as bytes; valid as long as the lease."""
+        import ctypes
+
+        import numpy as np
+
+        memory = (ctypes.c_uint8 * self.nbytes).from_address(self.ptr)
+        found: np.ndarray = np.ctypeslib.as_array(memory)
+        return found
+
+    def staging(self) -> Optional[Lease]:
+        """Pinned memory of the same size for a copy to the host; None where the pool has none."""
+        return None if self.pool.staging is None else self.pool.staging.take(self.nbytes)
+
+    def __del__(self) -> None:
+        self.pool.give(self.ptr, self.nbytes)

@@ -1,0 +1,252 @@
+"""A TensorRT engine that runs: contexts with their streams and buffers, one for each run at a time.
+
+A run copies host arrays through pinned memory, packs them into the input's format, enqueues on the
+context's stream and waits for it: what it returns is there. Between segments tensors stay on the
+device. Times are CUDA events around the enqueued work, without the copies.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ._convert import convert
+from ._cuda import Cuda
+from ._cuda_memory import Lease, Pool
+from ._errors import DeviceError
+from ._packing import pack
+from ._tensor import DeviceTensor
+from ._trt_io import io_bytes
+from ._trt_load import Loaded
+from ._trt_profile import LayerTimes, profiler
+from ._types import IoEntry, SegmentEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Engine", "Tensor"]
+
+Tensor = Union["np.ndarray", DeviceTensor]
+
+
+class _Slot:
+    """A context, its stream and events; used by one run at a time."""
+
+    def __init__(self, cuda: Cuda, context: Any) -> None:
+        self.context = context
+        self.stream = cuda.stream()
+        self.begin, self.end = cuda.event(), cuda.event()
+        self.profile = 0
+
+
+class Engine:
+    """An engine with its inputs and outputs; safe to run from several threads.
+
+    Attributes:
+        inputs: Its inputs; axes of -1 take the shape of what is fed.
+        outputs: Its outputs.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        cuda: Cuda,
+        inputs: Sequence[IoEntry],
+        outputs: Sequence[IoEntry],
+        *,
+        profile: bool = False,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._loaded = loaded
+        self._cuda = cuda
+        self._pinned = Pool(cuda, pinned=True)
+        self._device = Pool(cuda, staging=self._pinned)
+        self._slots: List[_Slot] = []
+        self._lock = threading.Lock()
+        self._times = threading.local()
+        self._profiler: Any = None
+        self._layers: Optional[LayerTimes] = None
+        if profile:
+            self._profiler, self._layers = profiler(loaded.trt)
+        # the first context now: what cannot run is told when the engine is opened
+        self._give(self._make(0))
+
+    def run(self, segment: SegmentEntry, feeds: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+        """Runs the segment.
+
+        Args:
+            segment: Which outputs are wanted.
+            feeds: Inputs by name: arrays, or tensors on the device.
+
+        Returns:
+            Tensors on the device by output name.
+
+        Raises:
+            DeviceError: "engine.failed", "input.shape" or "cuda.*".
+        """
+        where = "segment {} on {}".format(segment.index, segment.device)
+        made = self.enqueue(feeds, where)
+        return {name: made[name] for name in segment.outputs}
+
+    def enqueue(self, feeds: Mapping[str, Tensor], where: str = "") -> Dict[str, Tensor]:
+        """Runs once and returns every output."""
+        profile, shapes = self._profile_of(feeds)
+        slot = self._take(profile)
+        keep: List[Any] = []
+        try:
+            for io in self.inputs:
+                address = self._put(slot, io, feeds[io.name], shapes[io.name], keep)
+                self._set(slot, io.name, address, where)
+            results: Dict[str, Tensor] = {}
+            for io in self.outputs:
+                shape = tuple(int(size) for size in slot.context.get_tensor_shape(io.name))
+                tensor = self._output(io, io.shape if -1 not in io.shape else shape)
+                self._set(slot, io.name, tensor.ptr, where)
+                results[io.name] = tensor
+            self._cuda.record(slot.begin, slot.stream)
+            self._execute(slot, where)
+            self._cuda.record(slot.end, slot.stream)
+            self._cuda.synchronize(slot.stream)
+            self._times.ms = self._cuda.elapsed_ms(slot.begin, slot.end)
+        finally:
+            self._give(slot)
+        del keep
+        return results
+
+    def gpu_ms(self) -> Optional[float]:
+        """Milliseconds of this thread's last run by CUDA's events."""
+        return getattr(self._times, "ms", None)
+
+    def node_times(self) -> List[Tuple[str, str, float]]:
+        """Layers as (name, "", mean microseconds); empty unless opened for profiling.
+
+        The first run, which is cold, is left out. A loadable's own time shows in the layer that
+        waits for it, not in its ForeignNode.
+        """
+        return [] if self._layers is None else self._layers.means()
+
+    def _profile_of(self, feeds: Mapping[str, Tensor]) -> Tuple[int, Dict[str, Tuple[int, ...]]]:
+        """The first optimisation profile that takes the shapes, and the shapes."""
+        shapes: Dict[str, Tuple[int, ...]] = {}
+        for io in self.inputs:
+            if io.name not in feeds:
+                raise DeviceError(
+                    "nothing is fed to {!r}".format(io.name[:80]),
+                    code="input.missing",
+                    where=io.name[:80],
+                )
+            shapes[io.name] = tuple(feeds[io.name].shape)
+        engine = self._loaded.engine
+        dynamic = [
+            io
+            for io in self.inputs
+            if -1 in tuple(int(s) for s in engine.get_tensor_shape(io.name))
+        ]
+        for io in self.inputs:
+            fixed = len(io.shape) == len(shapes[io.name]) and all(
+                want in (-1, have)
+                for want, have in zip(io.shape, shapes[io.name])  # noqa: B905
+            )
+            if not fixed:
+                raise _shape(io, shapes[io.name], list(io.shape))
+        if not dynamic:
+            return 0, shapes
+        for number in range(int(engine.num_optimization_profiles)):
+            if all(self._within(io.name, number, shapes[io.name]) for io in dynamic):
+                return number, shapes
+        raise _shape(dynamic[0], shapes[dynamic[0].name], "no profile of the engine")
+
+    def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
+        low, _, high = self._loaded.engine.get_tensor_profile_shape(name, profile)
+        sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
+        return all(int(least) <= size <= int(most) for least, size, most in sides)
+
+    def _put(
+        self, slot: _Slot, io: IoEntry, value: Tensor, shape: Tuple[int, ...], keep: List[Any]
+    ) -> int:
+        """The address where the input lies in its format, copied there if it must be."""
+        if -1 in io.shape:
+            io = IoEntry(io.name, io.dtype, shape, io.format, io.strides, io.scale)
+        if -1 in tuple(int(s) for s in self._loaded.engine.get_tensor_shape(io.name)):
+            slot.context.set_input_shape(io.name, shape)
+        keep.append(value)
+        if isinstance(value, DeviceTensor):
+            if (value.dtype, value.format, value.scale) == (io.dtype, io.format, io.scale) and (
+                io.format == "LINEAR" or value.strides == io.strides
+            ):
+                return value.ptr
+            # another format: through the host
+            array, scale = value.numpy(), value.scale
+        else:
+            array, scale = value, None
+        stored = pack(convert(array, io.dtype, scale, io.scale), io.format, io.strides)
+        staging, place = self._pinned.take(stored.nbytes), self._device.take(stored.nbytes)
+        staging.array()[:] = stored.reshape(-1).view("uint8")
+        self._cuda.copy(place.ptr, staging.ptr, stored.nbytes, "h2d", slot.stream)
+        keep += [staging, place]
+        return place.ptr
+
+    def _output(self, io: IoEntry, shape: Tuple[int, ...]) -> DeviceTensor:
+        entry = IoEntry(io.name, io.dtype, shape, io.format, io.strides, io.scale)
+        lease: Lease = self._device.take(io_bytes(entry))
+        return DeviceTensor(
+            lease.ptr, lease.nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
+        )
+
+    def _set(self, slot: _Slot, name: str, address: int, where: str) -> None:
+        if not slot.context.set_tensor_address(name, address):
+            raise self._loaded.ears.error(
+                "TensorRT takes no buffer for {!r}".format(name[:80]), "engine.failed", where
+            )
+
+    def _execute(self, slot: _Slot, where: str) -> None:
+        if not slot.context.execute_async_v3(slot.stream):
+            raise self._loaded.ears.error("a segment failed", "engine.failed", where)
+
+    def _take(self, profile: int) -> _Slot:
+        with self._lock:
+            for slot in self._slots:
+                if slot.profile == profile:
+                    self._slots.remove(slot)
+                    return slot
+        return self._make(profile)
+
+    def _give(self, slot: _Slot) -> None:
+        with self._lock:
+            self._slots.append(slot)
+
+    def _make(self, profile: int) -> _Slot:
+        ears = self._loaded.ears
+        self._cuda.bind()
+        ears.forget()
+        context = self._loaded.engine.create_execution_context()
+        if context is None:
+            raise ears.error("TensorRT makes no execution context", "tensorrt.no-memory")
+        slot = _Slot(self._cuda, context)
+        context.error_recorder = ears.recorder
+        if profile:
+            if not context.set_optimization_profile_async(profile, slot.stream):
+                raise ears.error("the profile {} is not there".format(profile), "engine.failed")
+            self._cuda.synchronize(slot.stream)
+            slot.profile = profile
+        if self._profiler is not None:
+            context.profiler = self._profiler
+        return slot
+
+    def __del__(self) -> None:
+        for slot in getattr(self, "_slots", []):
+            try:
+                self._cuda.destroy_event(slot.begin)
+                self._cuda.destroy_event(slot.end)
+                self._cuda.destroy_stream(slot.stream)
+            except Exception:  # at the process's end the context may be gone already
+                return
+
+
+def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
+    return DeviceError(
+        "{!r} has the shape {}, the engine takes {}".format(io.name[:80], list(found), wanted),
+        code="input.shape",
+        where=io.name[:80],
+    )

@@ -1,0 +1,44 @@
+"""TensorRT's layer profiler: times by layer, summed over runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Dict, List, Tuple
+
+__all__ = ["LayerTimes", "profiler"]
+
+
+class LayerTimes:
+    """Milliseconds of each layer's runs, in the order in which layers were first reported."""
+
+    def __init__(self) -> None:
+        self._times: Dict[str, List[float]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, milliseconds: float) -> None:
+        """Keeps one report."""
+        with self._lock:
+            self._times.setdefault(name, []).append(milliseconds)
+
+    def means(self) -> List[Tuple[str, str, float]]:
+        """(name, "", mean microseconds), each layer's first run left out where it has others."""
+        with self._lock:
+            found = []
+            for name, times in self._times.items():
+                warm = times[1:] or times
+                found.append((name, "", sum(warm) / len(warm) * 1e3))
+            return found
+
+
+def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
+    """Makes a profiler for ``context.profiler``, and what it keeps; keep both."""
+    times = LayerTimes()
+
+    class Profiler(trt.IProfiler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            times.add(str(layer_name), float(ms))
+
+    return Profiler(), times

@@ -1,0 +1,238 @@
+"""Puts weights into an engine that lacks them, and makes the full plan of it.
+
+TensorRT's Refitter takes weights by name; where the module has OnnxParserRefitter (10.0 and later,
+not in the lean runtime) an ONNX file is given to that, elsewhere ``_refit_rules`` reads the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Union
+
+from ._errors import DeviceError, map_os_errors
+from ._refit_rules import named_weights
+from ._store import map_file
+from ._trt_errors import Ears
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["full_plan", "refit", "weights_of"]
+
+_SHOWN = 10
+# DataType's names for what arrays hold; BF16 comes as uint16 bit patterns
+_TYPES = {
+    "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "BF16",
+}  # fmt: skip
+# what the importer narrows: (array's type, engine's type) to NumPy's
+_NARROWED = {("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32"}
+
+
+def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, Dict[str, Any]]:
+    """The weights that a refit can set, by name.
+
+    Returns:
+        ``{"dtype" (NumPy's name or "bfloat16"), "count"}``; both None where the release does not
+        say them (before 10.0).
+
+    Raises:
+        DeviceError: "engine.not-refittable".
+    """
+    ears = Ears(trt)
+    refitter = _refitter(trt, engine, ears, where)
+    names = {number: name for name, number in _TYPES.items()}
+    found: Dict[str, Dict[str, Any]] = {}
+    for name in refitter.get_all_weights():
+        kind, count = _prototype(refitter, name)
+        dtype = None if kind is None else names.get(kind, kind.lower())
+        found[str(name)] = {"dtype": "bfloat16" if kind == "BF16" else dtype, "count": count}
+    return found
+
+
+def refit(
+    trt: Any,
+    engine: Any,
+    source: Union[Mapping[str, np.ndarray], Path],
+    *,
+    where: str = "",
+) -> List[str]:
+    """Refits an engine.
+
+    Args:
+        trt: The module that the engine is of.
+        engine: The engine; runs made before keep the old weights.
+        source: Arrays by name (more than the engine wants are left out; bfloat16 as uint16 bit
+            patterns), or an ONNX file. Whether these are the weights that the plan was built with
+            is for the caller to see: REFIT_IDENTICAL with others gives undefined results.
+        where: For messages.
+
+    Returns:
+        The names that were set.
+
+    Raises:
+        DeviceError: "engine.not-refittable", "refit.mismatch" (all faults named), "refit.failed",
+            or what ``named_weights`` raises.
+    """
+    ears = Ears(trt)
+    refitter = _refitter(trt, engine, ears, where)
+    wanted = [str(name) for name in refitter.get_all_weights()]
+    keep: List[Any] = []
+    if not isinstance(source, Path):
+        _set(trt, refitter, ears, wanted, source, keep, where)
+    elif hasattr(trt, "OnnxParserRefitter"):
+        _set_from_file(trt, refitter, ears, source, where)
+    else:
+        with map_os_errors(str(source)):
+            model = map_file(source)
+        _set(trt, refitter, ears, wanted, named_weights(model, source.parent, wanted), keep, where)
+    missing = [str(name) for name in refitter.get_missing_weights()]
+    if missing:
+        raise _mismatch(["{!r} is missing".format(name[:80]) for name in missing], where)
+    ears.forget()
+    if not refitter.refit_cuda_engine():
+        raise ears.error("TensorRT cannot refit the engine", "refit.failed", where)
+    del keep
+    if hasattr(refitter, "release_refit_resources"):
+        refitter.release_refit_resources()
+    return wanted
+
+
+def full_plan(trt: Any, engine: Any, *, where: str = "") -> bytes:
+    """Serialises an engine with its weights; from 10.14 on it stays refittable.
+
+    Raises:
+        DeviceError: "refit.failed" when TensorRT does not serialise it.
+    """
+    if not hasattr(engine, "create_serialization_config"):
+        plan = engine.serialize()  # before 10.0: always with weights
+    else:
+        flags = trt.SerializationFlag
+        config = engine.create_serialization_config()
+        config.clear_flag(flags.EXCLUDE_WEIGHTS)
+        if hasattr(flags, "INCLUDE_REFIT"):
+            config.set_flag(flags.INCLUDE_REFIT)
+        plan = engine.serialize_with_config(config)
+    if plan is None:
+        raise DeviceError(
+            "TensorRT does not serialise the refitted engine", code="refit.failed", where=where
+        )
+    return bytes(memoryview(plan))
+
+
+def _refitter(trt: Any, engine: Any, ears: Ears, where: str) -> Any:
+    try:
+        refitter = trt.Refitter(engine, ears.logger)
+    except Exception as error:  # pybind11 raises where the factory gives no object
+        ears.lines.append(("ERROR", str(error)))
+        refitter = None
+    if refitter is None or any("ERROR" in severity for severity, _ in ears.lines):
+        raise ears.error(
+            "the engine takes no weights",
+            "engine.not-refittable",
+            where,
+            "build it with strip or refit",
+        )
+    refitter.error_recorder = ears.recorder
+    return refitter
+
+
+def _set_from_file(trt: Any, refitter: Any, ears: Ears, path: Path, where: str) -> None:
+    ears.forget()
+    parser = trt.OnnxParserRefitter(refitter, ears.logger)
+    if parser.refit_from_file(str(path)):
+        return
+    told = [str(parser.get_error(i).desc()) for i in range(int(parser.num_errors))]
+    ears.lines.extend(("ERROR", text) for text in told)
+    raise ears.error(
+        "the ONNX file does not fit the engine",
+        "refit.mismatch",
+        where or str(path),
+        "give the file that the engine was built from",
+    )
+
+
+def _set(
+    trt: Any,
+    refitter: Any,
+    ears: Ears,
+    wanted: Sequence[str],
+    arrays: Mapping[str, np.ndarray],
+    keep: List[Any],
+    where: str,
+) -> None:
+    faults = []
+    for name in wanted:
+        if name not in arrays:
+            continue  # whatever is really needed is told as missing afterwards
+        array, kind, fault = _fitted(refitter, name, arrays[name])
+        if fault:
+            faults.append(fault)
+            continue
+        ears.forget()
+        weights = _weights(trt, array, kind)
+        # TensorRT reads the memory when it refits, not now
+        keep += [array, weights]
+        if not refitter.set_named_weights(name, weights):
+            told = ears.error("it is refused", "refit.mismatch").message
+            faults.append("{!r}: {}".format(name[:80], told))
+    if faults:
+        missing = [str(name) for name in refitter.get_missing_weights() if name not in arrays]
+        faults += ["{!r} is missing".format(name[:80]) for name in missing]
+        raise _mismatch(faults, where)
+
+
+def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
+    """The array as the engine wants it, its DataType's name, and what is wrong with it."""
+    import numpy as np
+
+    kind, count = _prototype(refitter, name)
+    given = str(array.dtype)
+    narrow = _NARROWED.get((given, kind or ""))
+    if narrow is None and kind is None and given == "float64":
+        narrow = "float32"
+    if narrow is not None:
+        info = np.iinfo(narrow) if narrow == "int32" else None
+        if (
+            info is not None
+            and array.size
+            and not (info.min <= array.min() and array.max() <= info.max)
+        ):
+            return array, "", "{!r} has values beyond int32".format(name[:80])
+        array = array.astype(narrow)
+    found = _TYPES.get(str(array.dtype), given)
+    if kind is not None and (found, array.size) != (kind, count):
+        return (
+            array,
+            "",
+            "{!r} is {} of {}, the engine wants {} of {}".format(
+                name[:80], array.size, found, count, kind
+            ),
+        )
+    return np.ascontiguousarray(array), found, ""
+
+
+def _prototype(refitter: Any, name: str) -> Tuple[Any, Any]:
+    """DataType's name and count of what the engine wants; (None, None) before 10.0."""
+    if not hasattr(refitter, "get_weights_prototype"):
+        return None, None
+    prototype = refitter.get_weights_prototype(name)
+    return str(prototype.dtype.name), int(prototype.size)
+
+
+def _weights(trt: Any, array: np.ndarray, kind: str) -> Any:
+    if kind != "BF16":
+        return trt.Weights(array)
+    return trt.Weights(trt.DataType.BF16, array.ctypes.data, array.size)
+
+
+def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
+    more = len(faults) - _SHOWN
+    return DeviceError(
+        "weights do not fit the engine: {}{}".format(
+            "; ".join(faults[:_SHOWN]), "; and {} more".format(more) if more > 0 else ""
+        ),
+        code="refit.mismatch",
+        where=where,
+        hint="weights must have the names, types and counts of those that were stripped",
+    )
