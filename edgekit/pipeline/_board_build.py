@@ -49,7 +49,10 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
         record = None
     if record is None:
         work.fresh.add("build")
-        record = _job(work, client, request)
+        # what is known to fail on such a board is not tried again, and is no other build
+        tried, _ = request_of(work, probe, backend, settle=True)
+        record = _job(work, client, tried)
+        _learn(probe, tried, record["result"])
         work.cache.put("board-build", key, record)
     result, cache = record["result"], work.cache
 
@@ -101,7 +104,12 @@ def reweighed(
 
 
 def request_of(
-    work: Work, probe: Mapping[str, Any], backend: str, *, model: Model | None = None
+    work: Work,
+    probe: Mapping[str, Any],
+    backend: str,
+    *,
+    model: Model | None = None,
+    settle: bool = False,
 ) -> tuple[Request, tuple[Lane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
@@ -110,15 +118,27 @@ def request_of(
         probe: What the board is.
         backend: "tensorrt" or "trtexec".
         model: Other weights in the same network; the configuration's own model when None.
+        settle: Leave out attempts that failed on such boards before.
 
     Raises:
         ConfigError: Wishes that cannot be had together, with the reason and its source.
     """
     from edgekit.quantize import cache_of
-    from edgekit.trt import BuildOptions, build_request, decide, lanes_of, trtexec_command
+    from edgekit.trt import (
+        BuildOptions,
+        build_request,
+        decide,
+        lanes_of,
+        outcomes_file,
+        settled,
+        trtexec_command,
+    )
 
     file, plan = work.file, work.plan
-    decision = decide(wish_of(work))
+    wish = wish_of(work)
+    decision = decide(wish)
+    if settle:
+        decision = settled(decision, outcomes_file(), probe["fingerprint"], dla=wish.dla)
     work.notes += [note for note in decision.notes if note not in work.notes]
     strong = decision.typing == "strong"
     scales = work.scales
@@ -248,6 +268,22 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     for digest, data in client.fetch(wanted).items():
         work.cache.put_blob(digest, data)
     return {"result": json.loads(json.dumps(result)), "board": client.name, "job": job}
+
+
+def _learn(probe: Mapping[str, Any], request: Request, result: Mapping[str, Any]) -> None:
+    """Keeps what the build has shown of builder flags on such boards."""
+    from edgekit.trt import outcomes_file, remember
+
+    asked = {one["key"]: one for one in request.document["engines"]}
+    for one in result["engines"]:
+        engine = asked[one["key"]]
+        kind = engine["kind"]
+        if kind == "plan" and engine["device"] != "GPU":
+            kind = "plan DLA"
+        for attempt in one["attempts"]:
+            remember(
+                outcomes_file(), probe["fingerprint"], kind, tuple(attempt["flags"]), attempt["ok"]
+            )
 
 
 def _blobs(result: Mapping[str, Any]) -> list[str]:
