@@ -12,10 +12,12 @@ from edgekit.bench._stats import (
     percentile,
 )
 from edgekit.bench._trace import trace_document
+from edgekit.bench._trtexec_times import Iteration, read_times
 from edgekit.bench._types import Limits, Slot
 from edgekit.bench._write import write_json, write_text
 
 __all__ = [
+    "Iteration",
     "Limits",
     "Slot",
     "bench_document",
@@ -25,6 +27,7 @@ __all__ = [
     "median",
     "percentile",
     "predicted_schedule",
+    "read_times",
     "trace_document",
     "validate_trace",
     "write_json",

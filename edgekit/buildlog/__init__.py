@@ -12,6 +12,7 @@ from edgekit.buildlog._messages import Message, Messages, load_messages
 from edgekit.buildlog._names import Names, layers_called
 from edgekit.buildlog._parse import parse_log
 from edgekit.buildlog._read import read_log, read_timings
+from edgekit.buildlog._summary import Summary, parse_summary
 from edgekit.buildlog._timing_types import (
     ChosenReformat,
     Combination,
@@ -45,12 +46,14 @@ __all__ = [
     "OnnxNode",
     "PoolComparison",
     "ReformatTiming",
+    "Summary",
     "Timings",
     "UnitTiming",
     "compare",
     "layers_called",
     "load_messages",
     "parse_log",
+    "parse_summary",
     "read_log",
     "read_timings",
 ]
