@@ -213,10 +213,10 @@ def _run(job: Job) -> None:
     module = JOBS.get(document["kind"])
     if module is None:
         raise DeviceError("no such kind of job", code="job.kind", where=str(document["kind"]))
-    with job_context(job.root, job.folder, document["request"]) as context:
+    opened = job_context(job.root, job.folder, document["request"])
+    with opened as context, map_os_errors(str(job.folder)):
         result = importlib.import_module(module).run(context)
-        with map_os_errors(str(job.folder)):
-            write_durably(job.folder / "result.json", json.dumps(result).encode("utf-8"))
+        write_durably(job.folder / "result.json", json.dumps(result).encode("utf-8"))
 
 
 def _tell(writing: int, data: bytes) -> None:
