@@ -16,6 +16,8 @@ from ._trt_modules import logger
 __all__ = ["BuildLog", "last_errors"]
 
 _LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
+# "[11/21/2026-10:00:00] [E] [TRT] text"; trtexec's own lines lack the [TRT]
+_LINE = re.compile(r"(?:\[[^\]]*\] )?\[([VIWEF])\] (?:\[TRT\] ?)?(.*)\Z", re.DOTALL)
 # what a person is shown of a failure; the log has the rest
 _SHOWN = 8
 # a verbose build of a large network writes hundreds of megabytes, nearly all of them about tactics
@@ -37,7 +39,7 @@ class BuildLog:
     """Receives TensorRT's messages from any thread.
 
     Attributes:
-        logger: A ``trt.ILogger`` of the module that it was made with.
+        logger: A ``trt.ILogger`` of the module that it was made with; None without one.
         crashed: What an own method raised while TensorRT called it: TensorRT swallows that.
     """
 
@@ -49,25 +51,34 @@ class BuildLog:
         self._kept = 0
         self.stage: Optional[Callable[[str], None]] = None
         self.crashed: Optional[BaseException] = None
-        self.logger = logger(trt, self._take)
+        self.logger = None if trt is None else logger(trt, self._take)
 
     def add(self, letter: str, text: str) -> None:
         """Takes one message; ``letter`` is one of V I W E F."""
         # the time and tags of TensorRT's own Python logger
         stamp = time.strftime("%m/%d/%Y-%H:%M:%S")
-        line = "[{}] [TRT] [{}] {}".format(stamp, letter, text)
+        self._put(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
+
+    def _put(self, letter: str, text: str, line: str) -> None:
         with self._lock:
-            if letter != "V" or self._kept < _MOST_KEPT or _TELLING.search(text):
+            keep = letter != "V" or self._kept < _MOST_KEPT or bool(_TELLING.search(text))
+            if keep:
                 self._lines.append(line)
                 self._kept += len(line) + 1
+                self._write(line)
             if letter in "WEF":
                 self._messages.append((letter, text))
-        self._write(line)
         if self.stage is not None and letter in "VI":
             for name, pattern in STAGES:
                 if pattern.search(text):
                     self.stage(name)
                     break
+
+    def raw(self, line: str) -> None:
+        """Takes one line as trtexec prints it, time and severity included."""
+        match = _LINE.match(line)
+        letter, text = (match.group(1), match.group(2)) if match else ("I", line)
+        self._put(letter, text, line)
 
     def _take(self, severity: str, text: str) -> None:
         try:
