@@ -23,7 +23,10 @@ __all__ = ["BACKENDS", "Model", "check_path", "load", "open_model"]
 
 #: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
 #: returns an object with ``run(segment, feeds)`` by engine digest.
-BACKENDS = {"reference": "edgekit_device._reference"}
+BACKENDS = {
+    "reference": "edgekit_device._reference",
+    "tensorrt": "edgekit_device._tensorrt",
+}
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 
@@ -50,8 +53,11 @@ class Model:
         self.outputs = manifest.outputs
         self.engines = dict(engines)
         names = tuple(tensor.name for tensor in manifest.outputs)
+        dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
         self.lanes = [
-            LaneRun(number, lane, [_bind(engines[s.engine], s) for s in lane.segments], names)
+            LaneRun(
+                number, lane, [_Bound(engines[s.engine], s) for s in lane.segments], names, dtypes
+            )
             for number, lane in enumerate(manifest.lanes)
         ]
         # a single frame takes the plan that most frames take
@@ -206,8 +212,17 @@ def _backend(manifest: Manifest) -> Any:
     return importlib.import_module(module)
 
 
-def _bind(engine: Any, segment: SegmentEntry) -> Any:
-    return lambda feeds: engine.run(segment, feeds)
+class _Bound:
+    """One segment's run, and how long the device said it took."""
+
+    def __init__(self, engine: Any, segment: SegmentEntry) -> None:
+        self.engine = engine
+        self.segment = segment
+        #: Milliseconds of this thread's last run by the device's clock; None where it has none.
+        self.device_ms = getattr(engine, "gpu_ms", None)
+
+    def __call__(self, feeds: Dict[str, Any]) -> Dict[str, Any]:
+        return dict(self.engine.run(self.segment, feeds))
 
 
 def _check_array(array: np.ndarray, tensor: TensorEntry) -> np.ndarray:

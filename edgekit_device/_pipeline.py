@@ -33,7 +33,10 @@ Run = Callable[["Dict[str, np.ndarray]"], "Dict[str, np.ndarray]"]
 
 @dataclass(frozen=True)
 class Event:
-    """One segment's run: clock readings of ``time.perf_counter`` in seconds."""
+    """One segment's run: clock readings of ``time.perf_counter`` in seconds.
+
+    ``device_ms`` is what the device's own clock says, None where there is none.
+    """
 
     frame: int
     lane: int
@@ -41,6 +44,7 @@ class Event:
     device: str
     start: float
     end: float
+    device_ms: Optional[float] = None
 
 
 Record = Callable[[Event], None]
@@ -49,8 +53,16 @@ Record = Callable[[Event], None]
 class LaneRun:
     """A lane made ready: who reads what, and when a tensor is no longer needed."""
 
-    def __init__(self, number: int, lane: Lane, runs: List[Run], outputs: Tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        number: int,
+        lane: Lane,
+        runs: List[Run],
+        outputs: Tuple[str, ...],
+        dtypes: Optional[Dict[str, str]] = None,
+    ) -> None:
         self.number = number
+        self.dtypes = dtypes or {}
         self.share = lane.share
         self.segments: Tuple[SegmentEntry, ...] = lane.segments
         self.runs = runs
@@ -88,10 +100,13 @@ class _Frame:
         with self.lock:
             feeds = {name: self.values[name] for name in segment.inputs}
         start = time.perf_counter()
-        results = self.lane.runs[index](feeds)
+        run = self.lane.runs[index]
+        results = run(feeds)
         end = time.perf_counter()
         if record is not None:
-            record(Event(self.number, self.lane.number, index, segment.device, start, end))
+            clock = getattr(run, "device_ms", None)
+            spent = None if clock is None else clock()
+            record(Event(self.number, self.lane.number, index, segment.device, start, end, spent))
         ready = []
         with self.lock:
             self.values.update(results)
@@ -107,7 +122,13 @@ class _Frame:
         return ready
 
     def results(self) -> Dict[str, np.ndarray]:
-        return {name: self.values[name] for name in self.lane.outputs}
+        """The network's outputs as arrays: those that lie on the device are fetched."""
+        found = {}
+        for name in self.lane.outputs:
+            value = self.values[name]
+            fetch = getattr(value, "numpy", None)
+            found[name] = value if fetch is None else fetch(self.lane.dtypes.get(name))
+        return found
 
 
 def run_alone(

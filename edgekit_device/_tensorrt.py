@@ -1,0 +1,188 @@
+"""The TensorRT backend: plans through the full, lean or dispatch runtime, loadables through cuDLA.
+
+Nothing of an engine reaches TensorRT before the bundle's signature, the engine's digest, the
+board's kind and the plan's header were looked at.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+
+from ._errors import DeviceError
+from ._plan import PlanHeader, Version, parse_version, read_header, show
+from ._root import default_root
+from ._store import Buffer
+from ._trt_board import check_board
+from ._trt_load import Loaded
+from ._trt_pick import same_version
+from ._trt_runtimes import Runtimes
+from ._types import EngineEntry
+from ._verify import check_blobs, read_checked
+
+if TYPE_CHECKING:
+    from ._trt_engine import Engine
+    from ._verify import Checked
+
+__all__ = ["open_engines"]
+
+_SHOWN = 10
+_MAPPED_BYTES = 256 << 20  # from here on a plan is not copied to be hashed
+_FIRST_HEADER: Version = (8, 6)
+
+
+def open_engines(
+    checked: Checked, threads: int = 0, profile: Optional[Path] = None
+) -> Dict[str, Any]:
+    """Opens every engine of the bundle, refitted with its weights where it lacks them.
+
+    Args:
+        checked: A bundle whose signature and manifest were checked.
+        threads: Threads of each runtime; 0 leaves TensorRT's default.
+        profile: Anything but None: layers' times are kept (``node_times``).
+
+    Returns:
+        Engines by digest.
+
+    Raises:
+        DeviceError: "engine.*", "refit.*", "blob.*", "board.no-gpu", "board.no-tensorrt",
+            "tensorrt.*" or "cuda.*".
+    """
+    manifest = checked.manifest
+    root = default_root() if checked.files.root is None else checked.files.root.folder
+    runtimes = Runtimes(root, threads)
+    _check_board(checked, root, runtimes)
+    engines: Dict[str, Any] = {}
+    used: Optional[List[str]] = []
+    for digest in {s.engine: None for lane in manifest.lanes for s in lane.segments}:
+        entry = manifest.engines[digest]
+        if entry.kind == "loadable":
+            cudla = importlib.import_module("edgekit_device._cudla")
+            data = read_checked(checked, digest)
+            engines[digest] = cudla.open_loadable(data, entry.dla_core or 0, entry)
+            continue
+        engine, names = _open_plan(checked, digest, entry, runtimes, profile is not None)
+        engines[digest] = engine
+        used = None if used is None or names is None else used + names
+    # an engine that was refitted before takes no weights now: then nobody knows
+    unused = [] if used is None else sorted(set(manifest.weights) - set(used))
+    if unused:
+        more = len(unused) - _SHOWN
+        raise DeviceError(
+            "weights that no engine takes: {}{}".format(
+                ", ".join(repr(name[:80]) for name in unused[:_SHOWN]),
+                " and {} more".format(more) if more > 0 else "",
+            ),
+            code="refit.mismatch",
+            where=checked.files.where,
+            hint="build the bundle again",
+        )
+    return engines
+
+
+def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
+    from ._fingerprint import board_facts
+
+    entries = checked.manifest.engines.values()
+    facts = board_facts(root)
+    # boards of one kit carry different modules: the number tells them apart where it is known
+    names = [name for name in (facts["module"], facts["board_id"]) if name]
+    full = runtimes.installed().get("full")
+    check_board(
+        checked.manifest.document["fingerprint"],
+        {
+            "module": " ".join(names),
+            "l4t": facts["l4t"],
+            "tensorrt": None if full is None else show(full),
+        },
+        portable=all(e.version_compatible and e.dla_core is None for e in entries),
+        where=checked.files.where,
+    )
+
+
+def _open_plan(
+    checked: Checked, digest: str, entry: EngineEntry, runtimes: Runtimes, profile: bool
+) -> Tuple[Engine, Optional[List[str]]]:
+    """The engine, and the weights that it was refitted with; None if that was done before."""
+    from ._refitted import kept
+    from ._trt_engine import Engine
+    from ._trt_io import check_io
+
+    data = _read(checked, digest)
+    version = _version(data, entry, digest)
+    names: Optional[List[str]] = []
+    loaded: Optional[Loaded] = None
+    for choice in runtimes.choices(version, entry, checked.signer is not None, digest):
+        plan: Buffer = data
+        full = None
+        if entry.stripped:
+            full = kept(checked.files.release, digest, runtimes.name_of(choice.flavour))
+            plan = data if full is None else full
+        loaded = runtimes.load(plan, choice, entry.dla_core, digest)
+        if loaded is None:
+            continue
+        if entry.stripped:
+            names = None
+            if full is None:
+                names = _refit(checked, digest, entry, loaded, choice, runtimes)
+        break
+    if loaded is None:
+        raise runtimes.failure()
+    check_io(loaded.engine, [*entry.inputs, *entry.outputs], digest)
+    engine = Engine(loaded, runtimes.cuda(), entry.inputs, entry.outputs, profile=profile)
+    return engine, names
+
+
+def _refit(
+    checked: Checked,
+    digest: str,
+    entry: EngineEntry,
+    loaded: Loaded,
+    choice: Any,
+    runtimes: Runtimes,
+) -> List[str]:
+    from ._refitted import keep
+    from ._trt_refit import full_plan, refit
+    from ._weights import weight_array
+
+    weights = checked.manifest.weights
+    if entry.refit == "identical":
+        # other weights than the builder's give undefined results (NvInfer.h, kREFIT_IDENTICAL):
+        # the manifest binds their digests, so they are hashed whatever the caller left out
+        check_blobs(checked, [weight.digest for weight in weights.values()])
+    arrays = {name: weight_array(checked, weight) for name, weight in weights.items()}
+    names = refit(loaded.trt, loaded.engine, arrays, where=digest)
+    release = checked.files.release
+    if release is not None:
+        plan = full_plan(loaded.trt, loaded.engine, where=digest)
+        keep(release, digest, runtimes.name_of(choice.flavour), plan)
+    return names
+
+
+def _read(checked: Checked, digest: str) -> Buffer:
+    if checked.manifest.sizes()[digest] < _MAPPED_BYTES:
+        return read_checked(checked, digest)
+    check_blobs(checked, [digest])
+    return checked.files.blob(digest)
+
+
+def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> Version:
+    told = parse_version(entry.tensorrt)
+    try:
+        header: PlanHeader = read_header(data, where)
+    except DeviceError as error:
+        # the header is known from 8.6 on; before, the manifest's word is all there is
+        if error.code == "engine.serialization" and told[:2] < _FIRST_HEADER:
+            return told
+        raise
+    if not same_version(header.version, told):
+        raise DeviceError(
+            "the plan is of TensorRT {}, its manifest says {}".format(
+                show(header.version), show(told)
+            ),
+            code="engine.invalid",
+            where=where,
+            hint="build the bundle again",
+        )
+    return header.version
