@@ -7,6 +7,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from ._offences import record
+
 
 class Memory:
     """Allocations and streams of one process.
@@ -24,6 +26,15 @@ class Memory:
         self.used = False
         self._next = 0x1000
 
+    def offend(self, text: str) -> None:
+        """Keeps an offence."""
+        self.offences.append(text)
+        record(text)
+
+    def reset(self) -> None:
+        """Forgets everything, for the next test."""
+        MEMORY.__dict__.update(Memory().__dict__)
+
     def allocate(self, size: int, host: bool = False) -> int:
         """The address of a new block of `size` bytes, filled with 0xCD."""
         self.used = True
@@ -40,9 +51,7 @@ class Memory:
         if address == 0:
             return True
         if address not in self.blocks or (address in self.host) != host:
-            self.offences.append(
-                f"free of {address:#x}, which is no {'host' if host else 'device'} block"
-            )
+            self.offend(f"free of {address:#x}, which is no {'host' if host else 'device'} block")
             return False
         self.flush_all()
         del self.blocks[address]
@@ -60,9 +69,7 @@ class Memory:
         """Whether `size` bytes from `address` lie in one block; else an offence."""
         room = self.room(address)
         if room is None or room < size:
-            self.offences.append(
-                f"{what}: {size} bytes at {address:#x}, where {room} are allocated"
-            )
+            self.offend(f"{what}: {size} bytes at {address:#x}, where {room} are allocated")
             return False
         return True
 
@@ -85,7 +92,7 @@ class Memory:
         elif stream in self.queues:
             self.queues[stream].append(work)
         else:
-            self.offences.append(f"work on {stream:#x}, which is no stream")
+            self.offend(f"work on {stream:#x}, which is no stream")
             work()
 
     def flush(self, stream: int) -> None:

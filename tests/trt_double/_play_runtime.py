@@ -33,7 +33,7 @@ def _cores(this: Any) -> int:
 @plays("Runtime", "set DLA_core")
 def _set_core(this: Any, value: int) -> None:
     state = this._s
-    if not 0 <= value < state.double.settings.dla_cores:
+    if value and not 0 <= value < state.double.settings.dla_cores:
         emit(
             state.double, state.logger, "ERROR", f"IRuntime::setDLACore: core {value} is not there"
         )

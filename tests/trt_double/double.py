@@ -9,6 +9,7 @@ from typing import Any
 from . import _api
 from ._behaviour import BEHAVIOURS, FUNCTIONS
 from ._classes import Factory, NotPlayed
+from ._offences import record
 
 __all__ = ["VERSIONS", "Double", "NotPlayed", "module"]
 
@@ -83,21 +84,18 @@ class Double:
         self.violations: list[str] = []
         self.messages: list[tuple[str, str]] = []
         self.factory: Factory
-        self._file = ""
         if named := os.environ.get("EDGEKIT_TEST_TENSORRT_SETTINGS"):
             self._load(Path(named))
 
     def offend(self, text: str) -> None:
         """Keeps an offence against the order of calls (and in the file `violations` names)."""
         self.violations.append(text)
-        if self._file:
-            with open(self._file, "a", encoding="utf-8") as out:
-                out.write(text + "\n")
+        record(text)
 
     def _load(self, path: Path) -> None:
         given = json.loads(path.read_text())
         gpu_only = set(given.pop("gpu_only", ()))
-        self._file = given.pop("violations", "")
+        given.pop("violations", None)
         if gpu_only:
             self.settings.can_run_on_dla = lambda layer: (
                 runs_on_dla(layer) and layer._s.name not in gpu_only

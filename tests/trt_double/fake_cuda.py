@@ -1,0 +1,256 @@
+"""A stand-in for cuda-python, in its new layout (cuda.bindings) and its old one (cuda.cudart).
+
+Device memory is host memory; every call gives the tuple that cuda-python gives, the error first.
+Offences (unknown pointers, copies past a block's end, unknown streams) are in `MEMORY.offences`.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+from ._memory import MEMORY
+
+RUNTIME_VERSION = 12060
+
+
+class cudaError_t(IntEnum):
+    """The runtime's error codes that the fake gives."""
+
+    cudaSuccess = 0
+    cudaErrorInvalidValue = 1
+    cudaErrorMemoryAllocation = 2
+    cudaErrorNoDevice = 100
+    cudaErrorInvalidResourceHandle = 400
+    cudaErrorUnknown = 999
+
+
+class cudaMemcpyKind(IntEnum):
+    """Directions of a copy."""
+
+    cudaMemcpyHostToHost = 0
+    cudaMemcpyHostToDevice = 1
+    cudaMemcpyDeviceToHost = 2
+    cudaMemcpyDeviceToDevice = 3
+    cudaMemcpyDefault = 4
+
+
+class CUresult(IntEnum):
+    """The driver's error codes that the fake gives."""
+
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_DEVICE = 101
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_INVALID_HANDLE = 400
+    CUDA_ERROR_NOT_FOUND = 500
+
+
+class _Handle(int):
+    """A handle object: cuda-python's convert to int."""
+
+    def getPtr(self) -> int:
+        """Address of the handle, as cuda-python names it."""
+        return int(self)
+
+
+OK = cudaError_t.cudaSuccess
+BAD = cudaError_t.cudaErrorInvalidValue
+_EVENTS: dict[int, list[Any]] = {}
+# kernels by name: called with the launch's (grid, block, arguments) when the stream runs
+KERNELS: dict[str, Callable[..., None]] = {}
+# what was launched: (kernel, grid, block)
+LAUNCHES: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+
+
+def cudaMalloc(size: int) -> tuple[Any, ...]:
+    return OK, MEMORY.allocate(size)
+
+
+def cudaFree(address: int) -> tuple[Any, ...]:
+    return (OK if MEMORY.free(int(address)) else BAD,)
+
+
+def cudaHostAlloc(size: int, flags: int) -> tuple[Any, ...]:
+    return OK, MEMORY.allocate(size, host=True)
+
+
+def cudaMallocHost(size: int) -> tuple[Any, ...]:
+    return OK, MEMORY.allocate(size, host=True)
+
+
+def cudaFreeHost(address: int) -> tuple[Any, ...]:
+    return (OK if MEMORY.free(int(address), host=True) else BAD,)
+
+
+def _copy(target: int, source: int, count: int, kind: Any) -> bool:
+    if not isinstance(kind, cudaMemcpyKind):
+        raise TypeError(
+            f"Argument 'kind' has incorrect type (expected cudaMemcpyKind, got {kind!r})"
+        )
+    sides = {
+        "cudaMemcpyHostToDevice": (True, False),
+        "cudaMemcpyDeviceToHost": (False, True),
+        "cudaMemcpyDeviceToDevice": (True, True),
+    }.get(kind.name, (False, False))
+    fine = True
+    for on_device, address in zip(sides, (target, source), strict=True):
+        if on_device or MEMORY.room(address) is not None:
+            fine = MEMORY.covers(address, count, kind.name) and fine
+    return fine
+
+
+def cudaMemcpy(dst: int, src: int, count: int, kind: Any) -> tuple[Any, ...]:
+    MEMORY.flush_all()
+    if not _copy(int(dst), int(src), count, kind):
+        return (BAD,)
+    ctypes.memmove(int(dst), int(src), count)
+    return (OK,)
+
+
+def cudaMemcpyAsync(dst: int, src: int, count: int, kind: Any, stream: Any) -> tuple[Any, ...]:
+    if not _copy(int(dst), int(src), count, kind):
+        return (BAD,)
+    MEMORY.enqueue(int(stream), lambda: ctypes.memmove(int(dst), int(src), count) and None)
+    return (OK,)
+
+
+def cudaMemset(address: int, value: int, count: int) -> tuple[Any, ...]:
+    if not MEMORY.covers(int(address), count, "cudaMemset"):
+        return (BAD,)
+    ctypes.memset(int(address), value, count)
+    return (OK,)
+
+
+def cudaMemsetAsync(address: int, value: int, count: int, stream: Any) -> tuple[Any, ...]:
+    if not MEMORY.covers(int(address), count, "cudaMemsetAsync"):
+        return (BAD,)
+    MEMORY.enqueue(int(stream), lambda: ctypes.memset(int(address), value, count) and None)
+    return (OK,)
+
+
+def cudaStreamCreate() -> tuple[Any, ...]:
+    return OK, _Handle(MEMORY.stream())
+
+
+def cudaStreamCreateWithFlags(flags: int) -> tuple[Any, ...]:
+    return OK, _Handle(MEMORY.stream())
+
+
+def cudaStreamDestroy(stream: Any) -> tuple[Any, ...]:
+    if int(stream) not in MEMORY.queues:
+        MEMORY.offences.append(f"cudaStreamDestroy of {int(stream):#x}, which is no stream")
+        return (cudaError_t.cudaErrorInvalidResourceHandle,)
+    MEMORY.flush(int(stream))
+    del MEMORY.queues[int(stream)]
+    return (OK,)
+
+
+def cudaStreamSynchronize(stream: Any) -> tuple[Any, ...]:
+    if int(stream) and int(stream) not in MEMORY.queues:
+        return (cudaError_t.cudaErrorInvalidResourceHandle,)
+    MEMORY.flush(int(stream)) if int(stream) else MEMORY.flush_all()
+    return (OK,)
+
+
+def cudaDeviceSynchronize() -> tuple[Any, ...]:
+    MEMORY.flush_all()
+    return (OK,)
+
+
+def cudaEventCreate() -> tuple[Any, ...]:
+    made = MEMORY.handle()
+    _EVENTS[made] = [0, 0.0]
+    return OK, _Handle(made)
+
+
+def cudaEventCreateWithFlags(flags: int) -> tuple[Any, ...]:
+    return cudaEventCreate()
+
+
+def cudaEventDestroy(event: Any) -> tuple[Any, ...]:
+    return (OK if _EVENTS.pop(int(event), None) else BAD,)
+
+
+def cudaEventRecord(event: Any, stream: Any) -> tuple[Any, ...]:
+    slot = _EVENTS[int(event)]
+    slot[:] = [int(stream), 0.0]
+
+    def happen() -> None:
+        slot[1] = time.perf_counter()
+
+    MEMORY.enqueue(int(stream), happen)
+    return (OK,)
+
+
+def cudaEventSynchronize(event: Any) -> tuple[Any, ...]:
+    return cudaStreamSynchronize(_EVENTS[int(event)][0])
+
+
+def cudaEventElapsedTime(start: Any, end: Any) -> tuple[Any, ...]:
+    first, last = _EVENTS[int(start)][1], _EVENTS[int(end)][1]
+    if not first or not last:
+        MEMORY.offences.append("cudaEventElapsedTime before both events had happened")
+        return cudaError_t.cudaErrorInvalidResourceHandle, 0.0
+    return OK, (last - first) * 1000
+
+
+def cudaStreamWaitEvent(stream: Any, event: Any, flags: int) -> tuple[Any, ...]:
+    other = _EVENTS[int(event)][0]
+    MEMORY.enqueue(int(stream), lambda: MEMORY.flush(other))
+    return (OK,)
+
+
+def cudaGetDeviceCount() -> tuple[Any, ...]:
+    return OK, 1
+
+
+def cudaGetDevice() -> tuple[Any, ...]:
+    return OK, 0
+
+
+def cudaSetDevice(device: int) -> tuple[Any, ...]:
+    return (OK if device == 0 else BAD,)
+
+
+def cudaGetDeviceProperties(device: int) -> tuple[Any, ...]:
+    return OK, SimpleNamespace(name=b"Orin", major=8, minor=7, totalGlobalMem=32 << 30)
+
+
+def cudaDeviceGetAttribute(attribute: Any, device: int) -> tuple[Any, ...]:
+    return OK, {75: 8, 76: 7}.get(int(attribute), 0)
+
+
+def cudaRuntimeGetVersion() -> tuple[Any, ...]:
+    return OK, RUNTIME_VERSION
+
+
+def cudaDriverGetVersion() -> tuple[Any, ...]:
+    return OK, RUNTIME_VERSION
+
+
+def cudaMemGetInfo() -> tuple[Any, ...]:
+    return OK, 16 << 30, 32 << 30
+
+
+def cudaGetLastError() -> tuple[Any, ...]:
+    return (OK,)
+
+
+def cudaGetErrorName(error: Any) -> tuple[Any, ...]:
+    return OK, cudaError_t(error).name.encode()
+
+
+def cudaGetErrorString(error: Any) -> tuple[Any, ...]:
+    return OK, f"fake: {cudaError_t(error).name}".encode()
+
+
+class cudaDeviceAttr(IntEnum):
+    """The two attributes that make a compute capability."""
+
+    cudaDevAttrComputeCapabilityMajor = 75
+    cudaDevAttrComputeCapabilityMinor = 76
