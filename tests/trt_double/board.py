@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from . import double, fake_driver
+from ._memory import MEMORY
 
 SITE = Path(__file__).resolve().parent / "site"
 
@@ -58,6 +59,7 @@ def install(
     monkeypatch: Any, version: str, flavours: Sequence[str] = ("full",), cuda: str = "new"
 ) -> dict[str, ModuleType]:
     """Puts the double into this process's `sys.modules` for one test; the modules by flavour."""
+    MEMORY.reset()
     found = {}
     for flavour, name in double.NAMES.items():
         if flavour in flavours:

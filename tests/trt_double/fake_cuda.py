@@ -89,9 +89,7 @@ def cudaFreeHost(address: int) -> tuple[Any, ...]:
 
 def _copy(target: int, source: int, count: int, kind: Any) -> bool:
     if not isinstance(kind, cudaMemcpyKind):
-        raise TypeError(
-            f"Argument 'kind' has incorrect type (expected cudaMemcpyKind, got {kind!r})"
-        )
+        raise TypeError(f"Argument 'kind' has incorrect type: {kind!r} is no cudaMemcpyKind")
     sides = {
         "cudaMemcpyHostToDevice": (True, False),
         "cudaMemcpyDeviceToHost": (False, True),
@@ -143,7 +141,7 @@ def cudaStreamCreateWithFlags(flags: int) -> tuple[Any, ...]:
 
 def cudaStreamDestroy(stream: Any) -> tuple[Any, ...]:
     if int(stream) not in MEMORY.queues:
-        MEMORY.offences.append(f"cudaStreamDestroy of {int(stream):#x}, which is no stream")
+        MEMORY.offend(f"cudaStreamDestroy of {int(stream):#x}, which is no stream")
         return (cudaError_t.cudaErrorInvalidResourceHandle,)
     MEMORY.flush(int(stream))
     del MEMORY.queues[int(stream)]
@@ -194,7 +192,7 @@ def cudaEventSynchronize(event: Any) -> tuple[Any, ...]:
 def cudaEventElapsedTime(start: Any, end: Any) -> tuple[Any, ...]:
     first, last = _EVENTS[int(start)][1], _EVENTS[int(end)][1]
     if not first or not last:
-        MEMORY.offences.append("cudaEventElapsedTime before both events had happened")
+        MEMORY.offend("cudaEventElapsedTime before both events had happened")
         return cudaError_t.cudaErrorInvalidResourceHandle, 0.0
     return OK, (last - first) * 1000
 

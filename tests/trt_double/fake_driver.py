@@ -16,11 +16,15 @@ _FUNCTIONS: dict[int, str] = {}
 _IMAGES: dict[int, bytes] = {}
 _THREAD = threading.local()
 # calls that write nothing give the status alone
-_WRITES = dict.fromkeys(
-    ("cudaMalloc", "cudaMallocHost", "cudaHostAlloc", "cudaStreamCreateWithFlags")
-    + ("cudaEventCreateWithFlags", "cudaEventElapsedTime"),
-    1,
-) | {"cudaMemGetInfo": 2}
+_WRITES = {
+    "cudaMalloc": 1,
+    "cudaMallocHost": 1,
+    "cudaHostAlloc": 1,
+    "cudaStreamCreateWithFlags": 1,
+    "cudaEventCreateWithFlags": 1,
+    "cudaEventElapsedTime": 1,
+    "cudaMemGetInfo": 2,
+}
 
 
 class CUdevice_attribute(IntEnum):
@@ -142,9 +146,8 @@ def cuModuleGetFunction(module: Any, name: Any) -> tuple[Any, ...]:
 
 
 def cuModuleUnload(module: Any) -> tuple[Any, ...]:
-    return (
-        _OK if _IMAGES.pop(int(module), None) is not None else CUresult.CUDA_ERROR_INVALID_VALUE,
-    )
+    known = _IMAGES.pop(int(module), None) is not None
+    return (_OK if known else CUresult.CUDA_ERROR_INVALID_VALUE,)
 
 
 def cuLaunchKernel(

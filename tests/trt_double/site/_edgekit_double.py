@@ -16,7 +16,8 @@ def package(part: str) -> Any:
         spec = importlib.util.spec_from_file_location(
             _NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         made = importlib.util.module_from_spec(spec)
         sys.modules[_NAME] = made
         spec.loader.exec_module(made)
