@@ -154,12 +154,16 @@ def _follow(mapped: Mapped) -> None:
             readers.setdefault(name, []).append(layer.index)
         for name in layer.outputs:
             writer[name] = layer.index
-    # the builder's layers stand in an order in which readers come later, but for loops
-    for layer in reversed(mapped.layers):
-        after = (index for name in layer.outputs for index in readers.get(name, ()))
-        _take(mapped, layer, after)
-    for layer in mapped.layers:
-        _take(mapped, layer, (writer[name] for name in layer.inputs if name in writer))
+    known = -1
+    # one round does for most: readers come later in the builder's order. What follows its writer
+    # may have inserted layers of its own before it.
+    while len(mapped.device) > known:
+        known = len(mapped.device)
+        for layer in reversed(mapped.layers):
+            after = (index for name in layer.outputs for index in readers.get(name, ()))
+            _take(mapped, layer, after)
+        for layer in mapped.layers:
+            _take(mapped, layer, (writer[name] for name in layer.inputs if name in writer))
 
 
 def _take(mapped: Mapped, layer: BuilderLayer, others: Iterable[int]) -> None:

@@ -39,8 +39,7 @@ class Phases:
     def finish(self, name: str) -> None:
         """A phase ended."""
         with self._lock:
-            if self._parent.get(name) is None and name in self._steps:
-                self._reached = max(self._reached, STEPS)
+            # a phase that ends early, as all do after a cancellation, is not done
             for table in (self._steps, self._done, self._parent):
                 table.pop(name, None)
 

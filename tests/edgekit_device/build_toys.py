@@ -1,0 +1,227 @@
+"""A small network as ONNX, and requests that build it, for the tests of builds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit_device._build_request import read_request
+from edgekit_device._build_types import EngineSpec
+from edgekit_device._job import JobContext, job_context
+from edgekit_device._root import Root
+
+#: ONNX nodes of the toy that a plan puts on a DLA, in order, and those it leaves on the GPU.
+ON_DLA = ("conv1", "relu1", "conv2", "relu2")
+ON_GPU = ("pool", "flatten", "fc")
+KINDS = {
+    "conv1": "CONVOLUTION",
+    "relu1": "ACTIVATION",
+    "conv2": "CONVOLUTION",
+    "relu2": "ACTIVATION",
+    "pool": "REDUCE",
+    "flatten": "SHUFFLE",
+    "fc": "MATRIX_MULTIPLY",
+}
+BOARD = {
+    "backend": "tensorrt",
+    "machine": "aarch64",
+    "module": "NVIDIA Jetson AGX Orin",
+    "l4t": "36.4.3",
+    "tensorrt": "",
+    "cuda": "12.6",
+    "compute_capability": "8.7",
+    "dla_compiler": "",
+}
+
+
+@cache
+def toy_onnx(*, whole: bool = True, typed: str = "float32") -> bytes:
+    """Two convolutions with ReLU; behind them, when ``whole``, pool, flatten and Gemm."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(typed))
+    rng = np.random.default_rng(7)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array((rng.standard_normal(shape) / 4).astype(typed), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
+        helper.make_node("Conv", ["r1", "w2", "b2"], ["c2"], "conv2", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c2"], ["r2"], "relu2"),
+    ]
+    weights = [weight("w1", 8, 3, 3, 3), weight("b1", 8), weight("w2", 8, 8, 3, 3), weight("b2", 8)]
+    output = helper.make_tensor_value_info("r2", element, [1, 8, 8, 8])
+    if whole:
+        nodes += [
+            helper.make_node("GlobalAveragePool", ["r2"], ["p"], "pool"),
+            helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+            helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], "fc", transB=1),
+        ]
+        weights += [weight("w3", 5, 8), weight("b3", 5)]
+        output = helper.make_tensor_value_info("y", element, [1, 5])
+    graph = helper.make_graph(
+        nodes,
+        "toy",
+        [helper.make_tensor_value_info("x", element, [1, 3, 8, 8])],
+        [output],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def open_onnx() -> bytes:
+    """A ReLU of an open batch."""
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], "relu")], "open", *_split(value)
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _split(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    return [values[0]], [values[1]]
+
+
+def cache_text(
+    version: int = 100300, names: Sequence[str] = ("x", "r1", "r2", "p", "f", "y")
+) -> bytes:
+    """A calibration cache: one scale for all tensors."""
+    digits = struct.pack(">f", 0.05).hex().lstrip("0")
+    lines = [f"TRT-{version}-EntropyCalibration2", *(f"{name}: {digits}" for name in names)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def io(name: str, shape: Sequence[int], dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "dtype": dtype,
+        "shape": list(shape),
+        "formats": [],
+        "scale": None,
+        **more,
+    }
+
+
+def layer(name: str, device: str, precision: str = "int8") -> dict[str, Any]:
+    return {
+        "name": name,
+        "builder_name": name,
+        "nodes": [name],
+        "kind": KINDS[name],
+        "device": device,
+        "precision": precision,
+    }
+
+
+def engine(key: str = "lane0", **more: Any) -> dict[str, Any]:
+    """A hybrid engine of the whole toy on DLA0, in INT8 by a cache."""
+    layers = [layer(n, "DLA") for n in ON_DLA] + [layer(n, "GPU", "fp16") for n in ON_GPU]
+    return {
+        "key": key,
+        "kind": "plan",
+        "model": sha(toy_onnx()),
+        "data": {},
+        "device": "DLA0",
+        "gpu_fallback": True,
+        "typing": "weak",
+        "precisions": ["fp16", "int8"],
+        "layers": layers,
+        "inputs": [io("x", [1, 3, 8, 8])],
+        "outputs": [io("y", [1, 5])],
+        "calibration": sha(cache_text()),
+        "pools": {"DLA_MANAGED_SRAM": 1 << 20},
+        "constraints": "prefer",
+        "optimization_level": None,
+        "refit_individual": [],
+        "profiles": [],
+        "attempts": [{"flags": [], "gives_up": ""}],
+        "trtexec": [],
+        **more,
+    }
+
+
+def loadable(key: str = "lane0", **more: Any) -> dict[str, Any]:
+    """A loadable of the toy's DLA part."""
+    given: dict[str, Any] = {
+        "kind": "loadable",
+        "model": sha(toy_onnx(whole=False)),
+        "gpu_fallback": False,
+        "layers": [layer(n, "DLA") for n in ON_DLA],
+        "inputs": [io("x", [1, 3, 8, 8], "int8", formats=["DLA_HWC4"], scale=0.05)],
+        "outputs": [io("r2", [1, 8, 8, 8], "int8", formats=["CHW32"], scale=0.05)],
+        **more,
+    }
+    return engine(key, **given)
+
+
+def strong(**more: Any) -> dict[str, Any]:
+    """The hybrid engine for a strongly typed release: types stand in the model."""
+    given: dict[str, Any] = {
+        "model": sha(toy_onnx(typed="float16")),
+        "typing": "strong",
+        "precisions": [],
+        "constraints": "none",
+        "calibration": None,
+        "inputs": [io("x", [1, 3, 8, 8], "float16")],
+        "outputs": [io("y", [1, 5], "float16")],
+        **more,
+    }
+    return engine(**given)
+
+
+def request(*engines: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    engines = engines or (engine(),)
+    return {
+        "schema": "edgekit.build.request/1",
+        "name": "toy",
+        "backend": "tensorrt",
+        "tensorrt": "10.3",
+        "strict": False,
+        "lanes": [{"share": 1.0, "engines": [one["key"] for one in engines]}],
+        "network": {
+            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}],
+            "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 5]}],
+        },
+        "golden": [],
+        "engines": [dict(one) for one in engines],
+        **more,
+    }
+
+
+def spec(document: Mapping[str, Any]) -> EngineSpec:
+    """One engine, through the reader of requests."""
+    return read_request(request(document)).engines[0]
+
+
+@contextmanager
+def job(folder: Path, document: Mapping[str, Any]) -> Iterator[JobContext]:
+    """A job's context on a board whose store has all blobs of the toys."""
+    own = folder / "root" / "jobs" / "0123456789abcdef"
+    own.mkdir(parents=True)
+    with job_context(Root(folder / "root"), own, json.loads(json.dumps(document))) as context:
+        for data in (
+            toy_onnx(),
+            toy_onnx(whole=False),
+            toy_onnx(typed="float16"),
+            open_onnx(),
+            cache_text(),
+        ):
+            context.store(data)
+        yield context
