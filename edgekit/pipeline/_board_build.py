@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, GateError, UsageError
+from edgekit.pipeline._board_request import release_of, request_of
 from edgekit.pipeline._building import Built, alike
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.pipeline._building import Building
     from edgekit.pipeline._work import Work
-    from edgekit.trt import Lane, Request
+    from edgekit.trt import Request
 
-__all__ = ["build_on", "release_of", "request_of"]
+__all__ = ["build_on", "reweighed"]
 
-_SEED = 7
+_SHOWN = 5
 
 
 def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend: str) -> Built:
@@ -74,7 +75,14 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
         record["board"],
         record["job"],
         result,
+        tuple(f"{client.name}: {text}" for text in (*result["notes"], *_shown(comparison))),
     )
+
+
+def _shown(comparison: Mapping[str, Any]) -> list[str]:
+    told = comparison["differences"]
+    more = len(told) - _SHOWN
+    return [*told[:_SHOWN], *([f"and {more} more differences"] if more > 0 else [])]
 
 
 def reweighed(
@@ -101,125 +109,6 @@ def reweighed(
                                 model=model)  # fmt: skip
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     return made.weights, made.values
-
-
-def request_of(
-    work: Work,
-    probe: Mapping[str, Any],
-    backend: str,
-    *,
-    model: Model | None = None,
-    settle: bool = False,
-) -> tuple[Request, tuple[Lane, ...]]:
-    """Returns the request for a board's build, and the engines that it is of.
-
-    Args:
-        work: The configuration's work.
-        probe: What the board is.
-        backend: "tensorrt" or "trtexec".
-        model: Other weights in the same network; the configuration's own model when None.
-        settle: Leave out attempts that failed on such boards before.
-
-    Raises:
-        ConfigError: Wishes that cannot be had together, with the reason and its source.
-    """
-    from edgekit.quantize import cache_of
-    from edgekit.trt import (
-        BuildOptions,
-        build_request,
-        decide,
-        lanes_of,
-        outcomes_file,
-        settled,
-        trtexec_command,
-    )
-
-    file, plan = work.file, work.plan
-    wish = wish_of(work)
-    decision = decide(wish)
-    if settle:
-        decision = settled(decision, outcomes_file(), probe["fingerprint"], dla=wish.dla)
-    work.notes += [note for note in decision.notes if note not in work.notes]
-    strong = decision.typing == "strong"
-    scales = work.scales
-    model = _model(work, strong, model)
-    given = None if strong else (scales.scales if scales else {})
-    lanes = lanes_of(model, work.network, plan, file.build.mode, given)
-    used = {layer.precision for share in plan.plans for layer in share.layers}
-    individual = file.build.refit if isinstance(file.build.refit, list) else []
-    options = BuildOptions(
-        backend=backend,
-        tensorrt=work.tensorrt,
-        typing=decision.typing,
-        # a DLA runs an INT8 network's other layers in FP16
-        precisions=() if strong else tuple(p for p in ("fp16", "int8") if _needs(p, used)),
-        constraints=file.build.constraints,
-        optimization_level=file.build.optimization_level,
-        pools=_pools(work),
-        calibration=cache_of(scales.scales, work.tensorrt).text if scales and not strong else None,
-        refit_individual=tuple(individual),
-        strict=file.build.strict,
-    )
-    release = release_of(probe) or work.tensorrt
-
-    def command(engine: Mapping[str, Any], attempt: Mapping[str, Any]) -> list[str]:
-        return list(trtexec_command(engine, attempt, release))
-
-    tensors = work.network.tensors
-    request = build_request(
-        file.name,
-        lanes,
-        options,
-        inputs=[_plain(tensors[name]) for name in work.network.inputs],
-        outputs=[_plain(tensors[name]) for name in work.network.outputs],
-        golden=_golden(work, len(lanes)),
-        attempts={
-            "plan": [_attempt(one) for one in decision.plans],
-            "loadable": [_attempt(one) for one in decision.loadables],
-        },
-        command=command if backend == "trtexec" else None,
-    )
-    return request, lanes
-
-
-def _model(work: Work, strong: bool, other: Model | None) -> Model:
-    """Returns the model that the board builds from, with types in it for a strongly typed one."""
-    if not strong or work.file.precision == "fp32":
-        return other or work.model
-    if work.scales is not None and other is None:
-        return work.typed
-    from edgekit.quantize import to_qdq
-
-    scales = work.scales.scales if work.scales is not None else {}
-    fp16 = work.fp16_layers(work.network)
-    return to_qdq(other or work.model, work.network, scales, fp16_layers=fp16)
-
-
-def wish_of(work: Work) -> Any:
-    """Returns what a configuration asks of TensorRT."""
-    from edgekit.trt import Wish
-
-    build = work.file.build
-    refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
-    keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
-    return Wish(
-        target=work.file.target,
-        tensorrt=work.tensorrt,
-        mode=build.mode,
-        dla=any(x.device != "GPU" for share in work.plan.plans for x in share.layers),
-        precision=work.file.precision,
-        strip=build.strip,
-        refit=refit,
-        version_compatible=build.version_compatible,
-        lean=build.lean,
-        hardware_compatible=build.hardware_compatible,
-        places={f"build.{key}": work.config.document.where(("build", key)) for key in keys},
-    )
-
-
-def release_of(probe: Mapping[str, Any]) -> str:
-    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
-    return str(probe["fingerprint"].get("tensorrt") or "")
 
 
 def _check(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
@@ -303,43 +192,3 @@ def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
     )
     error.extra["built"] = comparison
     return error
-
-
-def _needs(precision: str, used: set[str]) -> bool:
-    return precision in used or (precision == "fp16" and "int8" in used)
-
-
-def _attempt(one: Any) -> dict[str, Any]:
-    return {"flags": list(one.flags), "gives_up": one.gives_up}
-
-
-def _plain(tensor: Any) -> dict[str, Any]:
-    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-
-
-def _golden(work: Work, lanes: int) -> list[dict[str, Any]]:
-    first = dict(next(iter(work.inputs())))
-    ranges = {
-        name: {"low": float(value.min()), "high": float(value.max())}
-        for name, value in first.items()
-    }
-    numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
-    return [{"seed": _SEED, "inputs": ranges, "lane": number} for number in numbers]
-
-
-def _pools(work: Work) -> dict[str, int]:
-    """Returns the memory pools by TensorRT's names.
-
-    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
-    """
-    from edgekit.dla import pool_limits
-
-    section = work.file.placement.pools
-    given = {} if section == "auto" else section.model_dump(exclude_none=True)
-    limits = pool_limits(work.target).to_json()
-    found = {
-        f"DLA_{name.upper()}": given.get(name) or max(limits[name], work.plan.pools.get(name, 0))
-        for name in limits
-    }
-    workspace = work.file.build.workspace_mib
-    return {**found, "WORKSPACE": workspace << 20} if workspace else found

@@ -31,6 +31,7 @@ class Built:
         board: The board that built them, empty for this machine.
         job: The board's job, empty for this machine.
         result: The board's ``edgekit.build.result/1``, None for this machine.
+        notes: What a person should know of the board's build.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Built:
     board: str = ""
     job: str = ""
     result: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Building:
@@ -94,6 +96,23 @@ class Building:
                 hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
             )
         return "reference"
+
+    def check_wishes(self) -> None:
+        """Refuses at once what TensorRT cannot do together, where a board may build with it.
+
+        Raises:
+            ConfigError: With each pair of wishes, the reason and its source.
+        """
+        file = self.work.file
+        asked = file.build.backend in ("tensorrt", "trtexec")
+        if not asked and (file.build.backend == "reference" or not file.deploy.boards):
+            return
+        from edgekit.pipeline._board_request import wish_of
+        from edgekit.trt import decide
+
+        decide(
+            wish_of(self.work, dla=bool(file.placement.dla_cores and self.work.target.dla.cores))
+        )
 
     def probe(self, client: BoardClient) -> dict[str, Any]:
         """Returns what a board is (``edgekit.probe/1``), asked once."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from edgekit._listed import listed
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
-from edgekit.pipeline._building import Building, Built
+from edgekit.pipeline._building import Building
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._progress import Progress, Quiet
@@ -43,8 +43,6 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "plan.core": ("placement", "dla_cores"),
     "config.no-key": ("deploy", "sign_with"),
 }
-
-_DIFFERENCES = 5
 
 HOST_STEPS = STEPS[: STEPS.index("bundle")]
 
@@ -124,6 +122,7 @@ class HostSteps:
                 step.reuse()
 
     def _host(self) -> dict[str, Any]:
+        self.building.check_wishes()
         check = self._check()
         self._rewrite()
         self._calibrate()
@@ -228,7 +227,7 @@ class HostSteps:
         work = self.work
         told = [*work.notes, *work.plan.notes, *work.artefacts.notes]
         for built in self.building.every():
-            told += _built_notes(built)
+            told += built.notes
         if work.file.build.version_compatible is True and self.building.backend == "reference":
             told.append(
                 "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
@@ -247,22 +246,6 @@ class HostSteps:
 
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self._steps.done)
-
-
-def _built_notes(built: Built) -> list[str]:
-    """Says what a board's build gave up, and where it differs from the plan."""
-    if built.comparison is None or built.result is None:
-        return []
-    told = list(built.artefacts.notes)
-    for one in built.result["engines"]:
-        gave_up = "" if one["attempt"] == 0 else one["attempts"][one["attempt"]].get("gives_up", "")
-        if gave_up:
-            told.append(f"{built.board}: {gave_up}")
-    differences = built.comparison["differences"]
-    told += [f"{built.board}: {text}" for text in differences[:_DIFFERENCES]]
-    if len(differences) > _DIFFERENCES:
-        told.append(f"{built.board}: and {len(differences) - _DIFFERENCES} more differences")
-    return told
 
 
 def _count(number: int, noun: str) -> str:
