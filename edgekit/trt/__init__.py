@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.trt._outcomes import known, outcomes_file, remember, settled
     from edgekit.trt._releases import Release, python_of, release
     from edgekit.trt._request import BuildOptions, Request, build_request
+    from edgekit.trt._trtexec import command
     from edgekit.trt._types import Attempt, Choice, Decision, Wish
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Wish",
     "artefacts_of",
     "build_request",
+    "command",
     "compare_build",
     "decide",
     "features",
@@ -57,6 +59,7 @@ __getattr__ = lazy(
         "_outcomes": "known outcomes_file remember settled",
         "_releases": "Release python_of release",
         "_request": "BuildOptions Request build_request",
+        "_trtexec": "command",
         "_types": "Attempt Choice Decision Wish",
     },
 )
