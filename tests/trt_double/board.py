@@ -49,6 +49,16 @@ def board_python(
     return script
 
 
+def board_trtexec(python: Path) -> Path:
+    """Writes a `trtexec` beside `board_python`'s script, of the same release and settings."""
+    script = python.parent / "trtexec"
+    program = "from _edgekit_double import package; import sys; "
+    program += "sys.argv[0] = 'trtexec'; sys.exit(package('trtexec_main').main(sys.argv[1:]))"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(python))} -c "{program}" "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
 def offences(script: Path) -> list[str]:
     """What the processes of `board_python`'s script did against the rules."""
     notes = script.parent / "violations.txt"
