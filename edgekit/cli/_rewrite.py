@@ -94,7 +94,11 @@ def command(
         },
         "calibration": {"data": None if data is None else str(data.absolute())},
     }
-    with o.open_pipeline(model, options, quiet=quiet, verbose=verbose) as pipeline:
+    from edgekit.rewrite._collector import collector_held
+
+    opened = o.open_pipeline(model, options, quiet=quiet, verbose=verbose)
+    # judging before and after makes as many objects as rewriting does
+    with collector_held(), opened as pipeline:
         document = pipeline.rewrite(save, record)
     if json:
         o.print_json(document)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from edgekit.rewrite._part import Part, parts
+from edgekit.rewrite._part import Part, around, parts
+from edgekit.rewrite._part_both import both_key
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
@@ -89,6 +90,7 @@ class Judge:
         self.cost = cost
         self.lowers = lowers
         self._known: dict[Hashable, Score] = {}
+        self._both: dict[Hashable, tuple[Score, Score]] = {}
 
     def judge(self, network: Network) -> Judgement:
         """Returns the verdicts on a network."""
@@ -101,15 +103,21 @@ class Judge:
 
     def both(self, graph: Graph, step: Step) -> tuple[Score, Score]:
         """Scores what a step would take away and what it would bring, among its neighbours."""
-        old, new = parts(graph, step)
-        return self._part(old), self._part(new)
+        beside = around(graph, step)
+        key = both_key(graph, step, beside)
+        found = self._both.get(key)
+        if found is None:
+            old, new = parts(graph, step, beside)
+            found = self._both[key] = self._part(old), self._part(new)
+        return found
 
     def _part(self, part: Part) -> Score:
         key = part.key()
-        if key not in self._known:
+        found = self._known.get(key)
+        if found is None:
             network = part.network()
-            self._known[key] = score(network, self.judge(network), self.cost)
-        return self._known[key]
+            found = self._known[key] = score(network, self.judge(network), self.cost)
+        return found
 
 
 def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> Score:

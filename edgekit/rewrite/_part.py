@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgekit.rewrite._forms import form
 from edgekit.rewrite._step import in_order, proto_of
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._types import Node, Step
 
-__all__ = ["Part", "parts"]
+__all__ = ["Around", "Part", "around", "parts"]
+
+#: The writers of what a step reads and the readers of what it writes.
+Around: TypeAlias = "tuple[list[Node], list[Node]]"
 
 # neighbours that may have any number of tensors, of which so many are looked at
 _WIDE = frozenset({"Concat", "Max", "Mean", "Min", "Split", "Sum"})
@@ -65,18 +68,19 @@ class Part:
                 known = number.get(name)
                 if known is None:
                     number[name] = len(number)
-                    rows += (self._facts(name), name in returned)
+                    rows += (self.facts(name), name in returned)
                 else:
                     rows.append(known)
             rows.append((len(node.inputs), len(node.outputs)))
         return tuple(rows)
 
-    def _facts(self, tensor: str) -> tuple[Hashable, ...]:
-        """Shape, type, and what is seen of the value; those of the graph's tensors are kept."""
+    def facts(self, tensor: str) -> tuple[Hashable, ...]:
+        """Returns a tensor's shape, type, and what is seen of its value."""
         step = self._step
         own = tensor in self._brought or (step is not None and tensor in step.shapes)
         if own or tensor in self._telling:
             return self.shape(tensor), self.dtype(tensor), self._small(tensor)
+        # those of the graph's tensors are kept
         known = self._graph.facts.get(tensor)
         if known is None:
             known = self.shape(tensor), self.dtype(tensor), self._small(tensor)
@@ -175,19 +179,16 @@ class Part:
         return self._value(name).tobytes() if self._tells(name) else "number"
 
 
-def parts(graph: Graph, step: Step) -> tuple[Part, Part]:
+def parts(graph: Graph, step: Step, beside: Around) -> tuple[Part, Part]:
     """Returns what a step takes away and what it brings, each with the nodes beside it."""
-    around = _around(graph, step)
     made = [node for node in step.new if node.name not in step.recipes]
-    return _part(graph, around, step.old, None), _part(graph, around, made, step)
+    return _part(graph, beside, step.old, None), _part(graph, beside, made, step)
 
 
-def _part(
-    graph: Graph, around: tuple[list[Node], list[Node]], nodes: Iterable[Node], step: Step | None
-) -> Part:
+def _part(graph: Graph, beside: Around, nodes: Iterable[Node], step: Step | None) -> Part:
     # one neighbour may read another's result, beside the step
-    chosen = in_order([*around[0], *nodes, *around[1]])
-    own = {node.name for node in nodes} | {node.name for side in around for node in side}
+    chosen = in_order([*beside[0], *nodes, *beside[1]])
+    own = {node.name for node in nodes} | {node.name for side in beside for node in side}
     inside = {name for node in chosen for name in node.inputs}
     written = frozenset(step.outputs if step else ())
     returned = set()
@@ -202,8 +203,8 @@ def _part(
     return Part(graph, chosen, returned, step)
 
 
-def _around(graph: Graph, step: Step) -> tuple[list[Node], list[Node]]:
-    """The writers of what the step reads and the readers of what it writes."""
+def around(graph: Graph, step: Step) -> Around:
+    """Returns the writers of what the step reads and the readers of what it writes."""
     gone = {node.name for node in step.old}
     before: dict[str, Node] = {}
     for name in step.inputs:

@@ -51,20 +51,20 @@ def infer(
         name: _outer(graph, brought.get(name) or graph.fixed(name), name, name in telling)
         for name in read
     }
-    numbers = {name: f"t{i}" for i, name in enumerate([*read, *_outputs(nodes)])}
-    key = _key(graph.opset, nodes, outer, numbers)
+    made = _outputs(nodes)
+    key = _key(graph.opset, nodes, outer, {name: i for i, name in enumerate((*read, *made))})
     found = _known().get(key)
     if found is None:
         if len(_known()) >= _REMEMBERED:
             _known().clear()
-        made = _inferred(graph.opset, rewrite, nodes, outer)
-        found = _known()[key] = {numbers[name]: value for name, value in made.items()}
-    shapes = {name: found[numbers[name]][0] for name in written}
-    return shapes, {name: found[numbers[name]][1] for name in written}
+        by_name = _inferred(graph.opset, rewrite, nodes, outer)
+        forms = [by_name[name] for name in made]
+        found = _known()[key] = [shape for shape, _ in forms], [dtype for _, dtype in forms]
+    return dict(zip(made, found[0], strict=True)), dict(zip(made, found[1], strict=True))
 
 
 @lru_cache(1)
-def _known() -> dict[Hashable, _Found]:
+def _known() -> dict[Hashable, tuple[list[tuple[int, ...]], list[str]]]:
     return {}
 
 
@@ -73,12 +73,12 @@ def _outputs(nodes: Sequence[Node]) -> list[str]:
 
 
 def _key(
-    opset: int, nodes: Sequence[Node], outer: Mapping[str, _Outer], numbers: Mapping[str, str]
+    opset: int, nodes: Sequence[Node], outer: Mapping[str, _Outer], numbers: Mapping[str, int]
 ) -> Hashable:
     rows: list[Hashable] = [
         (
             form(node),
-            tuple(numbers.get(name, "") for name in (*node.inputs, *node.outputs)),
+            tuple(numbers.get(name, -1) for name in (*node.inputs, *node.outputs)),
         )
         for node in nodes
     ]

@@ -1,5 +1,6 @@
 """What the engine does once for all equal blocks, counted; nothing here is timed."""
 
+import gc
 from collections import Counter
 
 import numpy as np
@@ -10,8 +11,11 @@ from edgekit.network import layers
 from edgekit.network._placer import Placer
 from edgekit.placement import forecast
 from edgekit.rewrite import _decide, _prove, _prove_pair, _prove_session, _shapes, rewrite
+from edgekit.rewrite._chosen import chosen
 from edgekit.rewrite._graph import Graph
-from edgekit.rewrite._part import _READS_FLOATS, Part
+from edgekit.rewrite._part import _READS_FLOATS, Part, around
+from edgekit.rewrite._part_both import both_key
+from edgekit.rewrite._step import step_at
 from tests.rewrite.made_up import ORIN
 from tests.rewrite.nets import net, node, weight
 from tests.rewrite.zoo import ZOO
@@ -64,6 +68,7 @@ def work(monkeypatch, model):
     with monkeypatch.context() as patch:
         count(patch, onnx.shape_inference, "infer_shapes")
         count(patch, _decide.Judge, "judge")
+        count(patch, _decide, "parts")
         count(patch, onnxruntime, "InferenceSession")
         count(patch, _prove, "_proved")
         _, applied, notes = rewrite(
@@ -78,7 +83,7 @@ def test_equal_blocks_are_inferred_and_judged_once_and_share_sessions(monkeypatc
     many, long = work(monkeypatch, blocks(12))
     assert long["hard-swish"] == 12 > short["hard-swish"]
     assert sum(long.values()) > 2 * sum(short.values())
-    for name in ("infer_shapes", "judge", "InferenceSession"):
+    for name in ("infer_shapes", "judge", "parts", "InferenceSession"):
         assert many[name] == few[name] > 0, name
     # what reads weights is proved for each block, and nothing else is
     assert few["_proved"] < many["_proved"] < sum(long.values())
@@ -107,6 +112,30 @@ def test_parts_differ_by_the_numbers_that_layers_read_and_by_no_others():
     assert key("Clip", 0.0) == key("Clip", 0.0) != key("Clip", 1.0)
     assert key("Mul", 0.5) == key("Mul", 2.0)
     assert key("Mul", 0.5) != key("Mul", np.full((1, 8, 1, 1), 0.5))
+
+
+def test_equal_steps_among_other_neighbours_are_judged_apart():
+    def key(beside, returned):
+        chain = [node("Relu", "x", "r"), node("HardSwish", "r", "h"), node(beside, "h", "y")]
+        model = net(chain, {"x": (1, 8, 7, 7)}, ["y", "h"] if returned else ["y"], opset=14)
+        graph = Graph(model)
+        (item,) = chosen(["hard-swish"], (), ())
+        step = step_at(graph, item, next(n for n in graph.nodes() if n.op == "HardSwish"))
+        return both_key(graph, step, around(graph, step))
+
+    found = [key(op, returned) for op in ("Sqrt", "Tanh") for returned in (False, True)]
+    assert len(set(found)) == 4
+    assert key("Sqrt", returned=False) == found[0]
+
+
+def test_the_collector_rests_while_a_network_is_rewritten_and_no_longer():
+    seen = []
+    assert gc.isenabled()
+    rewrite(blocks(1), ORIN, precision="fp16", progress=lambda _: seen.append(gc.isenabled()))
+    assert seen
+    assert not any(seen)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
 
 
 def test_layers_read_no_other_numbers(monkeypatch):
