@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from edgekit.config._section import Section
 
@@ -62,14 +62,14 @@ class BuildSection(Section):
         True, description="Keep timings on the board and use them again for the next build."
     )
 
-    @model_validator(mode="after")
-    def _refit_names(self) -> BuildSection:
-        if isinstance(self.refit, list):
-            if not self.refit:
-                raise ValueError("refit: name the weights, or give 'identical' or 'any'")
-            if len(set(self.refit)) < len(self.refit):
-                raise ValueError("refit: a weight is named twice")
-        return self
+    @field_validator("refit")
+    @classmethod
+    def _names(cls, refit: str | list[str]) -> str | list[str]:
+        if refit == []:
+            raise ValueError("name the weights, or give 'identical' or 'any'")
+        if isinstance(refit, list) and len(set(refit)) < len(refit):
+            raise ValueError("a weight is named twice")
+        return refit
 
 
 class ContainerSection(Section):
