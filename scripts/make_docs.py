@@ -16,6 +16,7 @@ from cost_tables import cost_page
 from edgekit.config import json_schema, reference_page
 from edgekit.dla import docs_page
 from edgekit.rewrite import rewrites_page
+from edgekit.trt import tensorrt_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -28,6 +29,7 @@ def pages() -> dict[str, str]:
         "dla-support.md": docs_page(),
         "cost-model.md": cost_page(),
         "rewrites.md": rewrites_page(),
+        "tensorrt.md": tensorrt_page(),
     }
 
 

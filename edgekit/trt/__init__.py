@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from edgekit.trt._built import artefacts_of, golden_of
     from edgekit.trt._compare import compare_build
     from edgekit.trt._decide import decide
+    from edgekit.trt._docs import tensorrt_page
     from edgekit.trt._engines import Engine, Lane, lanes_of
     from edgekit.trt._features import STATUSES, Feature, Row, features, rows
     from edgekit.trt._outcomes import known, outcomes_file, remember, settled
@@ -46,6 +47,7 @@ __all__ = [
     "remember",
     "rows",
     "settled",
+    "tensorrt_page",
 ]
 
 __getattr__ = lazy(
@@ -54,6 +56,7 @@ __getattr__ = lazy(
         "_built": "artefacts_of golden_of",
         "_compare": "compare_build",
         "_decide": "decide",
+        "_docs": "tensorrt_page",
         "_engines": "Engine Lane lanes_of",
         "_features": "STATUSES Feature Row features rows",
         "_outcomes": "known outcomes_file remember settled",

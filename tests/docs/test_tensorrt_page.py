@@ -1,0 +1,41 @@
+"""docs/tensorrt.md says what edgekit does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edgekit.config import parse_config
+from edgekit.errors import ConfigError
+from edgekit.trt import Wish, decide, features, rows
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tensorrt.md").read_text()
+TOP = "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
+
+
+def test_the_configuration_is_one_and_says_the_defaults():
+    text = re.search(r"```yaml\n(.*?)```", PAGE, re.S)[1]
+    given = parse_config(TOP + text, "net.yaml", Path()).file.build
+    assert given == parse_config(TOP, "net.yaml", Path()).file.build
+
+
+def test_the_refusal_is_what_is_said():
+    shown = re.search(r"```text\n(.*?)\n```", PAGE, re.S)[1]
+    places = {"build.mode": "net.yaml:6:3", "build.strip": "net.yaml:7:3"}
+    with pytest.raises(ConfigError) as caught:
+        decide(Wish(target="jetson-agx-orin-64gb", tensorrt="10.3", mode="standalone",
+                    strip=True, places=places))  # fmt: skip
+    assert str(caught.value) == shown
+
+
+def test_every_feature_and_every_row_stands_there():
+    assert all(f"`{name}`: " in PAGE for name in features())
+    table = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    assert len(table) == len(rows())
+
+
+def test_its_links_lead_somewhere():
+    folder = Path(__file__).parents[2] / "docs"
+    links = re.findall(r"\]\(([^)#]+)", PAGE)
+    assert links
+    assert all((folder / link).exists() for link in links if "://" not in link)
