@@ -1,24 +1,41 @@
-"""``edgekit build``: cuts the network at the plan's borders and builds every segment."""
+"""``edgekit build``: builds the engines of a plan, here or on the configuration's boards."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import click
 
 from edgekit.cli import _options as o
 
 __all__ = ["command"]
 
 
-@o.command("build", "Example: edgekit build configs/resnet50-orin.yaml")
+@o.command(
+    "build",
+    "Examples: edgekit build configs/resnet50-orin.yaml; edgekit build my-board.yaml --strict",
+)
 @o.config
 @o.outputs
 @o.missing
+@click.option("--strict", is_flag=True, default=None, help="Fail where a build is not as planned.")
 @o.force
+@o.boards
 @o.talk
 def command(
-    config: str, outputs: list[str] | None, missing: str | None, json: bool, **settings: Any
+    config: str,
+    outputs: list[str] | None,
+    missing: str | None,
+    strict: bool | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
-    options = {"model": {"outputs": outputs}, "calibration": {"missing": missing}}
+    options = {
+        "model": {"outputs": outputs},
+        "calibration": {"missing": missing},
+        "build": {"strict": strict},
+    }
     with o.open_pipeline(config, options, **settings) as pipeline:
         document = pipeline.build()
     if json:
@@ -29,5 +46,25 @@ def command(
         f"{len(document['segments'])} segments, backend {document['backend']}; against FP32: "
         f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
     )
-    o.say(f"  on {accuracy['data']}")
+    emulated = ", emulated on this CPU" if document["boards"] else ""
+    o.say(f"  on {accuracy['data']}{emulated}")
+    for board in document["boards"]:
+        _show(board)
     o.say_notes(document)
+
+
+def _show(board: Mapping[str, Any]) -> None:
+    """Prints what a board built."""
+    print(f"{board['board']}: built with TensorRT {board['tensorrt']} ({board['builder']})")
+    for one in board["engines"]:
+        facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
+        if one["stripped"]:
+            facts.insert(1, f"stripped, {one['full_bytes']:,} with its weights")
+        if one["version_compatible"]:
+            facts.append("version compatible")
+        print(f"  {one['key']}: {', '.join(facts)}")
+    plan = board["plan"]
+    if plan["same"]:
+        print("  as planned: layers, devices and loadables")
+    else:
+        print(f"  {len(plan['differences'])} differences from the plan, listed as notes")

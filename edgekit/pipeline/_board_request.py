@@ -39,11 +39,11 @@ def request_of(
     from edgekit.trt import (
         BuildOptions,
         build_request,
+        command,
         decide,
         lanes_of,
         outcomes_file,
         settled,
-        trtexec_command,
     )
 
     file, plan = work.file, work.plan
@@ -74,8 +74,9 @@ def request_of(
     )
     release = release_of(probe) or work.tensorrt
 
-    def command(engine: Mapping[str, Any], attempt: Mapping[str, Any]) -> list[str]:
-        return list(trtexec_command(engine, attempt, release))
+    def line(engine: Mapping[str, Any], attempt: Mapping[str, Any]) -> list[str]:
+        cache = file.build.timing_cache
+        return command(engine, attempt, release, timing_cache=cache, notes=work.notes)
 
     tensors = work.network.tensors
     request = build_request(
@@ -89,7 +90,7 @@ def request_of(
             "plan": [_attempt(one) for one in decision.plans],
             "loadable": [_attempt(one) for one in decision.loadables],
         },
-        command=command if backend == "trtexec" else None,
+        command=line if backend == "trtexec" else None,
     )
     return request, lanes
 
