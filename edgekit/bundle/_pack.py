@@ -97,6 +97,7 @@ def pack(
             ],
         },
         "plugins": [],
+        **({"engines": dict(artefacts.engine_facts)} if artefacts.engine_facts else {}),
         **proofs,
     }
     return _finish(manifest, blobs, dict(artefacts.values))
