@@ -66,7 +66,7 @@ def command(
     told, unknown = lists.pools(engine["pools"], on)
     made.add("--memPoolSize", told)
     if unknown:
-        made.notes.append(f"trtexec sets no limit for the memory pool {', '.join(unknown)}")
+        made.note(f"trtexec sets no limit for the memory pool {', '.join(unknown)}")
     _builder_flags(made, flags)
     _profiles(made, engine)
     if engine["optimization_level"] is not None:
@@ -109,9 +109,12 @@ class _Line:
         if self.on.has(flag):
             self.add(flag, value)
         else:
-            self.notes.append(
-                f"trtexec of TensorRT {self.on.tensorrt} does not take {flag}: it is left out"
-            )
+            self.note(f"trtexec of TensorRT {self.on.tensorrt} does not take {flag}: left out")
+
+    def note(self, text: str) -> None:
+        """Says once what cannot be done."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def fits(self, flag: str, value: str) -> bool:
         """Whether a value is short enough for one argument."""
@@ -133,7 +136,7 @@ def _types(made: _Line, engine: Mapping[str, Any]) -> None:
     above = lists.output_types(layers, lowest)
     if not made.fits("--layerPrecisions", told):
         told = above
-        made.notes.append(
+        made.note(
             f"trtexec is told the precision of the layers above {lowest} alone: all of them are "
             "too many for a command line"
         )
