@@ -147,7 +147,7 @@ class EngineBuild:
         return self._stored(spec, built, log, trt)
 
     def _stored(self, spec: EngineSpec, built: Built, log: BuildLog, trt: Any) -> Dict[str, Any]:
-        version = self.board["tensorrt"] or str(getattr(trt, "__version__", ""))
+        version = self.board["tensorrt"] or built.version or str(getattr(trt, "__version__", ""))
         if not spec.standalone:
             # four parts, which modules say from 10.14 on; plans have the header from 8.6 on
             with suppress(DeviceError):

@@ -208,7 +208,7 @@ def _lane(value: Any, where: str, keys: List[str]) -> LaneSpec:
     used = check.names(found["engines"], where + ".engines", 1)
     for key in used:
         if key not in keys:
-            check.fail(where, "there is no engine {!r}".format(key[:80]))
+            check.fail(where + ".engines", "there is no engine {!r}".format(key[:80]))
     return LaneSpec(check.number(found["share"], where + ".share", 0.0, 1.0), used)
 
 

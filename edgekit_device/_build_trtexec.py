@@ -26,6 +26,7 @@ __all__ = ["banner_version", "build_attempt"]
 _POLL_S = 0.2
 _GRACE_S = 5.0
 _BANNER = re.compile(r"&&&& RUNNING TensorRT\.trtexec \[TensorRT v(\d+)\]")
+_BANNER_LINES = 20
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -111,6 +112,8 @@ def build_attempt(
     built = Built(engine.read_bytes(), flags=attempt.flags)
     if files["layer_info"].is_file():
         built.inspector = files["layer_info"].read_text(encoding="utf-8", errors="replace")
+    said = (banner_version(line) for line in log.text().splitlines()[:_BANNER_LINES])
+    built.version = next(filter(None, said), "")
     built.timing_cache = _keep(timing, files["timing_cache"], before)
     return built
 

@@ -139,6 +139,7 @@ class Built:
         unmapped: Builder layers that stand for no layer of ours, by name.
         timing_cache: {"entries_bytes_before", "after", "reused"}.
         inspector: The inspector's JSON text where the builder's own tool wrote one already.
+        version: TensorRT's, where the builder's own tool said it.
         notes: What was dropped or is odd, for people.
     """
 
@@ -148,4 +149,5 @@ class Built:
     unmapped: List[str] = field(default_factory=list)
     timing_cache: Dict[str, Any] = field(default_factory=dict)
     inspector: Optional[str] = None
+    version: str = ""
     notes: List[str] = field(default_factory=list)

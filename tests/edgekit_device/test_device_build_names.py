@@ -1,0 +1,121 @@
+"""Which builder layer stands for which of the plan's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgekit_device._build_log import BuildLog
+from edgekit_device._build_names import BuilderLayer, map_layers, read_layers
+from edgekit_device._build_types import LayerSpec
+from tests.edgekit_device import build_toys as toys
+from tests.trt_double import double
+
+
+def spec(name: str, *nodes: str, kind: str = "ELEMENTWISE", device: str = "DLA") -> LayerSpec:
+    return LayerSpec(name, name, nodes or (name,), kind, device, "int8")
+
+
+def built(
+    *rows: tuple[str, str, str, str, str],
+) -> list[BuilderLayer]:
+    """Rows of (name, kind, metadata's nodes, inputs, outputs), blanks between several."""
+    return [
+        BuilderLayer(n, name, kind, tuple(nodes.split()), tuple(i.split()), tuple(o.split()), None)
+        for n, (name, kind, nodes, i, o) in enumerate(rows)
+    ]
+
+
+def devices(found: Any) -> dict[str, str]:
+    return {found.layers[index].name: device for index, device in found.device.items()}
+
+
+def test_names_metadata_and_taken_names() -> None:
+    layers = built(
+        ("a", "CONVOLUTION", "", "x", "t"),
+        ("other", "ACTIVATION", "b", "t", "u"),
+        ("c_7", "ACTIVATION", "", "u", "v"),
+        ("d", "POOLING", "", "v", "w"),
+    )
+    found = map_layers(layers, [spec("a"), spec("b"), spec("c"), spec("d", device="GPU")])
+    assert {layers[i].name: ours.name for i, ours in found.ours.items()} == {
+        "a": "a", "other": "b", "c_7": "c", "d": "d",
+    }  # fmt: skip
+    assert (found.unmapped, found.lost) == ([], [])
+
+
+def test_a_node_called_like_a_taken_name_is_itself() -> None:
+    layers = built(("a_1", "ACTIVATION", "", "x", "y"), ("a", "ACTIVATION", "", "y", "z"))
+    found = map_layers(layers, [spec("a", device="GPU"), spec("a_1")])
+    assert devices(found) == {"a_1": "DLA", "a": "GPU"}
+
+
+def test_what_is_inserted_follows_its_readers_or_else_its_writers() -> None:
+    layers = built(
+        ("w", "CONSTANT", "", "", "k"),
+        ("(Unnamed Layer* 1) [Shuffle]", "SHUFFLE", "", "k", "s"),
+        ("add", "ELEMENTWISE", "", "x s", "y"),
+        ("reshape_after_add", "SHUFFLE", "", "y", "out"),
+        ("alone", "SHUFFLE", "", "q", "r"),
+    )
+    found = map_layers(layers, [spec("add")])
+    assert devices(found) == dict.fromkeys(
+        ("w", "(Unnamed Layer* 1) [Shuffle]", "add", "reshape_after_add"), "DLA"
+    )
+    assert found.unmapped == ["alone"]
+
+
+def test_a_chain_behind_what_follows_its_writer_is_followed_too() -> None:
+    layers = built(
+        ("fc", "MATRIX_MULTIPLY", "", "x", "m"),
+        ("bias", "CONSTANT", "", "", "b"),
+        ("(Unnamed Layer* 2) [Shuffle]", "SHUFFLE", "", "b", "b4"),
+        ("(Unnamed Layer* 3) [ElementWise]", "ELEMENTWISE", "", "m b4", "y"),
+    )
+    found = map_layers(layers, [spec("fc", device="GPU")])
+    assert set(devices(found).values()) == {"GPU"}
+    assert found.unmapped == []
+
+
+def test_a_node_of_several_layers_gives_each_its_own() -> None:
+    """A Sum of three is two additions, both called as the node."""
+    layers = built(
+        ("sum", "ELEMENTWISE", "sum", "x y", "t"), ("sum_0", "ELEMENTWISE", "sum", "t z", "u")
+    )
+    ours = [spec("sum", device="DLA"), spec("sum:1", "sum", device="GPU")]
+    found = map_layers(layers, ours)
+    assert [found.ours[n].name for n in (0, 1)] == ["sum", "sum:1"]
+
+
+def test_work_is_what_has_our_kind() -> None:
+    layers = built(
+        ("fc", "MATRIX_MULTIPLY", "fc", "x w", "m"),
+        ("fc_w", "CONSTANT", "fc", "", "w"),
+        ("fc_b", "ELEMENTWISE", "fc", "m", "y"),
+        ("conv", "CONVOLUTION", "conv", "y", "z"),
+    )
+    found = map_layers(layers, [spec("fc", kind="CONVOLUTION"), spec("conv", kind="CONVOLUTION")])
+    work = {name: [layer.name for layer in own] for name, own in found.work().items()}
+    assert work == {"fc": ["fc", "fc_b"], "conv": ["conv"]}
+    assert set(found.exact()) == {"conv"}
+
+
+def test_layers_of_ours_that_nothing_stands_for_are_named() -> None:
+    found = map_layers(built(("a", "ACTIVATION", "", "x", "y")), [spec("a"), spec("gone")])
+    assert found.lost == ["gone"]
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])
+def test_the_importers_layers_are_all_found(version: str) -> None:
+    trt = double.module(version)
+    log = BuildLog(trt, lambda line: None)
+    builder = trt.Builder(log.logger)
+    network = builder.create_network(0 if version.startswith("1") else 1)
+    parser = trt.OnnxParser(network, log.logger)
+    assert parser.parse(toys.toy_onnx())
+    layers = read_layers(network)
+    found = map_layers(layers, toys.spec(toys.engine()).layers)
+    assert len(layers) > len(toys.KINDS)  # the importer adds some of its own
+    assert (found.unmapped, found.lost) == ([], [])
+    assert {layers[i].name for i, d in found.device.items() if d == "DLA"} == set(toys.ON_DLA)

@@ -1,0 +1,201 @@
+"""The build's smaller parts: progress, logs, caches, strides, the inspector."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.dla import strides as host_strides
+from edgekit.quantize._cache import parse_cache
+from edgekit.quantize._cache_version import tensorrt_number
+from edgekit_device._build_cache import TimingCache, timing_file
+from edgekit_device._build_calibrator import (
+    for_release,
+    missing_scales,
+    read_scales,
+    version_number,
+)
+from edgekit_device._build_inspect import reformats, summary
+from edgekit_device._build_log import BuildLog, last_errors
+from edgekit_device._build_progress import STEPS, Phases
+from edgekit_device._build_strides import generation_of, strides
+from edgekit_device._errors import DeviceError
+from edgekit_device._packing import stored_shape
+from tests.edgekit_device import build_toys as toys
+from tests.trt_double import double
+
+
+def test_inner_phases_move_the_outer_one_and_nothing_falls() -> None:
+    phases = Phases()
+    phases.start("build", None, 2)
+    phases.step("build", 0)
+    assert phases.reached() == STEPS // 2
+    phases.start("tactics", "build", 4)
+    phases.step("tactics", 1)
+    assert phases.reached() == STEPS * 3 // 4
+    phases.finish("tactics")
+    assert phases.reached() == STEPS * 3 // 4
+    phases.step("build", 1)
+    assert phases.reached() == STEPS
+
+
+def test_phases_of_unknown_parents_and_no_steps_do_no_harm() -> None:
+    phases = Phases()
+    phases.step("never", 3)
+    phases.start("odd", "gone", 0)
+    phases.finish("odd")
+    phases.finish("odd")
+    assert phases.reached() == 0
+
+
+def test_every_line_of_trtexec_keeps_its_own_form() -> None:
+    lines: list[str] = []
+    log = BuildLog(None, lines.append)
+    said = [
+        "&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec",
+        "[11/21/2026-10:00:00] [W] [TRT] conv: DLA only supports this",
+        "[11/21/2026-10:00:01] [E] Error[2]: out of memory",
+    ]
+    for line in said:
+        log.raw(line)
+    assert lines == said
+    assert log.since(0, "E") == ["Error[2]: out of memory"]
+    assert log.since(0, "WE")[0] == "conv: DLA only supports this"
+    assert log.since(log.mark(), "E") == []
+
+
+def test_a_log_without_end_keeps_what_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit_device._build_log._MOST_KEPT", 500)
+    log = BuildLog(None, lambda line: None)
+    for number in range(100):
+        log.add("V", f"Tactic: {number} Time: 0.1")
+    log.add("V", "[DlaLayer] {ForeignNode[a...b]}")
+    log.add("E", "Error Code 10")
+    assert "Tactic: 99" not in log.text()
+    assert log.text().count("\n") < 20
+    assert "[DlaLayer]" in log.text()
+    assert "Error Code 10" in log.text()
+
+
+def test_errors_are_shown_once_and_in_one_line() -> None:
+    assert last_errors(["a\n b", "c", "a\n b"]) == "a b; c"
+
+
+def test_releases_are_numbered_as_the_host_numbers_them() -> None:
+    for version in ("8.5.2", "8.6.1", "10.3.0", "10.16.1"):
+        assert version_number(version) == tensorrt_number(version)
+    assert version_number("10.3.0.30") == 100300
+
+
+def test_scales_are_read_as_the_host_reads_them() -> None:
+    data = toys.cache_text(names=["a:0", "b c", "d"])
+    assert read_scales(data) == dict(parse_cache(data.decode()).scales)
+    assert for_release(data, "8.5.2").startswith(b"TRT-8502-EntropyCalibration2\na:0: ")
+    for bad in (b"", b"hello\nx: 3d4ccccd\n"):
+        with pytest.raises(DeviceError, match="no calibration cache"):
+            for_release(bad, "8.5.2")
+    with pytest.raises(DeviceError, match="line 2"):
+        read_scales(b"TRT-8502-EntropyCalibration2\nx: zz\n")
+
+
+def test_tensors_without_a_scale_are_read_from_the_warning() -> None:
+    said = (
+        "Missing scale and zero-point for tensor (Unnamed Layer* 3) [Shuffle]_output, expect fall "
+        "back to non-int8 implementation for any layer consuming or producing given tensor"
+    )
+    assert missing_scales([said, "other", said]) == ["(Unnamed Layer* 3) [Shuffle]_output"]
+
+
+@pytest.mark.parametrize("generation", ["1.0", "2.0"])
+@pytest.mark.parametrize("shape", [(1, 3, 5, 7), (2, 33, 4, 65), (1, 1, 1, 1), (4, 9)])
+@pytest.mark.parametrize(
+    ("format", "dtype"),
+    [("LINEAR", "float32"), ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"),
+     ("DLA_HWC4", "int8"), ("CHW16", "float16"), ("CHW32", "int8")],
+)  # fmt: skip
+def test_strides_are_the_hosts(
+    generation: str, shape: tuple[int, ...], format: str, dtype: str
+) -> None:
+    found = strides(shape, dtype, format, generation)
+    try:
+        wanted = host_strides(shape, dtype, format, generation)
+    except ValueError:
+        assert found == ()
+    else:
+        assert found == wanted
+        if format != "LINEAR":
+            stored_shape(shape, 1 if dtype == "int8" else 2, format, found)
+
+
+@pytest.mark.parametrize("format", ["HWC", "HWC8", "HWC16", "CHW2", "CHW4"])
+def test_strides_of_the_gpus_own_formats_fit_the_packer(format: str) -> None:
+    shape = (2, 5, 3, 7)
+    assert stored_shape(shape, 2, format, strides(shape, "float16", format))
+    assert strides(shape, "float16", "CDHW32") == ()
+
+
+def test_generations_by_module() -> None:
+    assert generation_of("NVIDIA Jetson AGX Xavier Developer Kit") == "1.0"
+    assert generation_of("NVIDIA Jetson Orin NX") == "2.0"
+
+
+def row(name: str, kind: str, *tensors: str) -> dict[str, Any]:
+    return {"Name": name, "LayerType": kind, "Inputs": [{"Name": n} for n in tensors]}
+
+
+def test_layers_of_the_inspector_in_all_its_forms() -> None:
+    rows = [row("{ForeignNode[a...b]}", "DLA"), row("{ForeignNode[c]}", "Myelin"), {"Odd": 1}]
+    for more in ({"Bindings": ["x"]}, {"I/O Tensors": [{"Name": "x"}]}):
+        layers, notes = summary(json.dumps({"Layers": rows, **more}))
+        assert [layer["device"] for layer in layers] == ["DLA", "GPU"]
+        assert len(notes) == 1
+    layers, _ = summary(json.dumps({"Layers": ["conv1 + relu1"]}))
+    assert layers == [{"name": "conv1 + relu1", "type": "", "device": ""}]
+    for bad in ("", "no json", "[]", '{"Layers": 3}', "{"):
+        assert summary(bad)[0] == []
+        assert summary(bad)[1]
+        assert reformats(bad, ["x"]) == []
+
+
+def test_reformatting_is_seen_at_the_borders_alone() -> None:
+    text = json.dumps({"Layers": [row("r1", "Reformat", "x"), row("r2", "Reformat", "inner")]})
+    assert reformats(text, ["x", "y"]) == ["r1"]
+    names = ["Reformatting CopyNode for Input Tensor 0 to conv1", "conv1"]
+    assert reformats(json.dumps({"Layers": names}), ["x"]) == names[:1]
+
+
+def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:
+    trt = double.module("10.3.0")
+    log = BuildLog(trt, lambda line: None)
+    path = timing_file(tmp_path, toys.BOARD)
+
+    def begun(*entries: str) -> tuple[TimingCache, Any]:
+        config = trt.Builder(log.logger).create_builder_config()
+        use = TimingCache(path)
+        use.set(config)
+        config.get_timing_cache()._s.entries.update(entries)
+        return use, config
+
+    first, second = begun("a"), begun("b")
+    first[0].keep(first[1])
+    second[0].keep(second[1])
+    third = begun()
+    assert third[1].get_timing_cache()._s.entries == {"a", "b"}
+    assert third[0].facts["reused"]
+
+
+def test_a_damaged_timing_cache_is_begun_anew(tmp_path: Path) -> None:
+    trt = double.module("10.3.0")
+    log = BuildLog(trt, lambda line: None)
+    path = tmp_path / "timing.cache"
+    path.write_bytes(b"garbage")
+    config = trt.Builder(log.logger).create_builder_config()
+    use = TimingCache(path)
+    use.set(config)
+    use.keep(config)
+    assert not use.facts["reused"]
+    assert use.notes
+    assert path.read_bytes() != b"garbage"

@@ -1,0 +1,205 @@
+"""Builds through trtexec: a stand-in program, real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit_device import _build, _build_engine
+from edgekit_device._build_log import BuildLog
+from edgekit_device._build_trtexec import banner_version, build_attempt
+from edgekit_device._build_types import Attempt, Built
+from edgekit_device._errors import DeviceError
+from edgekit_device._job import JobCancelled
+from edgekit_device._plan import read_header
+from tests.edgekit_device import build_toys as toys
+
+# options become variables; what it does is told by --do
+STAND_IN = """#!{python}
+import json, os, signal, subprocess, sys, time
+given = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
+def say(letter, text):
+    print("[11/21/2026-10:00:00] [%s] [TRT] %s" % (letter, text), flush=True)
+print("&&&& RUNNING TensorRT.trtexec [TensorRT v100300] # trtexec", flush=True)
+say("V", "---------- Layers Running on DLA ----------")
+open("seen.json", "w").write(json.dumps(sys.argv[1:]))
+do = given.get("do", "")
+if do == "fail":
+    say("W", "conv1: DLA only supports this")
+    say("E", "Error Code 10: Internal Error (Could not find any implementation for node conv1.)")
+    say("E", "Engine could not be created from network")
+    sys.exit(1)
+if do == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+if do == "sleep":
+    child = subprocess.Popen(["sleep", "600"])
+    open(given["pids"], "w").write("%d %d" % (os.getpid(), child.pid))
+    time.sleep(600)
+if do == "nothing":
+    sys.exit(0)
+assert open(given["onnx"], "rb").read()
+if "calib" in given:
+    say("I", "header " + open(given["calib"]).readline().strip())
+cache = given.get("timingCacheFile")
+if cache:
+    known = open(cache).read() if os.path.exists(cache) else ""
+    open(cache, "w").write(known + "x")
+open(given["saveEngine"], "wb").write(b"ftrt" + bytes(20) + bytes([10, 3, 0, 30]) + b"plan")
+if "exportLayerInfo" in given:
+    found = {{"Layers": ["conv1", "fc"], "Bindings": []}}
+    open(given["exportLayerInfo"], "w").write(json.dumps(found))
+"""
+ARGUMENTS = [
+    "--onnx={model}", "--saveEngine={engine}", "--calib={calibration}",
+    "--timingCacheFile={timing_cache}", "--exportLayerInfo={layer_info}",
+]  # fmt: skip
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "bin" / "trtexec"
+    path.parent.mkdir()
+    path.write_text(STAND_IN.format(python=sys.executable))
+    path.chmod(0o755)
+    return path
+
+
+def build(program: Path, folder: Path, *arguments: str, cancelled: Any = None) -> tuple[Built, Any]:
+    model = folder / "model.onnx"
+    model.write_bytes(toys.toy_onnx())
+    log = BuildLog(None, lambda line: None)
+    told: list[tuple[int, int, str]] = []
+    built = build_attempt(
+        program,
+        log,
+        toys.spec(toys.engine()),
+        Attempt(("FP16", "STRIP_PLAN"), ""),
+        [*ARGUMENTS, *arguments],
+        folder=folder / "work",
+        model=model,
+        cache=toys.cache_text(version=8601),
+        version="10.3.0.30",
+        timing=folder / "root" / "timing" / "t.cache",
+        tell=lambda *step: told.append(step),
+        cancelled=cancelled or (lambda: False),
+    )
+    return built, (log, told)
+
+
+def test_a_build_gives_plan_layers_and_timings(program: Path, tmp_path: Path) -> None:
+    built, (log, told) = build(program, tmp_path)
+    assert read_header(built.data).version == (10, 3, 0, 30)
+    assert json.loads(built.inspector or "")["Layers"] == ["conv1", "fc"]
+    assert built.flags == ("FP16", "STRIP_PLAN")
+    assert told == [(0, 0, "placing layers")]
+    # the cache has the header of the board's own release
+    assert "header TRT-100300-EntropyCalibration2" in log.text()
+    assert built.timing_cache == {"entries_bytes_before": 0, "after": 1, "reused": False}
+    again, _ = build(program, tmp_path)
+    assert again.timing_cache == {"entries_bytes_before": 1, "after": 2, "reused": True}
+
+
+def test_arguments_reach_it_as_they_are(program: Path, tmp_path: Path) -> None:
+    odd = "--layerPrecisions=a b;$(touch hacked)'\"*:fp16"
+    build(program, tmp_path, odd)
+    assert json.loads((tmp_path / "work" / "seen.json").read_text())[-1] == odd
+    assert not list(tmp_path.rglob("hacked"))
+
+
+@pytest.mark.parametrize(
+    ("do", "text"),
+    [
+        ("fail", r"ended with status 1: Error Code 10: .*conv1.*; Engine could not be created"),
+        ("die", "was ended by SIGKILL"),
+        ("nothing", "wrote no engine"),
+    ],
+)
+def test_failures_tell_how_it_ended_and_its_last_errors(
+    do: str, text: str, program: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DeviceError, match=text) as failed:
+        build(program, tmp_path, "--do=" + do)
+    assert failed.value.code == "build.attempt"
+
+
+def test_cancelling_ends_it_and_what_it_started(program: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    with pytest.raises(JobCancelled):
+        build(
+            program,
+            tmp_path,
+            "--do=sleep",
+            f"--pids={pids}",
+            cancelled=lambda: pids.exists() and bool(pids.read_text()),
+        )
+    for pid in map(int, pids.read_text().split()):
+        deadline = time.monotonic() + 10
+        while _runs(pid):
+            assert time.monotonic() < deadline, f"process {pid} still runs"
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # what nobody has waited for yet is dead all the same
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_program_that_cannot_start(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError) as failed:
+        build(tmp_path / "nothing", tmp_path)
+    assert failed.value.code == "build.trtexec"
+
+
+def test_versions_of_banners() -> None:
+    for number, version in (("8502", "8.5.2"), ("100300", "10.3.0"), ("101600", "10.16.0")):
+        line = f"&&&& RUNNING TensorRT.trtexec [TensorRT v{number}] [b23] # trtexec"
+        assert banner_version(line) == version
+    assert banner_version("[I] hello") == ""
+
+
+def run(
+    folder: Path, patch: pytest.MonkeyPatch, *commands: list[str], **more: Any
+) -> tuple[Any, Any]:
+    patch.setitem(sys.modules, "tensorrt", None)
+    attempts = [{"flags": ["STRIP_PLAN"] * (n == 0), "gives_up": "x"} for n in range(len(commands))]
+    document = toys.request(
+        toys.engine(trtexec=list(commands), attempts=attempts), backend="trtexec", **more
+    )
+    with toys.job(folder, document) as context:
+        return _build.run(context), context
+
+
+def test_a_board_without_bindings_builds_all_the_same(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_build_engine, "find_trtexec", lambda: program)
+    golden = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}]
+    fails = [*ARGUMENTS, "--do=fail"]
+    result, context = run(tmp_path, monkeypatch, fails, ARGUMENTS, golden=golden)
+    (entry,) = result["engines"]
+    assert (result["builder"], entry["tensorrt"], entry["attempt"]) == (
+        "trtexec", "10.3.0.30", 1,
+    )  # fmt: skip
+    assert "Could not find any implementation" in entry["attempts"][0]["error"]
+    assert [one["name"] for one in entry["layers"]] == ["conv1", "fc"]
+    assert [io["format"] for io in entry["io"]] == ["LINEAR", "LINEAR"]
+    assert any("without TensorRT's Python package" in note for note in result["notes"])
+    assert result["golden"] == []
+    assert any("golden vectors were not run" in note for note in result["notes"])
+    assert b"&&&& RUNNING" in bytes(context.root.store.read(entry["log"]))
+
+
+def test_a_board_without_trtexec_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_build_engine, "find_trtexec", lambda: None)
+    with pytest.raises(DeviceError) as failed:
+        run(tmp_path, monkeypatch, ARGUMENTS, ARGUMENTS)
+    assert failed.value.code == "build.trtexec"
