@@ -2,7 +2,9 @@
 
 The first 28 bytes are a tag, the version of the serialization and, at 24 to 27, major, minor, patch
 and build of the TensorRT that wrote it (NVIDIA/TensorRT, samples/common/sampleEngines.cpp,
-printPlanVersion, 10.7 and 11.1). Only serialization 0 is known; TensorRT writes it from 8.6 on.
+printPlanVersion, 10.7 and 11.1). Only serialization 0 is known; TensorRT writes it from 8.6 on. A
+runtime also wants the plan's size at 16 to 23 and its platform's tag (0 on Linux x86-64) at 28 to
+31, as forged headers showed on tensorrt_lean 11.4.0.106; that is left to the runtime.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ _KEPT_LINES = 20
 _SHOWN = 3
 _MOST_TEXT = 600
 
-# texts seen in NVIDIA's issue tracker and forum, and from the lean runtime itself, with the code
-# and remedy that fit; the first that matches counts
+# Texts with the code and remedy that fit; the first that matches counts. Seen in NVIDIA's issue
+# tracker (#2783, #4106, #4790) and forum; those of the header and of a missing driver were heard
+# from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without one (scripts/lean_check.py).
 _KNOWN: Tuple[Tuple[str, str, str], ...] = (
     (
         r"kDLA_STANDALONE",
@@ -34,7 +35,7 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
         "build it with refit, or with strip",
     ),
     (
-        r"host.?code",
+        r"(?i)host.?code",
         "engine.host-code",
         "the plan carries a runtime of its own, which only a bundle with a verified signature "
         "may run: sign the bundle and add the signer with trust",
@@ -46,12 +47,17 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
         "build it again with the TensorRT of this board, or build it version-compatible",
     ),
     (
-        r"incompatible device|expecting compute|compute capability",
+        r"incompatible device|expecting compute|compute capability|Platform specific tag mismatch",
         "engine.other-board",
         "engines are built for one kind of board: build it again on this one",
     ),
     (
-        r"[Mm]agic tag|magicTagRead|not a valid engine|[Ii]nvalid (engine|plan)|parse.*header",
+        r"header\.size == |bufferSize >= minBufferSize|empty memory buffer|archive size",
+        "engine.truncated",
+        "the plan is cut off or has more behind it: copy it again, or build it again",
+    ),
+    (
+        r"[Mm]agic.?[Tt]ag|not a valid engine|[Ii]nvalid (engine|plan)|parse.*header",
         "engine.invalid",
         "the file is damaged or no plan: copy it or build it again",
     ),

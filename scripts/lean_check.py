@@ -1,0 +1,268 @@
+"""Asks a real lean runtime of TensorRT what it does with plans that it must refuse.
+
+    pip install tensorrt-lean-cu12-libs==V tensorrt-lean-cu12-bindings==V   # with --no-deps
+    python scripts/lean_check.py [--json FILE]
+
+Needs no TensorRT but these two wheels, and a GPU; without one every case must end in a clear error
+and none in a crash. Each case runs in a process of its own. Exit 1 when one was not refused with
+the code that edgekit gives it, or ended its process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from edgekit_device import DeviceError
+from edgekit_device._cuda import Cuda, open_cuda
+from edgekit_device._cuda_ways import CtypesWay, load_driver
+from edgekit_device._plan import read_header, show
+from edgekit_device._trt_load import deserialize
+from edgekit_device._trt_modules import fault, find, logger, version_of
+from edgekit_device._trt_pick import Choice, choices
+from edgekit_device._trt_start import start
+
+_NO_GPU = "board.no-gpu"
+_BODY = bytes(4096)
+
+
+def _plan(
+    version: tuple[int, ...],
+    body: bytes = _BODY,
+    *,
+    serialization: int = 0,
+    platform: int = 0,
+    more: int = 0,
+) -> bytes:
+    """A forged plan: a true header before nonsense.
+
+    ``more`` bytes are what its size says too much, ``platform`` is the tag of another platform.
+    """
+    four = (*version, 0, 0, 0)[:4]
+    size = 32 + len(body) + more
+    head = b"ftrt" + struct.pack("<IQQ", serialization, 0, size) + bytes(four)
+    return head + struct.pack("<I", platform) + body
+
+
+def _module() -> Any:
+    found = find("lean")
+    if found is None:
+        raise SystemExit("no lean runtime here: {}".format(fault("lean")))
+    return found
+
+
+def _header(data: bytes) -> Callable[[], str]:
+    return lambda: f"a plan of {show(read_header(data).version)}"
+
+
+def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], str]:
+    def call() -> str:
+        module = _module()
+        start(module)
+        choice = Choice("lean", None if library is None else Path(library), host_code=True)
+        deserialize(module, data, choice, **more)
+        return "loaded"
+
+    return call
+
+
+def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
+    def call() -> str:
+        found = choices(
+            version,
+            {"lean": version_of(_module())},
+            version_compatible=compatible,
+            lean_embedded=False,
+            trusted=True,
+            find_lean=lambda _: None,
+        )
+        return str(found)
+
+    return call
+
+
+def _starts() -> str:
+    cuda = start(_module())
+    return json.dumps(cuda.facts())
+
+
+def _round_trip(cuda: Cuda) -> str:
+    """Copies, streams and events; a kernel's name that is not there."""
+    import numpy as np
+
+    source, found = np.arange(1 << 16, dtype=np.uint8), np.zeros(1 << 16, np.uint8)
+    first, second, pinned = cuda.malloc(1 << 16), cuda.malloc(1 << 16), cuda.host_alloc(1 << 16)
+    stream, other, begin, end = cuda.stream(), cuda.stream(), cuda.event(), cuda.event()
+    cuda.record(begin, stream)
+    cuda.copy(first, source.ctypes.data, 1 << 16, "h2d", stream)
+    cuda.copy(second, first, 1 << 16, "d2d", stream)
+    cuda.record(end, stream)
+    cuda.wait(other, end)
+    cuda.copy(pinned, second, 1 << 16, "d2h", other)
+    cuda.copy(found.ctypes.data, second, 1 << 16, "d2h", other)
+    cuda.synchronize(other)
+    spent = cuda.elapsed_ms(begin, end)
+    assert np.array_equal(source, found)
+    assert spent >= 0
+    for event in (begin, end):
+        cuda.destroy_event(event)
+    for each in (stream, other):
+        cuda.destroy_stream(each)
+    cuda.free(first)
+    cuda.free(second)
+    cuda.host_free(pinned)
+    try:
+        cuda.load_module(b"no image\0")
+    except DeviceError as error:
+        return f"{json.dumps(cuda.facts())}; a bad image: {error.message}"
+    raise AssertionError("a bad image was loaded")
+
+
+def _ctypes_way() -> str:
+    library = load_driver()
+    if library is None:
+        return _round_trip(open_cuda())
+    return _round_trip(open_cuda(way=CtypesWay(library)))
+
+
+def _attributes() -> str:
+    """Every attribute that the loader sets on a runtime is there and takes its value."""
+    module = _module()
+    start(module)
+    said: list[tuple[str, str]] = []
+    kept = logger(module, lambda *line: said.append(line))
+    runtime = module.Runtime(kept)
+    runtime.engine_host_code_allowed = True
+    runtime.max_threads = 2
+    with tempfile.TemporaryDirectory() as folder:
+        runtime.temporary_directory = folder
+        assert str(runtime.temporary_directory) == folder
+    return f"DLA cores {runtime.num_DLA_cores}, said {said[-2:]}"
+
+
+def _lean_library() -> str:
+    import importlib
+
+    folder = Path(str(importlib.import_module("tensorrt_lean_libs").__file__)).parent
+    return str(next(folder.glob("libnvinfer_lean.so*")))
+
+
+def _own_library() -> str:
+    return _load(b"ftrt", library=_lean_library())()
+
+
+def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[str, ...]]]:
+    """By name: what is done, and the codes that are right where there is a GPU ("" for success)."""
+    older, newer = (version[0], 0, 1, 6), (version[0], 99, 0, 0)
+    onnx, loadable = b"\x08\x08\x12\x06pytest" + _BODY, b"\x10\0\0\0NVDA" + _BODY
+    nowhere = "/nowhere/libnvinfer_lean.so"
+    no_plan, cut = ("engine.not-a-plan",), ("engine.truncated",)
+    invalid = ("engine.invalid", "engine.version", "engine.not-version-compatible")
+    return {
+        "cuda by cuda-python or ctypes": (lambda: _round_trip(open_cuda()), ("",)),
+        "cuda by ctypes": (_ctypes_way, ("",)),
+        "start": (_starts, ("",)),
+        "attributes": (_attributes, ("",)),
+        "header: garbage": (_header(os.urandom(64)), no_plan),
+        "header: empty": (_header(b""), cut),
+        "header: cut": (_header(b"ftrt\0\0\0"), cut),
+        "header: an ONNX file": (_header(onnx), no_plan),
+        "header: a loadable": (_header(loadable), no_plan),
+        "header: other serialization": (
+            _header(_plan(version, serialization=1)),
+            ("engine.serialization",),
+        ),
+        "pick: another release": (_pick(older, False), ("engine.version",)),
+        "pick: not version-compatible": (_pick(version, False), ("engine.version",)),
+        "pick: later than this": (_pick(newer, True), ("engine.version",)),
+        "pick: earlier, no lean library": (_pick(older, True), ("engine.version",)),
+        "load: garbage": (_load(os.urandom(4096)), invalid),
+        "load: empty": (_load(b""), cut),
+        "load: the tag alone": (_load(b"ftrt"), cut),
+        "load: cut": (_load(_plan(version, more=7)), cut),
+        "load: header and nonsense": (_load(_plan(version)), invalid),
+        "load: of an older release": (_load(_plan(older)), invalid),
+        "load: of a later release": (_load(_plan(newer)), invalid),
+        "load: of another platform": (_load(_plan(version, platform=1)), ("engine.other-board",)),
+        "load: garbage by a stream reader": (_load(os.urandom(4096), large=0), invalid),
+        "load: nonsense by a stream reader": (_load(_plan(version), large=0), invalid),
+        "load: DLA core 0": (_load(_plan(version), dla_core=0), ("engine.dla",)),
+        "load_runtime: no such file": (_load(b"ftrt", library=nowhere), ("engine.version",)),
+        "load_runtime: its own library": (_own_library, cut),
+    }
+
+
+def _one(name: str) -> None:
+    call, _ = cases(version_of(_module()))[name]
+    begun = time.perf_counter()
+    answer: dict[str, Any] = {"code": "", "message": "", "hint": ""}
+    try:
+        answer["message"] = call()
+    except DeviceError as error:
+        answer.update(code=error.code, message=error.message, hint=error.hint)
+    answer["seconds"] = round(time.perf_counter() - begun, 2)
+    print("\n" + json.dumps(answer))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the answers here too")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        _one(arguments.one)
+        return 0
+    module = _module()
+    version = version_of(module)
+    gpu = True
+    try:
+        open_cuda()
+    except DeviceError as error:
+        gpu = False
+        print(f"no GPU here: {error.message}")
+    print(f"lean runtime {show(version)} ({module.__name__})")
+    answers, bad = {}, 0
+    for name, (_, right) in cases(version).items():
+        wanted = right
+        done = subprocess.run(
+            [sys.executable, __file__, "--one", name],
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        if done.returncode or not lines:
+            told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
+            answer: dict[str, Any] = {
+                "code": "CRASH",
+                "message": f"exit {done.returncode}: {told}",
+            }
+        else:
+            answer = json.loads(lines[-1])
+        if not gpu and name.startswith(("cuda", "start", "attributes", "load")):
+            wanted = (_NO_GPU, "cuda.no-driver", "cuda.no-device")
+        good = answer["code"] in wanted
+        bad += not good
+        answers[name] = dict(answer, ok=good)
+        mark = "ok " if good else "BAD"
+        print("{} {:36} {:28} {}".format(mark, name, answer["code"] or "-", answer["message"]))
+    if arguments.json:
+        document = {"version": show(version), "gpu": gpu, "cases": answers}
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(answers) - bad} of {len(answers)} as wanted")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
