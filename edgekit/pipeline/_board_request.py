@@ -110,23 +110,27 @@ def _model(work: Work, strong: bool, other: Model | None) -> Model:
 
 def wish_of(work: Work, *, dla: bool) -> Wish:
     """Returns what a configuration asks of TensorRT; ``dla``: whether the plan uses a DLA."""
-    from edgekit.trt import Wish
+    from edgekit.trt import Wish, release
 
-    build = work.file.build
+    build, document = work.file.build, work.config.document
     refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
     keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
+    paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes")]
+    paths += [("build", key) for key in keys]
     return Wish(
         target=work.file.target,
         tensorrt=work.tensorrt,
         mode=build.mode,
         dla=dla,
         precision=work.file.precision,
+        # where types stand in the network, the model is given Q/DQ nodes for the board
+        qdq="weak" not in release(work.tensorrt).typings,
         strip=build.strip,
         refit=refit,
         version_compatible=build.version_compatible,
         lean=build.lean,
         hardware_compatible=build.hardware_compatible,
-        places={f"build.{key}": work.config.document.where(("build", key)) for key in keys},
+        places={".".join(path): document.where(path) for path in paths if document.knows(path)},
     )
 
 
