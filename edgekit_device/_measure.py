@@ -1,4 +1,8 @@
-"""Benchmarks a loaded model by trtexec's method, on this machine's clock, and says so.
+"""Benchmarks a loaded model by trtexec's method, and says on which clock.
+
+"gpu-measured": segments' times are CUDA events around their work, without copies to and from the
+host. "cpu-measured": segments' times are the processor's clock around their runs, a board's engines
+or not. Whole frames and events' places in time are the processor's clock always.
 
 trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for at
 least --warmUp milliseconds, then runs at least --iterations times and at least --duration seconds;
@@ -7,27 +11,20 @@ a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larg
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
 from collections import Counter
 from itertools import islice, repeat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from ._model import Model, open_model
-from ._onnx import EngineFacts, read_engine
+from ._model import Model
 from ._pipeline import Event, run_stream, share_lanes
-from ._verify import Checked, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Settings", "bench", "profile", "summary"]
+__all__ = ["Settings", "bench", "summary"]
 
 _EVENT_FRAMES = 8
-_PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
-_KERNEL_TIME = "_kernel_time"
 
 
 class Settings:
@@ -95,7 +92,7 @@ def bench(
     return {
         "schema": "edgekit.device.bench/1",
         "backend": model.backend,
-        "clock": "cpu-measured",
+        "clock": "cpu-measured" if _by_host(events) else "gpu-measured",
         "warmup_ms": settings.warmup_ms,
         "iterations": len(latencies),
         "duration_s": end - start,
@@ -107,43 +104,6 @@ def bench(
         "events": _to_json(model, events),
         "pipelined_events": _to_json(model, in_flight),
     }
-
-
-def profile(
-    checked: Checked, inputs: Dict[str, np.ndarray], threads: int, iterations: int
-) -> List[Dict[str, Any]]:
-    """Runs the model a few times (``iterations``, at most 10) under ONNX Runtime's own profiler.
-
-    Returns:
-        ``{"lane", "index", "node", "op", "mean_us"}`` in each segment's running order. ``node`` is
-        the engine's node that the profiler's name stands for, or that name itself for nodes that
-        ONNX Runtime made (reorders, casts).
-    """
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        model = open_model(checked, threads, Path(folder))
-        frame = model.check(inputs)
-        for lane in model.lanes:
-            for _ in range(min(iterations, _PROFILED_RUNS) + 1):
-                model.run_lane(lane.number, frame)
-        times = {
-            digest: _node_times(Path(engine.end_profiling()), read_engine(data, digest))
-            for digest, engine in model.engines.items()
-            for data in [read_checked(checked, digest)]
-        }
-        for lane in model.lanes:
-            for segment in lane.segments:
-                for node, op, mean_us in times[segment.engine]:
-                    found.append(
-                        {
-                            "lane": lane.number,
-                            "index": segment.index,
-                            "node": node,
-                            "op": op,
-                            "mean_us": mean_us,
-                        }
-                    )
-    return found
 
 
 def _pipelined(
@@ -166,10 +126,15 @@ def _pipelined(
     return {"frames": count, "throughput_qps": count / (end - start)}, events
 
 
+def _by_host(events: List[Event]) -> bool:
+    return any(event.device_ms is None for event in events)
+
+
 def _segments(model: Model, events: List[Event]) -> List[Dict[str, Any]]:
     times: Dict[Tuple[int, int], List[float]] = {}
     for event in events:
-        times.setdefault((event.lane, event.index), []).append((event.end - event.start) * 1e3)
+        spent = (event.end - event.start) * 1e3 if event.device_ms is None else event.device_ms
+        times.setdefault((event.lane, event.index), []).append(spent)
     return [
         {
             "lane": lane.number,
@@ -203,38 +168,3 @@ def _to_json(model: Model, events: List[Event]) -> List[Dict[str, Any]]:
         }
         for event in chosen
     ]
-
-
-def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, float]]:
-    """Mean microseconds of each node, the first run (cold) left out."""
-    known: Dict[str, str] = {}
-    for node in facts.nodes:
-        for name in (node.name, *node.outputs):
-            known.setdefault(name, node.name or node.outputs[0])
-    times: Dict[str, List[float]] = {}
-    ops: Dict[str, str] = {}
-    for event in json.loads(file.read_text(encoding="utf-8")):
-        name = event.get("name", "")
-        if event.get("cat") == "Node" and name.endswith(_KERNEL_TIME):
-            name = name[: -len(_KERNEL_TIME)]
-            times.setdefault(name, []).append(float(event["dur"]))
-            ops[name] = event["args"].get("op_name", "")
-    found = []
-    for name, each in times.items():
-        runs = each[1:] or each
-        found.append((_original(name, known), ops[name], sum(runs) / len(runs)))
-    return found
-
-
-def _original(name: str, known: Dict[str, str]) -> str:
-    """The engine's node that ONNX Runtime's name stands for: "fused Conv", "y_nchwc" and such."""
-    candidate = name
-    while candidate:
-        if candidate in known:
-            return known[candidate]
-        if candidate.startswith("fused "):
-            candidate = candidate[len("fused ") :]
-            continue
-        # suffixes are added with an underscore: cut the last one and look again
-        candidate = candidate.rpartition("_")[0]
-    return name

@@ -96,7 +96,8 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Measures a release on this machine's clock."""
     from ._golden import golden_inputs
-    from ._measure import Settings, bench, profile
+    from ._measure import Settings, bench
+    from ._measure_nodes import profile
 
     folder, checked, model = _open(root, arguments)
     manifest = checked.manifest

@@ -120,7 +120,8 @@ def with_weights(
         model: The model they are from; the old one's digest and source stay without it.
 
     Raises:
-        DataError: "refit.mismatch", with every name that does not fit.
+        DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
+            an engine takes no other weights than those that it was built with.
     """
     old = bundle.weight_entries()
     faults = [f"{name} (missing)" for name in old if name not in weights]
@@ -140,6 +141,7 @@ def with_weights(
             hint="build again, or give weights of the same names, types and shapes: "
             + listed(faults, _SHOWN),
         )
+    _check_identical(bundle, old, weights)
     kept = {d: e["kind"] for d, e in bundle.manifest["blobs"].items() if e["kind"] != "golden"}
     cases, results = _golden(golden, bundle.manifest["outputs"])
     blobs = results | {digest: bundle.blobs[digest] for digest in kept}
@@ -156,6 +158,26 @@ def with_weights(
         for digest, blob in blobs.items()
     }
     return _finish(manifest, blobs, dict(values))
+
+
+def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
+    """Refuses other weights for engines that were built with REFIT_IDENTICAL.
+
+    "If the refit engine weights are not identical to the original, behavior is undefined"
+    (NvInfer.h 10.7, BuilderFlag::kREFIT_IDENTICAL), so no bundle may hold them.
+    """
+    engines = bundle.manifest.get("engines", {}).values()
+    if not any(engine["refit"] == "identical" for engine in engines):
+        return
+    other = [name for name, weight in weights.items() if weight.digest != old[name].digest]
+    if other:
+        raise DataError(
+            f"{len(other)} weights differ from those that the engines were built with, "
+            "and REFIT_IDENTICAL takes no others",
+            code="refit.identical",
+            where=bundle.name,
+            hint="build again, or build with build.refit: any; they are " + listed(other, _SHOWN),
+        )
 
 
 def tensor_io(
