@@ -16,7 +16,7 @@ __all__ = ["decide"]
 
 #: What leaves a plan together with something else.
 _WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
-_REFITS = ("REFIT", "REFIT_IDENTICAL", "REFIT_INDIVIDUAL")
+_CHANGING = ("REFIT", "REFIT_INDIVIDUAL")
 
 
 def decide(wish: Wish) -> Decision:
@@ -83,9 +83,9 @@ def _kept(wish: Wish, on: Release, own: Asked, notes: list[str]) -> list[str]:
             continue
         if not known[name].on(on):
             first = on.since(known[name].flag)
+            lack = f"TensorRT {on.text} does not have it ({known[name].what}; {first} is the first"
             if companion is None:
-                drop(name, f"TensorRT {on.text} does not have it ({known[name].what}; "
-                           f"{first} is the first that has)")  # fmt: skip
+                drop(name, f"{lack} that has)")
             continue
         against = _against(wish, name, kept, on)
         if not against:
@@ -132,7 +132,7 @@ def _attempts(own: Asked, kept: list[str], open_rows: list[Row]) -> tuple[Attemp
 def _without(kept: list[str], lost: set[str]) -> list[str]:
     left = [name for name in kept if name not in lost and _WITH.get(name) not in lost]
     if "REFIT" in lost:
-        left = [name for name in left if name not in _REFITS]
+        left = [name for name in left if name not in _CHANGING]
         if "STRIP_PLAN" in left:
             left.append("REFIT_IDENTICAL")
     return left
@@ -141,8 +141,8 @@ def _without(kept: list[str], lost: set[str]) -> list[str]:
 def _gives_up(lost: tuple[str, ...], kept: list[str], explicit: set[str]) -> str:
     told = []
     for name in lost:
-        feature = features()[next((n for n in kept if n in _REFITS[::2]), name)
-                             if name == "REFIT" else name]  # fmt: skip
+        lost_names = [n for n in kept if n in _CHANGING] if name == "REFIT" else [name]
+        feature = features()[lost_names[0]]
         asks = f" (though {feature.key} asks for it)" if name in explicit else ""
         told.append(feature.without + asks)
     return f"without {'; without '.join(told)}" if told else ""

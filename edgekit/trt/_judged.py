@@ -89,10 +89,8 @@ def unfit(wish: Wish, on: Release, own: Asked) -> list[Problem]:
             message = f"{names} {verb}: {row.reason}"
         else:
             continue
-        last = max(row.of, key=lambda name: (known[name].key in wish.places, own.firm.index(name)
-                                             if name in own.firm else -1))  # fmt: skip
         hint = next((_INSTEAD[name] for name in reversed(row.of) if name in _INSTEAD), "")
-        found.append(_problem(wish, known[last].key or _MODE, message, hint))
+        found.append(_problem(wish, _blamed(wish, own, row.of), message, hint))
     for limit in limits(own.firm):
         if wish.profiles > limit["profiles"]:
             found.append(
@@ -104,6 +102,13 @@ def unfit(wish: Wish, on: Release, own: Asked) -> list[Problem]:
                 )
             )  # fmt: skip
     return found
+
+
+def _blamed(wish: Wish, own: Asked, names: tuple[str, ...]) -> str:
+    """Returns the key to change: of those that stand in the file, the one most freely chosen."""
+    keys = [features()[name].key or _MODE for name in own.firm if name in names]
+    written = [key for key in keys if key in wish.places]
+    return (written or keys)[-1]
 
 
 def _named(wish: Wish, name: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.buildlog import compare, read_log
+from edgekit.buildlog import compare, parse_summary, read_log
 from tests.buildlog.nets import judged
 from tests.dla.dla_nets import cifar, resnet50
 
@@ -34,6 +34,21 @@ def test_every_build_log_is_read() -> None:
         log = read_log(file)
         said = log.loadables or log.fallbacks or log.gpu_layers or log.notes or log.errors
         assert said, file
+
+
+def test_every_session_has_its_verdict_and_its_times() -> None:
+    sessions = [text for file in Path(FOLDER).rglob("*")
+                if file.suffix in (".log", ".txt")
+                and "&&&& RUNNING" in (text := file.read_text(errors="replace"))]  # fmt: skip
+    assert sessions
+    for text in sessions:
+        found = parse_summary(text.splitlines())
+        assert found.passed is (True if "&&&& PASSED" in text else
+                                False if "&&&& FAILED" in text else None)  # fmt: skip
+        if "] Throughput: " in text:
+            assert found.throughput_qps
+            assert found.times_ms["latency"]["min"] <= found.times_ms["latency"]["p99"]
+            assert found.times_ms.keys() == {"latency", "enqueue", "h2d", "compute", "d2h"}
 
 
 def test_resnet50_agrees_to_the_layer(tmp_path: Path) -> None:
