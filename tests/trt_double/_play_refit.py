@@ -15,6 +15,8 @@ _DTYPES = {
     "int64": "INT64",
 }
 
+_RAW = {"BF16": "uint16"}  # types without a NumPy equivalent, by size
+
 
 def current_model(engine: Any) -> bytes:
     """The engine's ONNX with the weights it was refitted with."""
@@ -46,7 +48,9 @@ def _weights(this: Any, type: Any = None, ptr: int = 0, count: int = 0, a: Any =
         this._s.dtype = kinds[name]
         return
     this._s.dtype = type
-    plain = {name: key for key, name in _DTYPES.items()}.get(type.name, "uint8")
+    plain = {name: key for key, name in _DTYPES.items()}.get(
+        type.name, _RAW.get(type.name, "uint8")
+    )
     size = count * np.dtype(plain).itemsize
     this._s.array = np.frombuffer(ctypes.string_at(ptr, size) if ptr else b"", plain)
     this._s.count = count

@@ -1,0 +1,138 @@
+"""Which TensorRT names the board's code uses: read from its syntax trees.
+
+`trt.X.Y` says its class itself. Of any other attribute the tree cannot say whose it is, so
+tests/data/tensorrt_api/used.yaml declares them, and what it leaves out is found here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Uses", "collect", "sources"]
+
+_PATTERNS = ("_trt_*.py", "_build*.py", "_probe_child.py")
+# names that hold the module
+_MODULES = {"trt", "module"}
+
+
+@dataclass
+class Uses:
+    """What the code touches.
+
+    Attributes:
+        chains: "Builder", "BuilderFlag.FP16", ...: attributes of the module itself -> places.
+        members: Names of attributes of other objects -> places.
+        calls: (name, keywords, positional arguments) of calls of attributes -> places.
+        overrides: (class of the module, method, arguments) of classes derived from it -> places.
+    """
+
+    chains: dict[str, list[str]] = field(default_factory=dict)
+    members: dict[str, list[str]] = field(default_factory=dict)
+    calls: dict[tuple[str, tuple[str, ...], int], list[str]] = field(default_factory=dict)
+    overrides: dict[tuple[str, str, int], list[str]] = field(default_factory=dict)
+
+
+def sources(root: Path) -> list[Path]:
+    """The files that hold TensorRT objects, and any other that names the module."""
+    folder = root / "edgekit_device"
+    found = {path for pattern in _PATTERNS for path in folder.glob(pattern)}
+    for path in folder.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        if any(isinstance(one, ast.Name) and one.id == "trt" for one in ast.walk(tree)):
+            found.add(path)
+    return sorted(found)
+
+
+def collect(root: Path) -> Uses:
+    """All uses in the board's code of checkout `root`."""
+    uses = Uses()
+    for path in sources(root):
+        for tree, shift in _trees(ast.parse(path.read_text())):
+            _walk(tree, f"{path.name}:{{}}", shift, uses)
+    return uses
+
+
+def _trees(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
+    """The file's tree, and those of programs that it keeps as text."""
+    yield tree, 0
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and "trt." in one.value:
+            try:
+                yield ast.parse(one.value), one.lineno - 1
+            except SyntaxError:
+                continue
+
+
+def _walk(tree: ast.AST, place: str, shift: int, uses: Uses) -> None:
+    aliases = dict(_aliases(tree))
+    for one in ast.walk(tree):
+        where = place.format(getattr(one, "lineno", 0) + shift)
+        if isinstance(one, ast.Attribute):
+            chain = _chain(one, aliases)
+            if chain is not None:
+                uses.chains.setdefault(chain, []).append(where)
+            else:
+                uses.members.setdefault(one.attr, []).append(where)
+        elif isinstance(one, ast.Call):
+            _call(one, where, uses, aliases)
+        elif isinstance(one, ast.ClassDef):
+            _overrides(one, where, uses)
+
+
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Variables that hold a class of the module: `flags = trt.SerializationFlag`."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Assign) and len(one.targets) == 1:
+            target, value = one.targets[0], one.value
+            if isinstance(target, ast.Name) and isinstance(value, ast.Attribute):
+                chain = _chain(value, {})
+                if chain is not None and not chain.startswith("_"):
+                    yield target.id, chain
+
+
+def _overrides(one: ast.ClassDef, where: str, uses: Uses) -> None:
+    for base in one.bases:
+        chain = _chain(base, {}) if isinstance(base, ast.Attribute) else None
+        for method in one.body if chain else ():
+            if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                key = (str(chain), method.name, len(method.args.args) - 1)
+                uses.overrides.setdefault(key, []).append(where)
+
+
+def _chain(one: ast.Attribute, aliases: dict[str, str]) -> str | None:
+    """ "X.Y" of `trt.X.Y`; None of another object's attribute."""
+    parts = [one.attr]
+    value = one.value
+    while isinstance(value, ast.Attribute):
+        parts.append(value.attr)
+        value = value.value
+    if isinstance(value, ast.Name) and value.id == "trt":
+        return ".".join(reversed(parts))
+    if isinstance(value, ast.Name) and value.id in aliases:
+        return ".".join([aliases[value.id], *reversed(parts)])
+    return None
+
+
+def _call(one: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> None:
+    function = one.func
+    if isinstance(function, ast.Name) and function.id in ("getattr", "hasattr"):
+        target, name = one.args[0], one.args[1]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            if isinstance(target, ast.Name) and target.id in _MODULES:
+                uses.chains.setdefault(name.value, []).append(where)
+            elif isinstance(target, ast.Name) and target.id in aliases:
+                chain = f"{aliases[target.id]}.{name.value}"
+                uses.chains.setdefault(chain, []).append(where)
+            elif isinstance(target, ast.Attribute) and (chain := _chain(target, aliases)):
+                uses.chains.setdefault(f"{chain}.{name.value}", []).append(where)
+            else:
+                uses.members.setdefault(name.value, []).append(where)
+    if isinstance(function, ast.Attribute) and not any(
+        isinstance(arg, ast.Starred) for arg in one.args
+    ):
+        keywords = tuple(sorted(word.arg for word in one.keywords if word.arg))
+        if not any(word.arg is None for word in one.keywords):
+            uses.calls.setdefault((function.attr, keywords, len(one.args)), []).append(where)
