@@ -46,6 +46,7 @@ _ON_DLA = frozenset(
         "ELEMENTWISE",
         "CONCATENATION",
         "RESIZE",
+        "SOFTMAX",
         "LRN",
         "PARAMETRIC_RELU",
         "QUANTIZE",
