@@ -4,13 +4,16 @@
     model = edgekit_device.load("~/.edgekit/apps/resnet50")
     outputs = model({"x": image})
 
-Python 3.8 and its library only; NumPy and ONNX Runtime are imported where a model is run.
+A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``.
+
+Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported where a model is run.
 """
 
 from __future__ import annotations
 
 from ._errors import DeviceError
+from ._load_plan import PlanModel, load_plan
 from ._model import Model, load
 
 __version__ = "0.1.0"
-__all__ = ["DeviceError", "Model", "__version__", "load"]
+__all__ = ["DeviceError", "Model", "PlanModel", "__version__", "load", "load_plan"]

@@ -98,7 +98,8 @@ def _add_moving(commands: _Commands) -> None:
 
 
 def _add_running(commands: _Commands) -> None:
-    commands.add_run("refit", run.do_refit, "fill a release's engines with their weights")
+    one = commands.add_run("refit", run.do_refit, "fill a release's engines with their weights")
+    one.add_argument("--onnx", type=Path, default=None, help="file here to take weights from")
     commands.add_run("selftest", run.do_selftest, "run the golden vectors")
     one = commands.add("switch", store.do_switch, "make a release the current one", "required")
     one.add_argument("--release", required=True)

@@ -24,12 +24,18 @@ _SHOWN = 3
 
 
 def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Checks a release's weights, loads its engines with them once, and calls it ready."""
+    """Checks a release's weights, loads its engines with them once, and calls it ready.
+
+    With ``--onnx`` the weights that were not sent are taken from an ONNX file on the board.
+    """
     from ._model import open_model
+    from ._refit_source import fill_from_onnx
 
     _need_numpy()
     app = root.app(arguments.app)
     folder = app.release(arguments.release)
+    if arguments.onnx is not None:
+        fill_from_onnx(root, check_release(root, folder).manifest, arguments.onnx)
     with root.lock(shared=True):
         checked = check_release(root, folder)
         digests = {weight.digest for weight in checked.manifest.weights.values()}

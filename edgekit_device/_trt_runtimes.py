@@ -10,7 +10,7 @@ from ._errors import DeviceError, map_os_errors
 from ._plan import Version, show
 from ._store import Buffer
 from ._trt_load import Loaded, deserialize
-from ._trt_modules import FLAVOURS, fault, find, version_of
+from ._trt_modules import FLAVOURS, fault, find, logger, version_of
 from ._trt_pick import Choice, choices, lean_library
 from ._trt_start import start
 from ._types import EngineEntry
@@ -81,6 +81,21 @@ class Runtimes:
             find_lean=lambda wanted: lean_library(wanted, [self._root / "lib"]),
             where=where,
         )
+
+    def core(self, choice: Choice, wanted: int) -> Optional[int]:
+        """``wanted`` where the runtime finds such a DLA core, else None.
+
+        Raises:
+            DeviceError: As :meth:`load`.
+        """
+        module = self._modules[choice.flavour]
+        self._cuda = start(module, self._root if self._root.is_dir() else None)
+        said: List[str] = []
+        runtime = module.Runtime(
+            logger(module, lambda severity, text: said.append(text) if "ERR" in severity else None)
+        )
+        # a Runtime that could not be made must not be used
+        return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
 
     def load(
         self, plan: Buffer, choice: Choice, dla_core: Optional[int], where: str
