@@ -1,6 +1,6 @@
 """What trtexec's console says of a session."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.buildlog import parse_summary
@@ -64,6 +64,7 @@ def test_layers_and_tensors_with_such_names_are_no_summary():
     assert parse_summary(lines) == parse_summary([])
 
 
+@settings(deadline=None)
 @given(st.lists(st.text()))
 def test_any_text_is_read(lines):
     parse_summary(lines)

@@ -1,6 +1,7 @@
 """The files under trt/ are whole, of one mind, and agree with the bindings' API."""
 
 import json
+import tomllib
 from itertools import combinations
 from pathlib import Path
 
@@ -122,6 +123,12 @@ def test_every_feature_has_a_row_with_each_dla_wherever_it_exists():
                 found = [row for row in rows() if set(row.of) == {dla, name}
                          and row.holds(on, "jetson-agx-orin-64gb")]  # fmt: skip
                 assert found, (on.text, dla, name)
+
+
+def test_the_files_are_packed():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    packed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert packed["trt"] == "edgekit/_data/trt"
 
 
 def test_what_a_build_may_leave_out_says_what_is_lost():
