@@ -19,7 +19,7 @@ from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, locked, workspace, write_durably
 from ._hello import loader_file
 from ._job import CANCEL, JOBS, LOG
-from ._job_run import detach, supervise
+from ._job_run import detach, redirect, supervise
 from ._jobs import LIVE, Job, all_jobs, open_job
 from ._root import Root
 
@@ -80,7 +80,8 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     """Runs a prepared job: as this process with --foreground, otherwise away from the caller."""
     job = open_job(root, arguments.job)
     if not arguments.foreground:
-        detach(job.folder / LOG)
+        detach()
+    redirect(job.folder / LOG)
     supervise(job, arguments.ready)
     return b""
 

@@ -25,7 +25,7 @@ from ._files import write_durably
 from ._job import CANCEL, JOBS, JobCancelled, job_context
 from ._jobs import Job, all_jobs
 
-__all__ = ["detach", "supervise"]
+__all__ = ["detach", "redirect", "supervise"]
 
 _POLL_S = 0.2
 _GRACE_S = 10.0
@@ -33,16 +33,22 @@ _GRACE_S = 10.0
 _RESERVE = 64 * 1024
 
 
-def detach(log: Path) -> None:
-    """Leaves the caller's session for good; it goes on without this process.
-
-    After it nothing of the connection is held: input is empty, output goes to ``log``.
-    """
+def detach() -> None:
+    """Leaves the caller's session for good; the caller goes on when this process's parent ends."""
     os.setsid()
     if os.fork():
         os._exit(0)
     # not a session's leader any more: no terminal can become this process's own
-    _redirect(log)
+
+
+def redirect(log: Path) -> None:
+    """Lets go of the caller's input and output: input is empty, output goes to ``log``."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for source, descriptor in ((nothing, 0), (target, 1), (target, 2)):
+        os.dup2(source, descriptor)
+    os.close(nothing)
+    os.close(target)
 
 
 def supervise(job: Job, ready: Optional[int] = None) -> None:
@@ -262,12 +268,3 @@ def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
 def _fields(error: Any) -> Dict[str, str]:
     fields: Dict[str, str] = error.to_json()["error"]
     return fields
-
-
-def _redirect(log: Path) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for source, descriptor in ((nothing, 0), (target, 1), (target, 2)):
-        os.dup2(source, descriptor)
-    os.close(nothing)
-    os.close(target)

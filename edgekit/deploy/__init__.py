@@ -8,16 +8,19 @@ from edgekit._callable import make_callable
 from edgekit.deploy._client import BoardClient
 from edgekit.deploy._embedded import find_sshd, sshd
 from edgekit.deploy._install import install
+from edgekit.deploy._jobs import JobLog
 from edgekit.deploy._local import LocalTransport
 from edgekit.deploy._open import open_board
 from edgekit.deploy._ssh import SshTransport
 from edgekit.deploy._transport import Completed, Transport
-from edgekit.deploy._types import Board, Kind, Progress, Release
+from edgekit.deploy._types import Board, Container, Kind, Progress, Release
 
 __all__ = [
     "Board",
     "BoardClient",
     "Completed",
+    "Container",
+    "JobLog",
     "Kind",
     "LocalTransport",
     "Progress",

@@ -72,9 +72,11 @@ def main(root):
         link = os.path.join(folder, ".%s.%d.tmp" % (stem, os.getpid()))
         os.symlink(name, link)
         os.replace(link, os.path.join(folder, stem + ".pyz"))
-    return {"root": root, "path": path, "ready": ready}
+    user = "%d:%d" % (os.getuid(), os.getgid())
+    return {"root": root, "path": path, "ready": ready, "user": user, "groups": os.getgroups()}
 
 run(main)
 """
-"""Arguments ROOT NAME SHA256 SIZE, the loader on stdin; SIZE 0 only asks. Answers root, path and
-whether the loader is there. The three newest loaders stay, for commands that still run."""
+"""Arguments ROOT NAME SHA256 SIZE, the loader on stdin; SIZE 0 only asks. Answers root, path,
+whether the loader is there, and the account by numbers. The three newest loaders stay, for
+commands that still run."""

@@ -6,8 +6,10 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.bundle import allowed_signers_line, build_zipapp
 from edgekit.deploy._client import BoardClient
@@ -15,6 +17,10 @@ from edgekit.deploy._embedded import sshd
 from edgekit.deploy._local import LocalTransport
 from edgekit.deploy._types import Board
 from edgekit.errors import EdgekitError, EnvironmentLack
+
+if TYPE_CHECKING:
+    from edgekit.deploy._ssh import SshTransport
+    from edgekit.deploy._transport import Transport
 
 __all__ = ["open_board"]
 
@@ -67,11 +73,20 @@ def open_board(
                 remember_in=known_hosts if remember_host_key else None,
                 known_hosts=(known_hosts,),
             )
-            stack.callback(transport.close)
-            client = BoardClient(board, transport, loader, f"{board.host} over SSH")
+            note = f"{board.host} over SSH"
+            client = BoardClient(board, transport, loader, note, _again(board, transport))
+            stack.callback(client.close)
         if line and (trust_key or board is None):
             client.trust([line])
         yield client
+
+
+def _again(board: Board, transport: SshTransport) -> Callable[[], Transport]:
+    """Returns what connects anew, to the very host key of the first time."""
+    from edgekit.deploy._connect import connect
+
+    same = replace(board, host_key=transport.host_key)
+    return lambda: connect(same)
 
 
 def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:

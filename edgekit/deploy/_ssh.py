@@ -42,6 +42,13 @@ class SshTransport:
         self._where = where
         self._upstream = tuple(upstream)
 
+    @property
+    def host_key(self) -> str:
+        """The host key that the board has shown, as ``ssh-keygen -lf`` prints it."""
+        from edgekit.deploy._hostkeys import fingerprint
+
+        return fingerprint(self._connection.get_remote_server_key())
+
     def run(
         self,
         argv: Sequence[str],

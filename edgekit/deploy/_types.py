@@ -9,13 +9,28 @@ from typing import Any, Literal
 
 from edgekit.errors import Problem
 
-__all__ = ["Board", "Kind", "Progress", "Release"]
+__all__ = ["Board", "Container", "Kind", "Progress", "Release"]
 
 Kind = Literal["sshd", "local", "remote"]
 """How a board is reached: edgekit's own sshd, no SSH at all, or a machine of the config."""
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(phase, done, total)``; bytes in the phases "loader" and "send"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container on the board that the loader runs in.
+
+    Attributes:
+        image: Docker's name of the image.
+        runtime: Docker's runtime; None for docker's default.
+        options: More options of ``docker run``, one word each.
+    """
+
+    image: str
+    runtime: str | None = "nvidia"
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,8 @@ class Board:
         root: Folder on the board; "~" is the account's home there.
         python: Interpreter on the board; "~/..." is looked up in the account's home.
         kind: See ``Kind``.
+        container: Where the loader runs in one; ``python`` is then the container's, and the
+            board itself needs a ``python3`` all the same.
     """
 
     name: str
@@ -47,6 +64,7 @@ class Board:
     root: str = "~/.edgekit"
     python: str = "python3"
     kind: Kind = "remote"
+    container: Container | None = None
 
     def problems(self) -> tuple[Problem, ...]:
         """Returns what is wrong with the fields themselves; nothing is looked up."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
-    from edgekit.targets._jetpack import JetPack, jetpacks, tensorrt_of_jetpack
+    from edgekit.targets._jetpack import JetPack, jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
     from edgekit.targets._load import alike, get, names
     from edgekit.targets._modes import find_mode
     from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
@@ -22,6 +22,7 @@ __all__ = [
     "alike",
     "find_mode",
     "get",
+    "jetpack_of_l4t",
     "jetpacks",
     "names",
     "tensorrt_of_jetpack",
@@ -30,7 +31,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "_jetpack": "JetPack jetpacks tensorrt_of_jetpack",
+        "_jetpack": "JetPack jetpack_of_l4t jetpacks tensorrt_of_jetpack",
         "_load": "alike get names",
         "_modes": "find_mode",
         "_types": "Dla Dram Gpu PowerMode Target",

@@ -15,7 +15,7 @@ from edgekit.targets._load import get, read_yaml
 if TYPE_CHECKING:
     from edgekit.targets._types import Target
 
-__all__ = ["JetPack", "jetpacks", "tensorrt_of_jetpack"]
+__all__ = ["JetPack", "jetpack_of_l4t", "jetpacks", "tensorrt_of_jetpack"]
 
 _PREFIX = "jetpack"
 
@@ -84,6 +84,20 @@ def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
         where=target.name,
         hint=f"its JetPacks are {listed}" if listed else "it runs no JetPack: use --tensorrt",
     )
+
+
+def jetpack_of_l4t(l4t: str) -> str | None:
+    """Returns the JetPack with Jetson Linux ``l4t`` ("36.4.3"): "6.0", or "6.1 to 6.2.3".
+
+    Several JetPacks share a TensorRT and a row of ``targets/_jetpack.yaml``; which of them has
+    which L4T is not told there. None where no row has it.
+    """
+    wanted = _plain(l4t)
+    for row in _table(data_folder("targets")):
+        if wanted in {_plain(version) for version in row.get("l4t") or ()}:
+            versions = _jetpack(row).versions
+            return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+    return None
 
 
 @lru_cache(maxsize=2)

@@ -6,7 +6,7 @@ from edgekit import targets
 from edgekit._data import data_folder
 from edgekit.dla import drives_dla
 from edgekit.errors import UsageError
-from edgekit.targets import jetpacks, tensorrt_of_jetpack
+from edgekit.targets import jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
 from edgekit.targets._load import read_yaml
 
 ORIN = "jetson-agx-orin-64gb"
@@ -63,3 +63,12 @@ def test_every_row_has_known_sources_and_no_version_stands_twice() -> None:
         usual = targets.get(name).tensorrt
         if versions:
             assert any(r.tensorrt.startswith(usual) for r in jetpacks(targets.get(name)))
+
+
+@pytest.mark.parametrize(
+    ("l4t", "jetpack"),
+    [("36.3.0", "6.0"), ("35.4.1", "5.1 to 5.1.6"), ("34.1", "5.0 to 5.0.1"),
+     ("39.2", "7.2"), ("99.1.0", None), ("", None)],
+)  # fmt: skip
+def test_the_jetpack_of_a_release_of_jetson_linux(l4t, jetpack):
+    assert jetpack_of_l4t(l4t) == jetpack

@@ -1,0 +1,154 @@
+"""One connected board: its loader is put there, and the loader's commands are run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from edgekit.deploy._answers import document
+from edgekit.deploy._container import Place, container_argv
+from edgekit.deploy._onboard import ENSURE
+from edgekit.deploy._streams import counted, pieces
+from edgekit.deploy._transport import Completed, Transport
+from edgekit.deploy._types import Board, Kind, Progress
+
+__all__ = ["LONG_S", "SHORT_S", "Channel"]
+
+# seconds until a board counts as stuck: small questions, and work on whole networks
+SHORT_S = 120.0
+LONG_S = 1800.0
+
+
+class Channel:
+    """One board, connected. Every method may raise what ``Transport.run`` and ``document`` raise.
+
+    Args:
+        board: Which board; its ``kind`` says how it is reached.
+        transport: Connection to it; closed by ``close``.
+        loader: The zipapp of ``edgekit_device``; it is put on the board when it is not there.
+        note: A sentence for people on how and why the board is reached this way.
+        reconnect: Connects anew after the connection was cut; None where that makes no sense.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        transport: Transport,
+        loader: Path,
+        note: str = "",
+        reconnect: Callable[[], Transport] | None = None,
+    ) -> None:
+        self.board = board
+        self.note = note
+        self._transport = transport
+        self._loader = loader
+        self._reconnect = reconnect
+        self._placed: Place | None = None
+        self._remembered = False
+        home = board.python.startswith("~/") and board.kind != "local"
+        # sshd starts commands in the account's home, where a quoted "~" means nothing
+        self._python = "." + board.python[1:] if home else board.python
+
+    @property
+    def name(self) -> str:
+        """The board's name."""
+        return self.board.name
+
+    @property
+    def kind(self) -> Kind:
+        """How the board is reached."""
+        return self.board.kind
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._transport.close()
+
+    def ensure_loader(self, progress: Progress | None = None) -> int:
+        """Puts the right loader on the board unless it is there; returns the bytes sent."""
+        if self._placed:
+            return 0
+        data = self._loader.read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        # a name of its own for each version: hosts of different versions share a board in peace
+        name = f"edgekit_device-{digest[:16]}.pyz"
+        answer = self._place(name, digest, b"", None)
+        sent = 0
+        if not answer["ready"]:
+            answer = self._place(name, digest, data, progress)
+            sent = len(data)
+        self._placed = Place.read(answer)
+        return sent
+
+    def run_outside(self, argv: list[str], timeout: float = SHORT_S) -> Completed:
+        """Runs a command of the board itself, also where the loader runs in a container."""
+        return self._transport.run(argv, timeout=timeout)
+
+    def _place(
+        self, name: str, digest: str, data: bytes, progress: Progress | None
+    ) -> dict[str, Any]:
+        argv = [self._outer_python, "-c", ENSURE, self.board.root, name, digest, str(len(data))]
+        stdin = counted(data, "loader", progress)
+        done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
+        return document(done, self.name, self._outer_python)
+
+    @property
+    def _outer_python(self) -> str:
+        # in a container `python` names the container's
+        return "python3" if self.board.container else self._python
+
+    def _argv(
+        self, command: str, *options: str, outside: bool = False, detached: str = ""
+    ) -> list[str]:
+        """Returns a command of the loader's.
+
+        Args:
+            command: Its name.
+            options: Its options.
+            outside: On the board itself also where there is a container.
+            detached: Name for a container that goes on alone.
+        """
+        self.ensure_loader()
+        assert self._placed
+        place = self._placed
+        python = self._outer_python if outside else self._python
+        argv = [python, place.loader, command, f"--root={place.root}", *options]
+        if self.board.container is None or outside:
+            return argv
+        if not self._remembered:
+            # a container sees neither the device tree nor L4T's release: the board notes them
+            self._remembered = True
+            self._ask_outside("probe", "--remember")
+        return container_argv(self.board.container, place, argv, detached=detached)
+
+    def _ask(
+        self,
+        command: str,
+        *options: str,
+        stdin: Iterable[bytes] = (),
+        timeout: float = SHORT_S,
+    ) -> dict[str, Any]:
+        done = self._transport.run(self._argv(command, *options), stdin=stdin, timeout=timeout)
+        return document(done, self.name, self.board.python)
+
+    def _ask_outside(self, command: str, *options: str) -> dict[str, Any]:
+        argv = self._argv(command, *options, outside=True)
+        return document(self._transport.run(argv, timeout=SHORT_S), self.name, argv[0])
+
+    def _ask_watched(self, command: str, *options: str, timeout: float) -> dict[str, Any]:
+        done = self._watched(command, *options, timeout=timeout)
+        return document(done, self.name, self.board.python)
+
+    def _watched(self, command: str, *options: str, timeout: float, data: bytes = b"") -> Completed:
+        """Runs a long command that stops when this call does, or this machine."""
+        argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
+        return self._transport.run(argv, stdin=pieces(data), timeout=timeout, hold_input=True)
+
+    def _renew(self) -> bool:
+        """Connects anew; returns whether there is a way to."""
+        if self._reconnect is None:
+            return False
+        self._transport.close()
+        self._transport = self._reconnect()
+        return True
