@@ -40,6 +40,8 @@ _PLACEHOLDER = re.compile(r"=\{([a-z_]+)\}\Z")
 _PLACEHOLDERS = frozenset({"model", "engine", "calibration", "timing_cache", "layer_info"})
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
+#: Linux takes no longer argument (MAX_ARG_STRLEN, with its end).
+_MAX_ARGUMENT = (1 << 17) - 1
 
 
 def request_digest(document: Mapping[str, Any]) -> str:
@@ -193,8 +195,13 @@ def _attempt(value: Any, where: str) -> Attempt:
 
 
 def _command(value: Any, where: str) -> Tuple[str, ...]:
-    found = tuple(check.text(item, where) for item in check.array(value, where, 1))
+    found = tuple(check.array(value, where, 1))
     for item in found:
+        # names of thousands of layers stand in one argument
+        if not isinstance(item, str):
+            check.text(item, where)
+        if len(item.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT:
+            check.fail(where, "an argument is longer than any that a program can be given")
         unknown = sorted(set(_PLACEHOLDER.findall(item)) - _PLACEHOLDERS)
         if unknown:
             check.fail(where, "unknown placeholder {{{}}}".format(unknown[0]))
