@@ -54,8 +54,7 @@ build:
 
 `auto` takes a feature where the release has it and nothing forbids it, and drops it with a note
 elsewhere. `true`, or a value that is written out, is never dropped: where it cannot be, the
-configuration is refused with both keys, their lines, the reason and its source. Other values
-beside these are never changed.
+configuration is refused with both keys, their lines, the reason and its source.
 
 For some combinations nobody says whether they work (**unknown** below), above all for a DLA with
 version compatible or stripped plans. Then the build tries: first with everything, then without what
