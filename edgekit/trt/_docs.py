@@ -53,7 +53,7 @@ build:
 ## What `auto` does
 
 `auto` takes a feature where the release has it and nothing forbids it, and drops it with a note
-elsewhere. `true`, or a value that is written out, is never dropped: where it cannot be, the
+elsewhere. `true`, or a value that is written out, is not dropped so: where it cannot be, the
 configuration is refused with both keys, their lines, the reason and its source.
 
 For some combinations nobody says whether they work (**unknown** below), above all for a DLA with
@@ -88,7 +88,7 @@ cannot be told is refused or noted beforehand:
 - formats of loadables other than {formats},
 - more than one optimisation profile on TensorRT 8,
 - the engine's layers (`--exportLayerInfo`) of loadables, and of plans whose lean runtime is
-  elsewhere: it cannot open these.
+  elsewhere: by its help it cannot open these without that library.
 """
 
 
