@@ -94,7 +94,11 @@ def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: Lis
             notes.append("{}: this TensorRT has no optimisation levels".format(spec.key))
     for name, size in spec.pools.items():
         if hasattr(trt.MemoryPoolType, name):
-            config.set_memory_pool_limit(getattr(trt.MemoryPoolType, name), size)
+            pool = getattr(trt.MemoryPoolType, name)
+            config.set_memory_pool_limit(pool, size)
+            # one that is no power of 2 of at least 4 KiB has no effect on a DLA's pool
+            if config.get_memory_pool_limit(pool) != size:
+                notes.append("{}: TensorRT takes no {} of {} bytes".format(spec.key, name, size))
         else:
             notes.append("{}: this TensorRT has no memory pool {}".format(spec.key, name))
     if spec.dla_core is None:

@@ -44,7 +44,7 @@ class Mapped:
         ours: Our layer by the builder layer's index.
         device: "GPU" or "DLA" by index, of inserted layers too.
         unmapped: Names of builder layers of which nothing says where they run.
-        lost: Names of our layers that no builder layer stands for.
+        lost: Names of our layers of ONNX nodes that no builder layer stands for.
     """
 
     layers: List[BuilderLayer]
@@ -116,7 +116,8 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
     _follow(mapped)
     mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
     stood = {spec.name for spec in mapped.ours.values()}
-    mapped.lost = [spec.name for spec in specs if spec.name not in stood]
+    # a layer without nodes is one that the builder inserts itself, later
+    mapped.lost = [spec.name for spec in specs if spec.nodes and spec.name not in stood]
     return mapped
 
 

@@ -40,8 +40,19 @@ def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
     return builder.create_network(flags)
 
 
-def parse(trt: Any, network: Any, logger: Any, model: Path, key: str) -> Any:
+def parse(
+    trt: Any, network: Any, logger: Any, model: Path, key: str, *, native: bool = False
+) -> Any:
     """Parses an ONNX file into the network.
+
+    Args:
+        trt: TensorRT's module.
+        network: The empty network.
+        logger: The builder's.
+        model: The file; what it keeps outside lies beside it.
+        key: The engine's, for messages.
+        native: Whether normalisations must not be plugins, as in version compatible plans
+            (OnnxParserFlag.NATIVE_INSTANCENORM in NvOnnxParser.h).
 
     Returns:
         The parser, which must live as long as the network: the weights are its memory.
@@ -49,7 +60,12 @@ def parse(trt: Any, network: Any, logger: Any, model: Path, key: str) -> Any:
     Raises:
         DeviceError: "build.parser", with every error of the parser.
     """
+    # some operators are plugins of TensorRT's own, which trtexec registers first too
+    if hasattr(trt, "init_libnvinfer_plugins"):
+        trt.init_libnvinfer_plugins(logger, "")
     parser = trt.OnnxParser(network, logger)
+    if native and hasattr(getattr(trt, "OnnxParserFlag", None), "NATIVE_INSTANCENORM"):
+        parser.set_flag(trt.OnnxParserFlag.NATIVE_INSTANCENORM)
     if not parser.parse_from_file(str(model)) or parser.num_errors:
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
         more = len(errors) - _SHOWN

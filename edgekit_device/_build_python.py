@@ -72,7 +72,8 @@ def build_attempt(
     builder = trt.Builder(log.logger)
     network = networks.create(trt, builder, spec)
     # held to the end: the network's weights are the parser's memory
-    parser = networks.parse(trt, network, log.logger, model, spec.key)
+    native = "VERSION_COMPATIBLE" in attempt.flags
+    parser = networks.parse(trt, network, log.logger, model, spec.key, native=native)
     config = builder.create_builder_config()
     built = Built(b"")
     mapped = _set_up(trt, builder, network, config, spec, attempt, scales, built)

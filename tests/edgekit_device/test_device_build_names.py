@@ -102,7 +102,9 @@ def test_work_is_what_has_our_kind() -> None:
 
 
 def test_layers_of_ours_that_nothing_stands_for_are_named() -> None:
-    found = map_layers(built(("a", "ACTIVATION", "", "x", "y")), [spec("a"), spec("gone")])
+    inserted = LayerSpec("reshape_after_a", "reshape_after_a", (), "SHUFFLE", "GPU", "int8")
+    ours = [spec("a"), spec("gone"), inserted]
+    found = map_layers(built(("a", "ACTIVATION", "", "x", "y")), ours)
     assert found.lost == ["gone"]
 
 

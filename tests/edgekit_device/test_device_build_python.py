@@ -165,6 +165,12 @@ def test_pools_reach_the_builder_and_unknown_ones_are_said(tmp_path: Path) -> No
     assert any("TACTIC_SHARED_MEMORY" in note for note in built.notes)
 
 
+def test_a_pool_that_the_builder_does_not_take_is_said(tmp_path: Path) -> None:
+    on = bench("10.3.0", tmp_path)
+    built = on.build(toys.engine(pools={"DLA_LOCAL_DRAM": 5000}))
+    assert "lane0: TensorRT takes no DLA_LOCAL_DRAM of 5000 bytes" in built.notes
+
+
 def test_a_board_without_the_core_says_so(tmp_path: Path) -> None:
     on = bench("10.16.1", tmp_path)
     with pytest.raises(DeviceError, match="needs DLA core 0, TensorRT finds 0") as refused:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.trt import command
 from edgekit_device import _build, _build_engine
 from edgekit_device._build_log import BuildLog
 from edgekit_device._build_trtexec import banner_version, build_attempt
@@ -19,6 +20,7 @@ from edgekit_device._errors import DeviceError
 from edgekit_device._job import JobCancelled
 from edgekit_device._plan import read_header
 from tests.edgekit_device import build_toys as toys
+from tests.trt_double import board
 
 # options become variables; what it does is told by --do
 STAND_IN = """#!{python}
@@ -164,6 +166,37 @@ def test_versions_of_banners() -> None:
         line = f"&&&& RUNNING TensorRT.trtexec [TensorRT v{number}] [b23] # trtexec"
         assert banner_version(line) == version
     assert banner_version("[I] hello") == ""
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "11.4.0"])
+@pytest.mark.parametrize("kind", ["plan", "loadable"])
+def test_the_hosts_commands_build_on_each_release(
+    kind: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the host writes, a trtexec that takes its release's flags alone can build."""
+    if version == "11.4.0":
+        if kind == "loadable":
+            return
+        document = toys.strong()
+    else:
+        document = toys.engine() if kind == "plan" else toys.loadable()
+    attempt = document["attempts"][0]
+    arguments = command(document, attempt, version)
+    on = board.board_python(tmp_path / "bin", version)
+    monkeypatch.setattr(_build_engine, "find_trtexec", lambda: board.board_trtexec(on))
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    given = toys.request({**document, "trtexec": [arguments]}, backend="trtexec")
+    with toys.job(tmp_path, given) as context:
+        (entry,) = _build.run(context)["engines"]
+        data = bytes(context.root.store.read(entry["engine"]))
+    assert entry["kind"] == kind
+    assert data.startswith(b"ftrt") == (kind == "plan")
+    assert board.offences(on) == []
+    if kind == "plan":
+        # trtexec places layers by name: what the importer inserts without one is the builder's
+        names = {one["name"] for one in entry["layers"] if one["device"] == "DLA"}
+        assert "{ForeignNode[conv1...relu2]}" in names
+        assert not names & set(toys.ON_GPU)
 
 
 def run(

@@ -106,11 +106,6 @@ def _nptype(factory: Any, trt_type: Any) -> Any:
     return np.dtype(_NUMPY[trt_type.name]).type
 
 
-@plays_function("init_libnvinfer_plugins")
-def _init_plugins(factory: Any, logger: Any, namespace: str) -> bool:
-    return True
-
-
 @plays_function("volume")
 def _volume(factory: Any, iterable: Any) -> int:
     import math
