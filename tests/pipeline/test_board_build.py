@@ -1,0 +1,199 @@
+"""Engines built by TensorRT on a board: the double behind a real sshd, from model to bench."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from edgekit.config import open_config
+from edgekit.deploy import sshd
+from edgekit.errors import BoardError, ConfigError, EnvironmentLack, GateError
+from edgekit.pipeline import Pipeline
+from tests.boards.fixtures import need_sshd
+from tests.pipeline.nets import small_config, small_net
+from tests.trt_double.board import board_python, board_trtexec, offences
+
+BOARD = (
+    "    - {{name: {name}, host: {b.host}, port: {b.port}, user: {b.user}, key: {b.key}, "
+    'host_key: "{b.host_key}", root: {root}, python: {python}}}\n'
+)
+
+
+@contextmanager
+def board(tmp_path, version, *, names=("lab",), trtexec=False, **settings):
+    """A board with a TensorRT; the configuration's deploy section, and its python."""
+    need_sshd()
+    python = board_python(tmp_path / "python", version, **settings)
+    if trtexec:
+        board_trtexec(python)
+        own = f"export PATH={python.parent}:$PATH\nexec "
+        python.write_text(python.read_text().replace("exec ", own))
+    with sshd(tmp_path / "board") as server:
+        rows = [
+            BOARD.format(name=name, b=server.board, root=tmp_path / name, python=python)
+            for name in names
+        ]
+        yield "deploy:\n  boards:\n" + "".join(rows), python
+    assert offences(python) == []
+
+
+def config_of(tmp_path, deploy, tensorrt, build, **options):
+    path = small_config(tmp_path / "config", extra=deploy, **options)
+    path.write_text(path.read_text() + f'tensorrt: "{tensorrt}"\nbuild: {build}\n')
+    return path
+
+
+def jobs(tmp_path, name="lab"):
+    return list((tmp_path / name).glob("jobs/*/request.json"))
+
+
+def known(pipeline):
+    """Makes the boards ones of which everything is known; this machine is no Jetson."""
+    for client in pipeline.boards.clients():
+        fingerprint = pipeline.building.probe(client)["fingerprint"]
+        fingerprint.update(module="AGX Orin", l4t="36.4.3", tensorrt="10.3.0.30")
+
+
+def pipeline(path, tmp_path, **options):
+    return Pipeline(open_config(path), out=tmp_path / "out", trust_key=True, **options)
+
+
+@pytest.mark.boards
+@pytest.mark.slow
+def test_a_board_builds_serves_and_refits(tmp_path):
+    with board(tmp_path, "10.3.0") as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{refit: any}")
+        with pipeline(path, tmp_path) as one:
+            document = one.run().document
+        assert document["backend"] == "tensorrt"
+        assert document["refit"]["bit_equal"]
+        assert document["bench"]["clock"] != "cpu-measured"
+        manifest = json.loads(
+            next((tmp_path / "lab/apps").glob("*/current/manifest.json")).read_text()
+        )
+        (engine,) = manifest["engines"].values()
+        assert engine["stripped"]
+        assert engine["version_compatible"]
+        assert engine["dla_core"] == 0
+        assert "conv1.w" in manifest["weights"]
+        # the same again is answered from what is kept: no second job
+        with pipeline(path, tmp_path) as two:
+            steps = {step["name"]: step["status"] for step in two.build()["steps"]}
+        assert steps["build"] == "reused"
+        assert len(jobs(tmp_path)) == 1
+        other = tmp_path / "other.onnx"
+        small_net(other, seed=0, scale=1.01)
+        with pipeline(path, tmp_path) as three:
+            refitted = three.refit(other)
+        assert refitted["changed"] >= 1
+        assert refitted["releases"][0]["release"] != document["releases"][0]["release"]
+
+
+@pytest.mark.boards
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("version", "tensorrt", "trtexec"),
+    [("8.6.1", "8.6", False), ("10.7.0", "10.7", True)],
+    ids=["8.6 in Python", "10.7 through trtexec"],
+)
+def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec):
+    options = {"flavours": ()} if trtexec else {}
+    with board(tmp_path, version, trtexec=trtexec, **options) as (deploy, _):
+        path = config_of(tmp_path, deploy, tensorrt, "{}")
+        with pipeline(path, tmp_path) as one:
+            (built,) = one.build()["boards"]
+    assert built["builder"] == ("trtexec" if trtexec else "python")
+    assert built["tensorrt"].startswith(tensorrt)
+    assert built["plan"]["same"], built["plan"]["differences"]
+    (engine,) = built["plan"]["engines"]
+    assert engine["placement"]["loadables"]["builder"] == 1
+    # 8.6 has no strip: dropped, and said
+    assert built["engines"][0]["stripped"] == (version != "8.6.1")
+
+
+@pytest.mark.boards
+def test_a_build_that_differs_is_told_and_fails_when_strict(tmp_path):
+    with board(tmp_path, "10.3.0", gpu_only=["conv2"]) as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{}")
+        with pipeline(path, tmp_path) as one:
+            document = one.build()
+        (told,) = document["boards"]
+        assert not told["plan"]["same"]
+        assert any("conv2" in text for text in document["notes"])
+        strict = config_of(tmp_path, deploy, "10.3", "{strict: true}")
+        with pipeline(strict, tmp_path) as two, pytest.raises(GateError) as caught:
+            two.build()
+    assert caught.value.code == "build.differs"
+    assert "conv2" in caught.value.message
+
+
+@pytest.mark.boards
+def test_flags_that_fail_are_done_without_and_not_tried_again(tmp_path):
+    failing = [["DLA", "VERSION_COMPATIBLE"]]
+    with board(tmp_path, "10.3.0", failing=failing) as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{}")
+        with pipeline(path, tmp_path) as one:
+            known(one)
+            document = one.build()
+        (engine,) = document["boards"][0]["engines"]
+        assert engine["attempt"] > 0
+        assert not engine["version_compatible"]
+        assert any("version compatibility" in note for note in document["notes"])
+        # other weights, so another build: it begins with what went through
+        small_net(tmp_path / "config" / "small.onnx", seed=5)
+        with pipeline(path, tmp_path) as two:
+            known(two)
+            (engine,) = two.build()["boards"][0]["engines"]
+        assert [attempt["ok"] for attempt in engine["attempts"]] == [True]
+
+
+@pytest.mark.boards
+def test_one_board_builds_for_all_that_are_like_it(tmp_path):
+    with board(tmp_path, "10.3.0", names=("left", "right")) as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{}")
+        with pipeline(path, tmp_path) as one:
+            known(one)
+            document = one.build()
+        assert [built["board"] for built in document["boards"]] == ["left"]
+        assert not jobs(tmp_path, "right")
+        # boards of which it is not known build for themselves
+        with pipeline(path, tmp_path) as two:
+            for client in two.boards.clients():
+                two.building.probe(client)["fingerprint"]["module"] = ""
+            document = two.build()
+        assert [built["board"] for built in document["boards"]] == ["left", "right"]
+
+
+@pytest.mark.boards
+def test_a_board_that_was_not_planned_for_is_refused_before_anything_is_sent(tmp_path):
+    with board(tmp_path, "10.7.0") as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", "{}")
+        with pipeline(path, tmp_path) as one, pytest.raises(BoardError) as caught:
+            one.build()
+        assert caught.value.code == "board.other-tensorrt"
+        assert "tensorrt: 10.7" in caught.value.hint
+        assert not jobs(tmp_path)
+        named = config_of(tmp_path, deploy, "10.7", "{backend: trtexec}")
+        with pipeline(named, tmp_path) as two, pytest.raises(EnvironmentLack) as lacking:
+            two.build()
+        assert lacking.value.code == "build.no-tensorrt"
+
+
+def test_wishes_that_do_not_go_together_are_told_first(tmp_path):
+    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+    path = config_of(tmp_path, deploy, "10.3", "{mode: standalone, strip: true}")
+    with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
+        one.build()
+    assert one.work.cache.get("check", "") is None
+    (problem,) = caught.value.problems
+    assert "strip" in problem.message
+    assert "small.yaml" in str(problem.where)
+
+
+def test_a_backend_without_a_board_is_refused(tmp_path):
+    path = config_of(tmp_path, "", "10.3", "{backend: tensorrt}")
+    with pipeline(path, tmp_path) as one, pytest.raises(EnvironmentLack) as caught:
+        one.build()
+    assert (caught.value.code, caught.value.exit_code) == ("build.no-tensorrt", 3)
