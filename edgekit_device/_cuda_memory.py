@@ -8,7 +8,8 @@ nothing is allocated once as many frames were in flight as ever will be. On an i
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Dict, List, Optional
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +33,7 @@ class Pool:
         self.staging = staging
         self.pinned = pinned
         self._free: Dict[int, List[int]] = {}
+        self._streams: List[int] = []
         self._lock = threading.Lock()
         self.allocated = 0
 
@@ -54,7 +56,24 @@ class Pool:
         with self._lock:
             self._free.setdefault(nbytes, []).append(ptr)
 
+    @contextmanager
+    def stream(self) -> Iterator[int]:
+        """A stream that nobody else uses within the block."""
+        with self._lock:
+            stream = self._streams.pop() if self._streams else 0
+        stream = stream or self.cuda.stream()
+        try:
+            yield stream
+        finally:
+            with self._lock:
+                self._streams.append(stream)
+
     def __del__(self) -> None:
+        for stream in self._streams:
+            try:
+                self.cuda.destroy_stream(stream)
+            except Exception:  # at the process's end the context may be gone already
+                return
         release = self.cuda.host_free if self.pinned else self.cuda.free
         for pointers in self._free.values():
             for ptr in pointers:
@@ -83,18 +102,32 @@ class Lease:
         return self.pool.cuda
 
     def array(self) -> np.ndarray:
-        """Pinned memory as bytes; valid as long as the lease."""
+        """Pinned memory as bytes; the lease lasts as long as the array."""
         import ctypes
 
         import numpy as np
 
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self.ptr)
+        # the array keeps what it is made over, and that keeps the lease
+        memory.lease = self  # type: ignore[attr-defined]
         found: np.ndarray = np.ctypeslib.as_array(memory)
         return found
 
-    def staging(self) -> Optional[Lease]:
-        """Pinned memory of the same size for a copy to the host; None where the pool has none."""
-        return None if self.pool.staging is None else self.pool.staging.take(self.nbytes)
+    def fetch(self) -> np.ndarray:
+        """Its bytes on the host: a view of pinned memory where the pool has some.
+
+        Raises:
+            DeviceError: "cuda.*".
+        """
+        import numpy as np
+
+        staging = self.pool.staging
+        pinned = None if staging is None else staging.take(self.nbytes)
+        memory = np.empty(self.nbytes, np.uint8) if pinned is None else pinned.array()
+        with self.pool.stream() as stream:
+            self.cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h", stream)
+            self.cuda.synchronize(stream)
+        return memory
 
     def __del__(self) -> None:
         self.pool.give(self.ptr, self.nbytes)

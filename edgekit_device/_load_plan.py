@@ -97,7 +97,7 @@ def load_plan(
             ways = runtimes.choices(version, about, trusted, str(file))
         except DeviceError:
             # nobody knows whether the plan carries a runtime: the last refusal counts
-            if embedded or not version_compatible:
+            if (embedded or not version_compatible) and not runtimes.failed():
                 raise
             continue
         for choice in ways:

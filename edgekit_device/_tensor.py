@@ -26,9 +26,18 @@ class DeviceBuffer:
         self.nbytes = nbytes
         self.ptr = cuda.malloc(nbytes)
 
-    def staging(self) -> Any:
-        """Pinned memory for a copy to the host; None: it has none of its own."""
-        return None
+    def fetch(self) -> np.ndarray:
+        """Its bytes on the host.
+
+        Raises:
+            DeviceError: "cuda.*".
+        """
+        import numpy as np
+
+        memory = np.empty(self.nbytes, np.uint8)
+        self.cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h")
+        self.cuda.synchronize()
+        return memory
 
     def __del__(self) -> None:
         if self.ptr:
@@ -48,7 +57,7 @@ class DeviceTensor:
         format: TensorRT's name of the format ("LINEAR", "DLA_HWC4", ...).
         strides: Bytes along N, C (or vectors of C), H and W; along each axis for LINEAR.
         scale: Value of one step of an INT8 tensor; None for types that hold the values themselves.
-        owner: Keeps the memory; has ``cuda`` and ``staging()`` (a :class:`DeviceBuffer`, or a
+        owner: Keeps the memory; has ``cuda`` and ``fetch()`` (a :class:`DeviceBuffer`, or a
             lease of ``_cuda_memory``).
     """
 
@@ -70,16 +79,10 @@ class DeviceTensor:
         Raises:
             DeviceError: "cuda.*" or "format.*".
         """
-        import numpy as np
-
         from ._convert import convert
         from ._packing import unpack
 
-        cuda = self.owner.cuda
-        pinned = self.owner.staging()
-        memory = np.empty(self.nbytes, np.uint8) if pinned is None else pinned.array()
-        cuda.copy(memory.ctypes.data, self.ptr, self.nbytes, "d2h")
-        cuda.synchronize()
-        # unpacking copies, so that nothing points into the pinned memory afterwards
+        # a view of pinned memory perhaps: unpacking copies out of it
+        memory = self.owner.fetch()
         array = unpack(memory, self.shape, self.dtype, self.format, self.strides)
         return convert(array, dtype or self.dtype, self.scale, None)

@@ -71,7 +71,6 @@ class Runtimes:
                 hint="apt-get install python3-libnvinfer, or run the container with "
                 "--runtime nvidia ({})".format("; ".join(told)),
             )
-        self._errors = []
         return choices(
             version,
             self.installed(),
@@ -128,13 +127,19 @@ class Runtimes:
                 raise
             self._errors.append(error)
             return None
+        self._errors = []
         if choice.note:
             self.notes.append(choice.note)
         return loaded
 
+    def failed(self) -> bool:
+        """Whether a way was tried since the last one that worked."""
+        return bool(self._errors)
+
     def failure(self) -> DeviceError:
         """Why no way worked: the surest way's reason, the others' in the hint."""
         first, *others = self._errors
+        self._errors = []
         told = ["{}".format(error.message) for error in others if error.message != first.message]
         if told:
             first.hint = "{}; tried too: {}".format(first.hint, "; ".join(told))

@@ -103,6 +103,9 @@ def plan(
             _ask(trt, tensor, *(formats or {})[tensor.name])
     if any(kind == "INT8" for kind, _, _ in (formats or {}).values()):
         config.set_flag(trt.BuilderFlag.INT8)
+        for layer in map(net.get_layer, range(net.num_layers)):
+            for output in map(layer.get_output, range(layer.num_outputs)):
+                output.set_dynamic_range(-8.0, 8.0)
     for low, best, high in profiles:
         profile = builder.create_optimization_profile()
         profile.set_shape("x", low, best, high)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from edgekit_device import DeviceError, _cuda, _trt_pick, _trt_start
+from edgekit_device import DeviceError
 from edgekit_device._model import open_model
 from edgekit_device._root import Root
+from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     checked,
     entry,
@@ -22,41 +20,12 @@ from tests.edgekit_device.device_trt_toys import (
     reference,
     weights_of,
 )
-from tests.trt_double._memory import MEMORY
-from tests.trt_double.board import install
 
 VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
 
 
-class Here:
-    """A board: chooses what is installed, and looks for offences at the end."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.monkeypatch = monkeypatch
-        self.modules: dict[str, Any] = {}
-
-    def has(self, version: str, flavours: Sequence[str] = ("full",)) -> None:
-        self.modules.update(install(self.monkeypatch, version, flavours))
-
-    def offences(self) -> list[str]:
-        return [text for made in self.modules.values() for text in made._double.violations]
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Here]:
-    monkeypatch.setattr(_cuda, "_OPEN", {})
-    monkeypatch.setattr(_trt_start, "_KNOWN", {})
-    # a child process would not find the double, which lives in this one
-    monkeypatch.setattr(_trt_start, "_try", lambda _name: None)
-    monkeypatch.setattr(_trt_pick, "_ldconfig", lambda: "")
-    monkeypatch.setenv("EDGEKIT_ROOT", str(tmp_path / "root"))
-    gc.collect()  # engines of the test before give their memory back
-    MEMORY.reset()
-    board = Here(monkeypatch)
-    yield board
-    assert board.offences() == []
-    assert MEMORY.offences == []
+here = pytest.fixture(here_fixture)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -138,107 +107,6 @@ def test_a_weight_of_no_engine_is_named(here: Here) -> None:
     assert caught.value.code == "refit.mismatch"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_lean_runtime_alone_runs_a_version_compatible_plan(here: Here, version: str) -> None:
-    here.has(version, ["lean"])
-    data = plan(version, ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"])
-    model = open_model(checked(data, entry(version, version_compatible=True)))
-    x = random_input()
-    np.testing.assert_allclose(model({"x": x})["y"], reference(network(), x), rtol=1e-5)
-
-
-@pytest.mark.parametrize("version", STRIPPING)
-def test_the_lean_runtime_refits_by_name(here: Here, version: str) -> None:
-    here.has(version, ["lean"])
-    data = plan(version, ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "STRIP_PLAN"])
-    about = entry(version, version_compatible=True, stripped=True, refit="identical")
-    model = open_model(checked(data, about, weights=weights_of(network())))
-    x = random_input()
-    np.testing.assert_allclose(model({"x": x})["y"], reference(network(), x), rtol=1e-5)
-
-
-@pytest.mark.parametrize("flavour", ["full", "lean", "dispatch"])
-def test_a_later_release_runs_the_runtime_that_the_plan_carries(here: Here, flavour: str) -> None:
-    here.has("10.16.1", [flavour])
-    data = plan("10.3.0", ["VERSION_COMPATIBLE"])
-    about = entry("10.3.0", version_compatible=True, lean_embedded=True)
-    x = random_input()
-    found = open_model(checked(data, about))({"x": x})["y"]
-    np.testing.assert_allclose(found, reference(network(), x), rtol=1e-5)
-
-
-def test_an_unsigned_bundle_never_runs_code_of_its_own(here: Here) -> None:
-    here.has("10.16.1", ["full", "lean", "dispatch"])
-    data = plan("10.3.0", ["VERSION_COMPATIBLE"])
-    about = entry("10.3.0", version_compatible=True, lean_embedded=True)
-    with pytest.raises(DeviceError) as caught:
-        open_model(checked(data, about, signer=None))
-    assert caught.value.code == "engine.host-code"
-
-
-def test_an_unsigned_bundle_of_this_release_is_not_trusted_either(here: Here) -> None:
-    here.has("10.3.0")
-    data = plan("10.3.0", ["VERSION_COMPATIBLE"])
-    about = entry("10.3.0", version_compatible=True, lean_embedded=True)
-    with pytest.raises(DeviceError) as caught:
-        open_model(checked(data, about, signer=None))
-    assert caught.value.code == "engine.host-code"
-    assert "setEngineHostCodeAllowed" in caught.value.message  # TensorRT's own words
-
-
-@pytest.mark.parametrize("flavour", ["full", "lean", "dispatch"])
-def test_a_later_release_loads_the_lean_library_of_the_plans_own(
-    here: Here, flavour: str, tmp_path: Path
-) -> None:
-    library = tmp_path / "root" / "lib" / "libnvinfer_lean.so.10.3.0"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    here.has("10.16.1", [flavour])
-    data = plan("10.3.0", ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"])
-    model = open_model(checked(data, entry("10.3.0", version_compatible=True)))
-    x = random_input()
-    np.testing.assert_allclose(model({"x": x})["y"], reference(network(), x), rtol=1e-5)
-
-
-def test_a_missing_lean_library_is_named(here: Here) -> None:
-    here.has("10.16.1", ["full", "lean"])
-    data = plan("10.3.0", ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"])
-    with pytest.raises(DeviceError) as caught:
-        open_model(checked(data, entry("10.3.0", version_compatible=True)))
-    assert caught.value.code == "engine.version"
-    assert "libnvinfer_lean.so.10.3.0" in caught.value.hint
-    assert "full 10.16.1" in caught.value.hint
-    assert "lean 10.16.1" in caught.value.hint
-
-
-@pytest.mark.parametrize(("built", "here_is"), [("10.3.0", "10.7.0"), ("10.7.0", "10.3.0")])
-def test_a_plan_of_another_release_is_refused_with_both_versions(
-    here: Here, built: str, here_is: str
-) -> None:
-    here.has(here_is, ["full", "lean"])
-    with pytest.raises(DeviceError) as caught:
-        open_model(checked(plan(built), entry(built)))
-    assert caught.value.code == "engine.version"
-    assert built in caught.value.message
-    assert here_is in caught.value.hint
-
-
-def test_a_plan_that_is_not_version_compatible_needs_the_full_runtime(here: Here) -> None:
-    here.has("10.3.0", ["lean", "dispatch"])
-    with pytest.raises(DeviceError) as caught:
-        open_model(checked(plan("10.3.0"), entry("10.3.0")))
-    assert caught.value.code == "engine.version"
-    assert "full TensorRT 10.3.0" in caught.value.hint
-
-
-def test_what_tensorrt_says_is_kept_when_a_manifest_lies(here: Here) -> None:
-    here.has("10.3.0", ["lean"])
-    with pytest.raises(DeviceError) as caught:
-        open_model(checked(plan("10.3.0"), entry("10.3.0", version_compatible=True)))
-    assert caught.value.code == "engine.not-version-compatible"
-    assert "stub loadRunner" in caught.value.message
-
-
 def test_another_kind_of_board_is_refused_before_tensorrt_sees_anything(here: Here) -> None:
     here.has("10.3.0")
     print_ = {"module": "", "l4t": "", "tensorrt": "8.6.1.6"}
@@ -268,7 +136,7 @@ def test_a_cut_plan_is_refused_in_tensorrts_words(here: Here) -> None:
     here.has("10.3.0")
     with pytest.raises(DeviceError) as caught:
         open_model(checked(plan("10.3.0")[:-7], entry("10.3.0")))
-    assert caught.value.code == "engine.invalid"
+    assert caught.value.code == "engine.truncated"
     assert "does not match archive size" in caught.value.message
 
 
