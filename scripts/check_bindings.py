@@ -60,8 +60,10 @@ def main() -> int:
     for line in wrong:
         print(f"bindings: {line}", file=sys.stderr)
     amount = sum(len(names) for part in ("full", "runtime") for names in used[part].values())
-    print(f"bindings: {amount} names of TensorRT checked in {len(checked)} modules: ", end="")
-    print(", ".join(checked) or "skipped")
+    if checked:
+        print(f"bindings: {amount} names of TensorRT checked in: {', '.join(checked)}")
+    else:
+        print("bindings: skipped, nothing was checked")
     return 1 if wrong else 0
 
 
