@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +10,19 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgekit_device import _build, _trt_start
-from edgekit_device._build_child import isolated
-from edgekit_device._errors import DeviceError
 from edgekit_device._golden import golden_inputs
-from edgekit_device._job import JobCancelled
 from edgekit_device._types import TensorEntry
 from tests.edgekit_device import build_toys as toys
-from tests.trt_double import board
+from tests.edgekit_device.build_bench import document_for
+from tests.edgekit_device.build_board import Board
 
 GOLDEN = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}]
 GPU = {"device": "GPU", "gpu_fallback": False}
 
 
-class Board:
-    """This process as a board with one release."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, version: str, **more: Any) -> None:
-        self.folder = folder
-        # for the process that tries whether TensorRT starts, and this one's children
-        patch.syspath_prepend(board.SITE)
-        settings = folder / "settings.json"
-        settings.write_text(json.dumps({"violations": str(folder / "offences")}))
-        for name, value in (
-            ("TENSORRT", version),
-            ("TENSORRT_FLAVOURS", "full"),
-            ("TENSORRT_SETTINGS", str(settings)),
-            ("CUDA", "new"),
-        ):
-            patch.setenv("EDGEKIT_TEST_" + name, value)
-        if not more.pop("starts", False):
-            patch.setattr(_trt_start, "_try", lambda name: None)
-        self.double = board.install(patch, version)["full"]._double  # type: ignore[attr-defined]
-
-    def run(self, document: dict[str, Any]) -> dict[str, Any]:
-        number = len(list(self.folder.glob("job*")))
-        with toys.job(self.folder / f"job{number}", document) as context:
-            self.context = context
-            result = _build.run(context)
-        # it goes over the wire
-        found: dict[str, Any] = json.loads(json.dumps(result))
-        return found
-
-    def offences(self) -> list[str]:
-        file = self.folder / "offences"
-        return file.read_text().splitlines() if file.exists() else []
-
-    def blob(self, digest: str) -> bytes:
-        return bytes(self.context.root.store.read(digest))
-
-
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)
-
-
-def document_for(version: str, **more: Any) -> dict[str, Any]:
-    if version.startswith("11"):
-        return toys.strong(**more)
-    if version == "10.16.1":
-        return toys.engine(**GPU, **more)
-    return toys.engine(**more)
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0"])
@@ -99,6 +48,21 @@ def test_a_plan_is_built_looked_at_and_told(version: str, make: Any) -> None:
     assert len(on_dla) == (0 if version == "10.16.1" else 1)
     assert b"[GpuLayer]" in on.blob(entry["log"])
     assert on.offences() == []
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
+def test_a_person_sees_how_far_it_is(version: str, make: Any) -> None:
+    on = make(version)
+    on.run(toys.request(golden=GOLDEN))
+    lines = (on.context.folder / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["n"] for event in events] == list(range(1, len(events) + 1))
+    steps = [event for event in events if event["phase"] == "build lane0"]
+    # before IProgressMonitor nothing but the log's stages is known
+    told = {event["text"] for event in steps if event["total"] == 0}
+    assert ("placing layers" in told) == (version == "8.6.1")
+    assert any(event["total"] for event in steps)
+    assert (events[-1]["phase"], events[-1]["done"]) == ("golden vectors", 1)
 
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
@@ -132,45 +96,6 @@ def test_a_stripped_plan_is_refitted_and_gives_the_networks_own_outputs(
     assert on.offences() == []
 
 
-def test_attempts_are_tried_in_order_and_told(make: Any) -> None:
-    on = make("10.3.0")
-    on.double.settings.failing = [["VERSION_COMPATIBLE", "DLA"]]
-    attempts = [
-        {"flags": ["VERSION_COMPATIBLE", "STRIP_PLAN"], "gives_up": ""},
-        {"flags": ["VERSION_COMPATIBLE"], "gives_up": "keeps its weights"},
-        {"flags": ["STRIP_PLAN"], "gives_up": "runs on this release alone"},
-    ]
-    result = on.run(toys.request(toys.engine(attempts=attempts)))
-    (entry,) = result["engines"]
-    assert entry["attempt"] == 2
-    assert [one["ok"] for one in entry["attempts"]] == [False, False, True]
-    assert all("does not work" in one["error"] for one in entry["attempts"][:2])
-    assert (entry["version_compatible"], entry["stripped"]) == (False, True)
-    assert "lane0: runs on this release alone" in result["notes"]
-
-
-def test_when_none_succeeds_each_cause_is_told(make: Any) -> None:
-    on = make("10.3.0")
-    on.double.settings.failing = [["STRIP_PLAN"], ["REFIT"]]
-    attempts = [{"flags": [flag], "gives_up": ""} for flag in ("STRIP_PLAN", "REFIT")]
-    with pytest.raises(DeviceError) as failed:
-        on.run(toys.request(toys.engine(attempts=attempts)))
-    assert failed.value.code == "build.failed"
-    assert "(1) STRIP_PLAN: TensorRT did not build it" in failed.value.message
-    assert "(2) REFIT: " in failed.value.message
-    assert failed.value.hint
-
-
-def test_what_flags_cannot_mend_is_not_tried_again(make: Any) -> None:
-    on = make("10.16.1")
-    attempts = [{"flags": [], "gives_up": ""}] * 3
-    with pytest.raises(DeviceError) as failed:
-        on.run(toys.request(toys.engine(attempts=attempts)))
-    assert failed.value.code == "build.no-dla"
-    log = (on.context.folder / "log.txt").read_text()
-    assert "attempt 0" not in log
-
-
 def test_loadables_and_plans_of_a_split_build(make: Any) -> None:
     on = make("10.3.0")
     first = toys.loadable("lane0.segment0")
@@ -201,71 +126,7 @@ def test_engines_of_lanes_that_are_alike_are_built_once(make: Any) -> None:
     assert result["engines"][0]["log"] == result["engines"][1]["log"]
 
 
-def test_a_job_that_is_cancelled_leaves_no_engine(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = make("10.3.0")
-    real = _build.EngineBuild.engine
-
-    def cancel(build: Any, *given: Any) -> Any:
-        (build.context.folder / "cancel").touch()
-        return real(build, *given)
-
-    monkeypatch.setattr(_build.EngineBuild, "engine", cancel)
-    with pytest.raises(JobCancelled):
-        on.run(toys.request())
-    kept = (on.context.folder / "blobs.txt").read_text().split()
-    assert not any(on.blob(digest).startswith(b"ftrt") for digest in kept)
-
-
-def test_a_builder_that_dies_is_a_failed_attempt(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = make("10.3.0")
-    from edgekit_device import _build_engine
-
-    real = _build_engine.python.build_attempt
-
-    def dies(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
-        if "VERSION_COMPATIBLE" in attempt.flags:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(trt, log, spec, attempt, **more)
-
-    monkeypatch.setattr(_build_engine.python, "build_attempt", dies)
-    attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
-    (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
-    assert entry["attempt"] == 1
-    assert "SIGKILL" in entry["attempts"][0]["error"]
-
-
-def test_blobs_that_are_not_there_are_told_before_anything_starts(make: Any) -> None:
-    on = make("10.3.0")
-    with pytest.raises(DeviceError) as failed:
-        on.run(toys.request(toys.engine(calibration="0" * 64)))
-    assert (failed.value.code, failed.value.where) == ("blob.missing", "engines[lane0]")
-
-
-def test_a_board_without_tensorrt_says_so(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    on = make("10.3.0")
-    monkeypatch.setitem(sys.modules, "tensorrt", None)
-    with pytest.raises(DeviceError) as failed:
-        on.run(toys.request())
-    assert failed.value.code == "build.no-tensorrt"
-
-
 def test_another_release_than_planned_is_said(make: Any) -> None:
     on = make("10.7.0", starts=True)
     result = on.run(toys.request(tensorrt="10.3"))
     assert "planned for TensorRT 10.3, built with 10.7.0" in result["notes"]
-
-
-def test_the_childs_own_failures_come_out(tmp_path: Path) -> None:
-    def wrong(tell: Any) -> dict[str, Any]:
-        raise ValueError("odd")
-
-    with toys.job(tmp_path, toys.request()) as context:
-        with pytest.raises(DeviceError, match="ValueError: odd") as failed:
-            isolated(context, wrong)
-        assert failed.value.code == "build.internal"
-        assert "Traceback" in (context.folder / "log.txt").read_text()
-        assert isolated(context, lambda tell: {"pid": os.getpid()})["pid"] != os.getpid()

@@ -9,12 +9,12 @@ import pytest
 
 from edgekit_device._errors import DeviceError
 from tests.edgekit_device import build_toys as toys
-from tests.edgekit_device.test_device_build_python import WEAK, bench
+from tests.edgekit_device.build_bench import WEAK, Bench
 
 
 @pytest.mark.parametrize("version", WEAK)
 def test_a_loadable_is_built_with_one_format_a_border(version: str, tmp_path: Path) -> None:
-    on = bench(version, tmp_path)
+    on = Bench(version, tmp_path)
     built = on.build(toys.loadable())
     assert "DIRECT_IO" in built.flags
     assert "GPU_FALLBACK" not in built.flags
@@ -24,7 +24,7 @@ def test_a_loadable_is_built_with_one_format_a_border(version: str, tmp_path: Pa
 
 
 def test_a_loadables_int8_borders_take_the_caches_scale(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     document = toys.loadable()
     for tensor in (*document["inputs"], *document["outputs"]):
         tensor["scale"] = None
@@ -55,7 +55,7 @@ def test_a_loadables_int8_borders_take_the_caches_scale(tmp_path: Path) -> None:
 def test_a_loadable_that_cannot_be_is_refused_beforehand(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     with pytest.raises(DeviceError, match=reason) as refused:
         on.build(toys.loadable(**change))
     assert refused.value.code == "build.not-on-dla"
@@ -63,7 +63,7 @@ def test_a_loadable_that_cannot_be_is_refused_beforehand(
 
 
 def test_all_layers_that_a_dla_cannot_run_are_named_beforehand(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     on.double.settings.can_run_on_dla = lambda layer: layer._s.name not in ("relu1", "conv2")
     with pytest.raises(DeviceError, match=r"'relu1'.*'conv2'") as refused:
         on.build(toys.loadable())
@@ -73,7 +73,7 @@ def test_all_layers_that_a_dla_cannot_run_are_named_beforehand(tmp_path: Path) -
 
 def test_a_layer_of_another_kind_is_left_to_the_builder(tmp_path: Path) -> None:
     """Matrix products become convolutions later: what is said of them beforehand is no verdict."""
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     document = toys.loadable()
     document["layers"][1]["kind"] = "SCALE"
     on.double.settings.can_run_on_dla = lambda layer: layer._s.name != "relu1"
@@ -86,7 +86,7 @@ def test_a_layer_of_another_kind_is_left_to_the_builder(tmp_path: Path) -> None:
 def test_a_segment_of_the_gpu_takes_the_border_as_the_dla_gives_it(
     version: str, tmp_path: Path
 ) -> None:
-    on = bench(version, tmp_path)
+    on = Bench(version, tmp_path)
     document = toys.engine(
         device="GPU",
         gpu_fallback=False,
@@ -103,7 +103,7 @@ def test_a_segment_of_the_gpu_takes_the_border_as_the_dla_gives_it(
 
 
 def test_borders_that_are_not_the_models_are_named(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     document = toys.engine(
         inputs=[toys.io("x", [1, 3, 9, 9])], outputs=[toys.io("z", [1, 5], formats=["NO_SUCH"])]
     )

@@ -2,76 +2,19 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from edgekit_device import _build_names
-from edgekit_device._build_log import BuildLog
-from edgekit_device._build_python import build_attempt
-from edgekit_device._build_types import Attempt, Built
 from edgekit_device._errors import DeviceError
-from edgekit_device._job import JobCancelled
 from edgekit_device._plan import read_header
 from tests.edgekit_device import build_toys as toys
-from tests.trt_double import double
-
-WEAK = ("8.6.1", "10.3.0", "10.7.0")
-ALL = (*WEAK, "10.16.1", "11.4.0")
-
-
-class Bench:
-    """One release with a logger, and a place for files."""
-
-    def __init__(self, version: str, folder: Path) -> None:
-        self.trt = double.module(version)
-        self.double = self.trt._double
-        self.lines: list[str] = []
-        self.log = BuildLog(self.trt, self.lines.append)
-        self.folder = folder
-        self.told: list[tuple[int, int, str]] = []
-        self.cancelled = False
-
-    def build(self, document: Mapping[str, Any], flags: tuple[str, ...] = (), **more: Any) -> Built:
-        spec = toys.spec(document)
-        models = (
-            toys.toy_onnx(),
-            toys.toy_onnx(whole=False),
-            toys.toy_onnx(typed="float16"),
-            toys.open_onnx(),
-        )
-        model = self.folder / "model.onnx"
-        model.write_bytes(next(x for x in models if toys.sha(x) == spec.model))
-        given = {
-            "model": model,
-            "cache": toys.cache_text() if spec.calibration else None,
-            "timing": self.folder / "timing.cache",
-            "tell": lambda *step: self.told.append(step),
-            "cancelled": lambda: self.cancelled,
-            **more,
-        }
-        return build_attempt(self.trt, self.log, spec, Attempt(flags, ""), **given)
-
-
-def bench(version: str, folder: Path) -> Bench:
-    return Bench(version, folder)
-
-
-def document_for(version: str, **more: Any) -> dict[str, Any]:
-    """A hybrid engine where the release has DLA, one of the GPU elsewhere."""
-    if version.startswith("11"):
-        return toys.strong(**more)
-    if version == "10.16.1":
-        return toys.engine(device="GPU", gpu_fallback=False, **more)
-    return toys.engine(**more)
+from tests.edgekit_device.build_bench import ALL, WEAK, Bench, document_for
 
 
 @pytest.mark.parametrize("version", ALL)
 def test_each_release_builds_a_plan_without_an_offence(version: str, tmp_path: Path) -> None:
-    on = bench(version, tmp_path)
+    on = Bench(version, tmp_path)
     built = on.build(document_for(version))
     header = read_header(built.data)
     assert ".".join(map(str, header.version)).startswith(version)
@@ -86,7 +29,7 @@ def test_each_release_builds_a_plan_without_an_offence(version: str, tmp_path: P
 
 @pytest.mark.parametrize("version", WEAK)
 def test_layers_run_where_the_plan_has_them(version: str, tmp_path: Path) -> None:
-    on = bench(version, tmp_path)
+    on = Bench(version, tmp_path)
     # the board could run all of it on the DLA: the plan decides
     on.double.settings.can_run_on_dla = lambda layer: True
     built = on.build(toys.engine())
@@ -99,7 +42,7 @@ def test_layers_run_where_the_plan_has_them(version: str, tmp_path: Path) -> Non
 
 
 def test_what_the_builder_thinks_of_each_layer_is_asked(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     on.double.settings.can_run_on_dla = lambda layer: layer._s.name != "relu1"
     answers = on.build(toys.engine()).can_run_on_dla
     assert {name for name, fits in answers.items() if not fits} == {"relu1"}
@@ -107,28 +50,28 @@ def test_what_the_builder_thinks_of_each_layer_is_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", WEAK)
 def test_weak_builds_set_flags_and_precisions(version: str, tmp_path: Path) -> None:
-    on = bench(version, tmp_path)
+    on = Bench(version, tmp_path)
     built = on.build(toys.engine(constraints="obey"))
     assert set(built.flags) == {"FP16", "INT8", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"}
     assert set(built.flags) <= set(on.double.builds[0])
 
 
 def test_strong_builds_set_no_precision_and_need_none(tmp_path: Path) -> None:
-    on = bench("11.4.0", tmp_path)
+    on = Bench("11.4.0", tmp_path)
     built = on.build(toys.strong(), ("STRIP_PLAN",))
     assert built.flags == ("STRIP_PLAN", "GPU_FALLBACK")
     assert on.double.violations == []
 
 
 def test_a_strongly_typed_network_on_a_release_that_has_both(tmp_path: Path) -> None:
-    on = bench("10.7.0", tmp_path)
+    on = Bench("10.7.0", tmp_path)
     built = on.build(toys.strong(device="GPU", gpu_fallback=False))
     assert built.flags == ()
     assert on.double.violations == []
 
 
 def test_types_of_a_strongly_typed_network_are_the_models(tmp_path: Path) -> None:
-    on = bench("11.4.0", tmp_path)
+    on = Bench("11.4.0", tmp_path)
     wrong = toys.strong(inputs=[toys.io("x", [1, 3, 8, 8], "int8")])
     with pytest.raises(DeviceError, match="input 'x' is float16, not int8") as refused:
         on.build(wrong)
@@ -142,7 +85,7 @@ def test_types_of_a_strongly_typed_network_are_the_models(tmp_path: Path) -> Non
 def test_a_flag_that_the_release_lacks_is_left_out_and_said(
     version: str, lacking: set[str], tmp_path: Path
 ) -> None:
-    on = bench(version, tmp_path)
+    on = Bench(version, tmp_path)
     built = on.build(document_for(version), ("STRIP_PLAN", "REFIT_IDENTICAL", "VERSION_COMPATIBLE"))
     told = {word for note in built.notes for word in lacking if word in note}
     assert told == lacking
@@ -151,14 +94,14 @@ def test_a_flag_that_the_release_lacks_is_left_out_and_said(
 
 
 def test_single_weights_are_marked_and_a_refusal_is_said(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     document = toys.engine(device="GPU", gpu_fallback=False, refit_individual=["w1", "nothing"])
     built = on.build(document, ("REFIT_INDIVIDUAL",))
     assert any("'nothing'" in note and "'w1'" not in note for note in built.notes)
 
 
 def test_pools_reach_the_builder_and_unknown_ones_are_said(tmp_path: Path) -> None:
-    on = bench("8.6.1", tmp_path)
+    on = Bench("8.6.1", tmp_path)
     pools = {"DLA_MANAGED_SRAM": 1 << 19, "TACTIC_SHARED_MEMORY": 1 << 20}
     built = on.build(toys.engine(pools=pools))
     assert any("Managed SRAM = 0.5 MiB" in text for _, text in on.double.messages)
@@ -166,112 +109,20 @@ def test_pools_reach_the_builder_and_unknown_ones_are_said(tmp_path: Path) -> No
 
 
 def test_a_pool_that_the_builder_does_not_take_is_said(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
+    on = Bench("10.3.0", tmp_path)
     built = on.build(toys.engine(pools={"DLA_LOCAL_DRAM": 5000}))
     assert "lane0: TensorRT takes no DLA_LOCAL_DRAM of 5000 bytes" in built.notes
 
 
 def test_a_board_without_the_core_says_so(tmp_path: Path) -> None:
-    on = bench("10.16.1", tmp_path)
+    on = Bench("10.16.1", tmp_path)
     with pytest.raises(DeviceError, match="needs DLA core 0, TensorRT finds 0") as refused:
         on.build(toys.engine())
     assert refused.value.code == "build.no-dla"
 
 
-@pytest.mark.parametrize("version", ["10.3.0", "11.4.0"])
-def test_cancelling_stops_at_the_next_step(version: str, tmp_path: Path) -> None:
-    on = bench(version, tmp_path)
-    steps: list[int] = []
-
-    def tell(done: int, total: int, text: str) -> None:
-        steps.append(done)
-        on.cancelled = done > 100
-
-    with pytest.raises(JobCancelled):
-        on.build(document_for(version), tell=tell)
-    assert max(steps) < 1000
-    assert not (tmp_path / "timing.cache").exists()
-
-
-def test_an_exception_of_ours_in_a_callback_comes_out(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
-
-    def tell(done: int, total: int, text: str) -> None:
-        raise ValueError("no room for news")
-
-    with pytest.raises(DeviceError, match="ValueError: no room for news") as failed:
-        on.build(toys.engine(), tell=tell)
-    assert failed.value.code == "build.callback"
-
-
-def test_without_a_monitor_the_log_tells_the_stages(tmp_path: Path) -> None:
-    on = bench("8.6.1", tmp_path)
-    on.build(toys.engine())
-    assert [text for _, total, text in on.told if not total] == [
-        "placing layers",
-        "compiling for the DLA",
-    ]
-
-
-def test_a_failed_build_tells_the_builders_own_errors(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
-    on.double.settings.failing = [{"VERSION_COMPATIBLE", "DLA"}]
-    with pytest.raises(DeviceError, match=r"DLA \+ VERSION_COMPATIBLE does not work") as failed:
-        on.build(toys.engine(), ("VERSION_COMPATIBLE",))
-    assert failed.value.code == "build.attempt"
-
-
-def test_a_cache_that_is_not_taken_names_the_tensors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on = bench("10.3.0", tmp_path)
-    kind = on.trt.IInt8EntropyCalibrator2
-
-    # a builder that does not like the cache asks for data instead
-    from edgekit_device import _build_calibrator
-
-    made = _build_calibrator.calibrator
-
-    def refused(trt: Any, cache: bytes, asked: Any) -> Any:
-        one = made(trt, cache, asked)
-        monkeypatch.setattr(type(one), "read_calibration_cache", lambda self: None)
-        assert isinstance(one, kind)
-        return one
-
-    monkeypatch.setattr("edgekit_device._build_python.calibrator", refused)
-    with pytest.raises(DeviceError, match="asked for data: no scale for 'c1', 'c2'") as failed:
-        on.build(toys.engine())
-    assert failed.value.code == "build.calibration"
-
-
-def test_the_cache_gets_the_header_of_the_boards_release(tmp_path: Path) -> None:
-    on = bench("8.6.1", tmp_path)
-    served: list[bytes] = []
-    from edgekit_device import _build_python
-
-    made = _build_python.calibrator
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            _build_python,
-            "calibrator",
-            lambda trt, cache, asked: served.append(cache) or made(trt, cache, asked),
-        )
-        on.build(toys.engine())
-    assert served[0].split(b"\n")[0] == b"TRT-8601-EntropyCalibration2"
-    assert served[0].split(b"\n")[1:] == toys.cache_text().split(b"\n")[1:]
-
-
-def test_what_the_parser_says_is_told_in_full(tmp_path: Path) -> None:
-    on = bench("10.3.0", tmp_path)
-    model = tmp_path / "bad.onnx"
-    model.write_bytes(b"no model")
-    with pytest.raises(DeviceError, match="MODEL_DESERIALIZE_FAILED") as failed:
-        on.build(toys.engine(), model=model)
-    assert failed.value.code == "build.parser"
-
-
 def test_profiles_of_an_open_network(tmp_path: Path) -> None:
-    on = bench("10.7.0", tmp_path)
+    on = Bench("10.7.0", tmp_path)
     document = toys.engine(
         model=toys.sha(toys.open_onnx()),
         device="GPU",
@@ -293,8 +144,8 @@ def test_profiles_of_an_open_network(tmp_path: Path) -> None:
 
 
 def test_a_second_build_takes_the_firsts_timings(tmp_path: Path) -> None:
-    first = bench("10.3.0", tmp_path).build(toys.engine()).timing_cache
-    again = bench("10.3.0", tmp_path)
+    first = Bench("10.3.0", tmp_path).build(toys.engine()).timing_cache
+    again = Bench("10.3.0", tmp_path)
     second = again.build(toys.engine()).timing_cache
     assert (first["reused"], second["reused"]) == (False, True)
     assert second["entries_bytes_before"] == first["after"] > 0
@@ -302,11 +153,6 @@ def test_a_second_build_takes_the_firsts_timings(tmp_path: Path) -> None:
         again.double.messages
     )
     # another release measures anew, and says so
-    other = bench("10.7.0", tmp_path).build(toys.engine())
+    other = Bench("10.7.0", tmp_path).build(toys.engine())
     assert not other.timing_cache["reused"]
     assert any("timing cache was not of this device" in note for note in other.notes)
-
-
-def test_scales_in_the_toy_are_what_the_tests_say() -> None:
-    assert struct.unpack(">f", bytes.fromhex("3d4ccccd"))[0] == pytest.approx(0.05)
-    assert _build_names.map_layers([], []).lost == []

@@ -1,0 +1,124 @@
+"""The job "build" when attempts fail, builders die, or somebody cancels."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit_device import _build, _build_engine
+from edgekit_device._build_child import isolated
+from edgekit_device._errors import DeviceError
+from edgekit_device._job import JobCancelled
+from tests.edgekit_device import build_toys as toys
+from tests.edgekit_device.build_board import Board
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return lambda version, **more: Board(tmp_path, monkeypatch, version, **more)
+
+
+def test_attempts_are_tried_in_order_and_told(make: Any) -> None:
+    on = make("10.3.0")
+    on.double.settings.failing = [["VERSION_COMPATIBLE", "DLA"]]
+    attempts = [
+        {"flags": ["VERSION_COMPATIBLE", "STRIP_PLAN"], "gives_up": ""},
+        {"flags": ["VERSION_COMPATIBLE"], "gives_up": "keeps its weights"},
+        {"flags": ["STRIP_PLAN"], "gives_up": "runs on this release alone"},
+    ]
+    result = on.run(toys.request(toys.engine(attempts=attempts)))
+    (entry,) = result["engines"]
+    assert entry["attempt"] == 2
+    assert [one["ok"] for one in entry["attempts"]] == [False, False, True]
+    assert all("does not work" in one["error"] for one in entry["attempts"][:2])
+    assert (entry["version_compatible"], entry["stripped"]) == (False, True)
+    assert "lane0: runs on this release alone" in result["notes"]
+
+
+def test_when_none_succeeds_each_cause_is_told(make: Any) -> None:
+    on = make("10.3.0")
+    on.double.settings.failing = [["STRIP_PLAN"], ["REFIT"]]
+    attempts = [{"flags": [flag], "gives_up": ""} for flag in ("STRIP_PLAN", "REFIT")]
+    with pytest.raises(DeviceError) as failed:
+        on.run(toys.request(toys.engine(attempts=attempts)))
+    assert failed.value.code == "build.failed"
+    assert "(1) STRIP_PLAN: TensorRT did not build it" in failed.value.message
+    assert "(2) REFIT: " in failed.value.message
+    assert failed.value.hint
+
+
+def test_what_flags_cannot_mend_is_not_tried_again(make: Any) -> None:
+    on = make("10.16.1")
+    attempts = [{"flags": [], "gives_up": ""}] * 3
+    with pytest.raises(DeviceError) as failed:
+        on.run(toys.request(toys.engine(attempts=attempts)))
+    assert failed.value.code == "build.no-dla"
+    log = (on.context.folder / "log.txt").read_text()
+    assert "attempt 0" not in log
+
+
+def test_a_job_that_is_cancelled_leaves_no_engine(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = make("10.3.0")
+    real = _build.EngineBuild.engine
+
+    def cancel(build: Any, *given: Any) -> Any:
+        (build.context.folder / "cancel").touch()
+        return real(build, *given)
+
+    monkeypatch.setattr(_build.EngineBuild, "engine", cancel)
+    with pytest.raises(JobCancelled):
+        on.run(toys.request())
+    kept = (on.context.folder / "blobs.txt").read_text().split()
+    assert not any(on.blob(digest).startswith(b"ftrt") for digest in kept)
+
+
+def test_a_builder_that_dies_is_a_failed_attempt(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = make("10.3.0")
+    real = _build_engine.python.build_attempt
+
+    def dies(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
+        if "VERSION_COMPATIBLE" in attempt.flags:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(trt, log, spec, attempt, **more)
+
+    monkeypatch.setattr(_build_engine.python, "build_attempt", dies)
+    attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
+    (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
+    assert entry["attempt"] == 1
+    assert "SIGKILL" in entry["attempts"][0]["error"]
+
+
+def test_blobs_that_are_not_there_are_told_before_anything_starts(make: Any) -> None:
+    on = make("10.3.0")
+    with pytest.raises(DeviceError) as failed:
+        on.run(toys.request(toys.engine(calibration="0" * 64)))
+    assert (failed.value.code, failed.value.where) == ("blob.missing", "engines[lane0]")
+
+
+def test_a_board_without_tensorrt_says_so(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = make("10.3.0")
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    with pytest.raises(DeviceError) as failed:
+        on.run(toys.request())
+    assert failed.value.code == "build.no-tensorrt"
+
+
+def test_the_childs_own_failures_come_out(tmp_path: Path) -> None:
+    def wrong(tell: Any) -> dict[str, Any]:
+        raise ValueError("odd")
+
+    with toys.job(tmp_path, toys.request()) as context:
+        with pytest.raises(DeviceError, match="ValueError: odd") as failed:
+            isolated(context, wrong)
+        assert failed.value.code == "build.internal"
+        assert "Traceback" in (context.folder / "log.txt").read_text()
+        assert isolated(context, lambda tell: {"pid": os.getpid()})["pid"] != os.getpid()
