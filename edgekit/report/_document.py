@@ -204,6 +204,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         else None,
         "bundle": dict(facts.bundle) if facts.bundle else None,
         "refit": dict(facts.refit) if facts.refit else None,
+        "built": [dict(board) for board in facts.built],
         "bench": _bench(facts.bench),
         "board": dict(facts.board) if facts.board else None,
         "rewrites": [dict(rewrite) for rewrite in facts.rewrites],

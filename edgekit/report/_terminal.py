@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.report import _text as text
+from edgekit.report._built import built_line
 from edgekit.report._results import measure_words
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         equal = document["refit"].get("bit_equal")
         words = {True: "outputs equal the unstripped build bit for bit", False: "outputs differ"}
         rows.append(("Refit", words.get(equal, "not compared")))
+    rows += [(f"Built on {text.clean(one['board'])}", built_line(one)) for one in document["built"]]
     if document["board"]:
         board = document["board"]
         rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))

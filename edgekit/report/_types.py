@@ -36,6 +36,7 @@ class RunFacts:
             to there}]. ``snr_db`` is None when there is no difference at all.
         bundle: {"path", "bytes", "stripped_bytes", "digest"}.
         refit: {"bit_equal"}.
+        built: What boards built, as the ``boards`` of an ``edgekit.build/1``.
         bench: The ``edgekit.bench/1`` document.
         board: {"name", "kind"}.
         rewrites: Applied rewrites: {"name", "nodes"}, and where known "reason" and "max_error".
@@ -58,6 +59,7 @@ class RunFacts:
     accuracy: Mapping[str, Any] | None = None
     bundle: Mapping[str, Any] | None = None
     refit: Mapping[str, Any] | None = None
+    built: tuple[Mapping[str, Any], ...] = ()
     bench: Mapping[str, Any] | None = None
     board: Mapping[str, Any] | None = None
     rewrites: tuple[Mapping[str, Any], ...] = ()

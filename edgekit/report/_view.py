@@ -7,6 +7,7 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
+from edgekit.report._built import built_view
 from edgekit.report._results import accuracy_view, bench_view, bundle_view, tiles
 
 __all__ = ["page_view"]
@@ -203,6 +204,7 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "timeline": _timeline(document["timeline"]),
         "accuracy": accuracy_view(document["accuracy"], document["calibration"]),
         "bundle": bundle_view(document["bundle"], document["refit"]),
+        "built": built_view(document["built"]),
         "bench": bench_view(document["bench"]),
         "why_not": _why_not(document["why_not"]),
         "layers": _layers(document["layers"]),
