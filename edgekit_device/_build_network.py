@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, List, Mapping, Tuple
 
 from ._build_types import EngineSpec, IoSpec
-from ._errors import DeviceError
+from ._errors import DeviceError, map_os_errors
 
 __all__ = ["DTYPES", "create", "io_faults", "model_file", "parse", "set_io"]
 
@@ -89,7 +91,7 @@ def _parser_error(error: Any) -> str:
     if name or operator:
         place = "node {!r} ({})".format(name, operator) if operator else "node {!r}".format(name)
     else:
-        place = "node {}".format(error.node())
+        place = "node {}".format(error.node()) if error.node() >= 0 else "the file"
     return "{}: {} ({})".format(place, text, error.code().name)
 
 
@@ -194,11 +196,21 @@ def _scale(io: IoSpec, scales: Mapping[str, float]) -> Any:
 
 
 def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
-    """The model under a name beside the files that it keeps its weights in."""
-    folder.mkdir(parents=True, exist_ok=True)
-    links: Dict[str, Path] = {"model.onnx": model, **data}
-    for name, target in links.items():
-        link = folder / name
-        if not link.is_symlink():
-            link.symlink_to(target)
-    return folder / "model.onnx"
+    """The model under a name beside the files that it keeps its weights in.
+
+    Raises:
+        DeviceError: "board.disk-full" and the like.
+    """
+    file = folder / "model.onnx"
+    with map_os_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            try:
+                os.link(str(model), str(file))
+            except OSError:
+                shutil.copyfile(str(model), str(file))
+        for name, source in data.items():
+            # a copy: readers of ONNX refuse outside data behind links of either kind
+            if not (folder / name).exists():
+                shutil.copyfile(str(source), str(folder / name))
+    return file

@@ -33,10 +33,12 @@ class Board:
             patch.setattr(_trt_start, "_try", lambda name: None)
         self.double = board.install(patch, version)["full"]._double  # type: ignore[attr-defined]
 
-    def run(self, document: dict[str, Any]) -> dict[str, Any]:
+    def run(self, document: dict[str, Any], *blobs: bytes) -> dict[str, Any]:
         number = len(list(self.folder.glob("job*")))
         with toys.job(self.folder / f"job{number}", document) as context:
             self.context = context
+            for blob in blobs:
+                context.store(blob)
             result = _build.run(context)
         # it goes over the wire
         found: dict[str, Any] = json.loads(json.dumps(result))

@@ -81,6 +81,19 @@ def toy_onnx(*, whole: bool = True, typed: str = "float32") -> bytes:
     return bytes(model.SerializeToString())
 
 
+def outside_onnx(folder: Path) -> tuple[bytes, bytes]:
+    """The toy whose weights lie in weights.bin: the model and that file."""
+    folder.mkdir()
+    onnx.save_model(
+        onnx.load_model_from_string(toy_onnx()),
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    return (folder / "model.onnx").read_bytes(), (folder / "weights.bin").read_bytes()
+
+
 def open_onnx() -> bytes:
     """A ReLU of an open batch."""
     value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy"]

@@ -96,6 +96,19 @@ def test_a_stripped_plan_is_refitted_and_gives_the_networks_own_outputs(
     assert on.offences() == []
 
 
+def test_weights_that_lie_outside_of_the_model_are_found(make: Any, tmp_path: Path) -> None:
+    model, data = toys.outside_onnx(tmp_path / "outside")
+    given = toys.engine(
+        model=toys.sha(model),
+        data={"weights.bin": toys.sha(data)},
+        attempts=[{"flags": ["STRIP_PLAN"], "gives_up": ""}],
+    )
+    on = make("10.3.0")
+    (entry,) = on.run(toys.request(given), model, data)["engines"]
+    assert entry["weights"]["w1"]["shape"] == [8, 3, 3, 3]
+    assert entry["full_bytes"] > entry["bytes"]
+
+
 def test_loadables_and_plans_of_a_split_build(make: Any) -> None:
     on = make("10.3.0")
     first = toys.loadable("lane0.segment0")
