@@ -53,7 +53,7 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
         # what is known to fail on such a board is not tried again, and is no other build
         tried, _ = request_of(work, probe, backend, settle=True)
         record = _job(work, client, tried)
-        _learn(probe, tried, record["result"])
+        _learn(work, probe, tried, record["result"])
         work.cache.put("board-build", key, record)
     result, cache = record["result"], work.cache
 
@@ -143,7 +143,8 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     client.receive(blobs, progress=lambda phase, a, b: work.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
     job = started["job"]
-    work.tell(f"{client.name}: build job {job}" + (" (joined)" if started["reused"] else ""))
+    known = ", done before" if started["reused"] else ", joined" if started["joined"] else ""
+    work.tell(f"{client.name}: build job {job}{known}")
     try:
         for event in client.watch_job(job):
             text = event.get("text") or event["phase"]
@@ -159,10 +160,13 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     return {"result": json.loads(json.dumps(result)), "board": client.name, "job": job}
 
 
-def _learn(probe: Mapping[str, Any], request: Request, result: Mapping[str, Any]) -> None:
+def _learn(
+    work: Work, probe: Mapping[str, Any], request: Request, result: Mapping[str, Any]
+) -> None:
     """Keeps what the build has shown of builder flags on such boards."""
     from edgekit.trt import outcomes_file, remember
 
+    file = outcomes_file(work.cache.folder)
     asked = {one["key"]: one for one in request.document["engines"]}
     for one in result["engines"]:
         engine = asked[one["key"]]
@@ -170,9 +174,8 @@ def _learn(probe: Mapping[str, Any], request: Request, result: Mapping[str, Any]
         if kind == "plan" and engine["device"] != "GPU":
             kind = "plan DLA"
         for attempt in one["attempts"]:
-            remember(
-                outcomes_file(), probe["fingerprint"], kind, tuple(attempt["flags"]), attempt["ok"]
-            )
+            flags, ok = tuple(attempt["flags"]), attempt["ok"]
+            remember(file, probe["fingerprint"], kind, flags, ok)
 
 
 def _blobs(result: Mapping[str, Any]) -> list[str]:

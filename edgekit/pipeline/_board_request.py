@@ -50,7 +50,9 @@ def request_of(
     wish = wish_of(work, dla=any(x.device != "GPU" for part in plan.plans for x in part.layers))
     decision = decide(wish)
     if settle:
-        decision = settled(decision, outcomes_file(), probe["fingerprint"], dla=wish.dla)
+        decision = settled(
+            decision, outcomes_file(work.cache.folder), probe["fingerprint"], dla=wish.dla
+        )
     work.notes += [note for note in decision.notes if note not in work.notes]
     strong = decision.typing == "strong"
     scales = work.scales

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgekit._data import cache_folder
 from edgekit._files import write_atomically
 from edgekit.trt._types import Attempt, Decision
 
@@ -19,9 +18,9 @@ SCHEMA = "edgekit.trt-outcomes/1"
 _LIKE = ("module", "l4t", "tensorrt", "dla_compiler")
 
 
-def outcomes_file() -> Path:
-    """Returns the host's file of outcomes, in its cache folder."""
-    return cache_folder() / "trt-outcomes.json"
+def outcomes_file(folder: Path) -> Path:
+    """Returns the file of outcomes in a cache folder."""
+    return folder / "trt-outcomes.json"
 
 
 def remember(

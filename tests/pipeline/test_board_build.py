@@ -10,7 +10,7 @@ import pytest
 from edgekit.config import open_config
 from edgekit.deploy import sshd
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, GateError
-from edgekit.pipeline import Pipeline
+from edgekit.pipeline import Cache, Pipeline
 from tests.boards.fixtures import need_sshd
 from tests.pipeline.nets import small_config, small_net
 from tests.trt_double.board import board_python, board_trtexec, offences
@@ -83,6 +83,11 @@ def test_a_board_builds_serves_and_refits(tmp_path):
             steps = {step["name"]: step["status"] for step in two.build()["steps"]}
         assert steps["build"] == "reused"
         assert len(jobs(tmp_path)) == 1
+        # another host, which knows nothing, is answered by the board
+        with pipeline(path, tmp_path, cache=Cache(tmp_path / "fresh")) as elsewhere:
+            again = elsewhere.build()["boards"]
+        assert len(jobs(tmp_path)) == 1
+        assert again[0]["job"] == document["built"][0]["job"]
         other = tmp_path / "other.onnx"
         small_net(other, seed=0, scale=1.01)
         with pipeline(path, tmp_path) as three:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edgekit.trt import decide, known, outcomes_file, remember, settled
+from edgekit.trt import decide, known, remember, settled
 from tests.trt.wishes import wish
 
 BOARD = {"module": "p3701-0005", "l4t": "36.4.3", "tensorrt": "10.3.0.30", "dla_compiler": "3.14"}
@@ -76,8 +76,3 @@ def test_where_all_failed_all_are_tried_again(file):
     for attempt in made.plans:
         remember(file, BOARD, "plan DLA", attempt.flags, False)
     assert settled(made, file, BOARD, dla=True).plans == made.plans
-
-
-def test_its_place_is_the_cache_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path))
-    assert outcomes_file().parent == tmp_path
