@@ -1,4 +1,4 @@
-"""The lines a build logs, in the grammar of the real ones (placement lists at INFO up to 8.5)."""
+"""The lines a build logs, in the grammar of the real ones."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def log_build(
             "All dla layers are falling back to GPU",
         )
     groups = subgraphs(on_dla, [*_ordered(on_dla, on_gpu)])
-    at = "VERBOSE" if double.build >= (8, 6) else "INFO"
+    at = "VERBOSE"  # INFO up to 8.5, which is not played
     say(at, "---------- Layers Running on DLA ----------")
     for group in groups:
         say(at, f"[DlaLayer] {foreign(group)}")

@@ -49,15 +49,15 @@ _ON_DLA = frozenset(
         "SOFTMAX",
         "LRN",
         "PARAMETRIC_RELU",
-        "QUANTIZE",
-        "DEQUANTIZE",
     ]
 )
+_EXPLICIT = frozenset(["QUANTIZE", "DEQUANTIZE"])
 
 
 def runs_on_dla(layer: Any) -> bool:
-    """Whether a layer's kind is one that DLAs have."""
-    return layer._s.kind_name in _ON_DLA
+    """Whether a layer's kind is one that DLAs have; explicit quantization came with 11."""
+    kind = layer._s.kind_name
+    return kind in _ON_DLA or (kind in _EXPLICIT and layer._s.double.build >= (11,))
 
 
 class Double:

@@ -1,0 +1,144 @@
+"""Stripped engines of the double hold no weights until they are refitted, by name or by ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trt_double._onnx_weights import refit_weights
+from tests.trt_double.double_toys import Setup, setup, toy
+from tests.trt_double.test_double_runtime import run
+
+STRIPPING = ("10.3.0", "10.7.0", "10.16.1", "11.4.0")
+NAMES = ["fb", "fw", "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "w"]
+
+
+def weights() -> dict[str, np.ndarray]:
+    import onnx
+
+    return dict(refit_weights(onnx.load_model_from_string(toy())))
+
+
+def stripped(version: str, *flags: str) -> tuple[Setup, Any]:
+    on = setup(version, "STRIP_PLAN", *flags)
+    return on, on.runtime().deserialize_cuda_engine(on.plan())
+
+
+def inputs() -> np.ndarray:
+    return np.random.default_rng(1).random((1, 3, 8, 8), np.float32)
+
+
+@pytest.mark.parametrize("version", STRIPPING)
+def test_a_stripped_engine_gives_the_full_ones_bits_after_refitting(version: str) -> None:
+    full = setup(version)
+    wanted = run(full.runtime().deserialize_cuda_engine(full.plan()), inputs())
+    on, engine = stripped(version)
+    assert engine.refittable
+    wrong = run(engine, inputs())
+    assert not np.array_equal(wrong, wanted)
+    assert on.violations == ["a stripped engine ran before it was refitted"]
+    refitter = on.trt.Refitter(engine, on.logger)
+    assert refitter.get_all_weights() == refitter.get_missing_weights() == NAMES
+    for name, value in weights().items():
+        assert refitter.get_weights_prototype(name).size == value.size
+        assert refitter.set_named_weights(name, on.trt.Weights(value))
+    assert refitter.get_missing_weights() == []
+    assert refitter.refit_cuda_engine()
+    np.testing.assert_array_equal(run(engine, inputs()), wanted)
+
+
+@pytest.mark.parametrize("version", STRIPPING)
+def test_an_onnx_refits_too(version: str, tmp_path: Path) -> None:
+    on, engine = stripped(version)
+    path = tmp_path / "toy.onnx"
+    path.write_bytes(toy())
+    refitter = on.trt.Refitter(engine, on.logger)
+    parser = on.trt.OnnxParserRefitter(refitter, on.logger)
+    assert not parser.refit_from_file(str(tmp_path / "none.onnx"))
+    assert parser.num_errors == 1
+    assert parser.refit_from_file(str(path))
+    assert refitter.refit_cuda_engine()
+
+
+def test_weights_that_miss_their_prototype_are_refused() -> None:
+    on, engine = stripped("10.3.0")
+    refitter = on.trt.Refitter(engine, on.logger)
+    good = weights()["fb"]
+    assert not refitter.set_named_weights("unknown", on.trt.Weights(good))
+    assert not refitter.set_named_weights("fb", on.trt.Weights(good[:2]))
+    assert not refitter.set_named_weights("fb", on.trt.Weights(good.astype(np.float16)))
+    assert not refitter.refit_cuda_engine()
+    assert "Missing weights: fb, fw" in on.logged[-1]
+
+
+def test_identical_means_the_same_weights() -> None:
+    for flags, offends in (((), True), (("REFIT",), False)):
+        on, engine = stripped("10.3.0", *flags)
+        refitter = on.trt.Refitter(engine, on.logger)
+        for name, value in weights().items():
+            refitter.set_named_weights(name, on.trt.Weights(value + 1))
+        assert refitter.refit_cuda_engine()
+        assert bool(on.violations) is offends
+
+
+def test_memory_is_read_when_the_engine_is_refitted() -> None:
+    on, engine = stripped("10.3.0", "REFIT")
+    refitter = on.trt.Refitter(engine, on.logger)
+    kept = {name: value.copy() for name, value in weights().items()}
+    for name, value in kept.items():
+        refitter.set_named_weights(name, on.trt.Weights(value))
+    for value in kept.values():
+        value[:] = 0  # a caller that frees or reuses the memory too early
+    refitter.refit_cuda_engine()
+    assert not run(engine, inputs()).any()
+
+
+@pytest.mark.parametrize(("version", "stays"), [("10.3.0", False), ("10.16.1", True)])
+def test_a_full_plan_is_kept_and_refittable_where_the_release_can(
+    version: str, stays: bool
+) -> None:
+    on, engine = stripped(version)
+    refitter = on.trt.Refitter(engine, on.logger)
+    assert on.trt.OnnxParserRefitter(refitter, on.logger).refit_from_bytes(toy())
+    assert refitter.refit_cuda_engine()
+    config = engine.create_serialization_config()
+    flags = on.trt.SerializationFlag
+    assert config.get_flag(flags.EXCLUDE_WEIGHTS)
+    config.clear_flag(flags.EXCLUDE_WEIGHTS)
+    if stays:
+        config.set_flag(flags.INCLUDE_REFIT)
+    again = on.runtime().deserialize_cuda_engine(engine.serialize_with_config(config))
+    assert again.refittable is stays
+    np.testing.assert_array_equal(run(again, inputs()), run(engine, inputs()))
+    bare = on.runtime().deserialize_cuda_engine(engine.serialize())
+    assert on.violations == []
+    run(bare, inputs())
+    assert on.violations == ["a stripped engine ran before it was refitted"]
+
+
+def test_weights_are_not_saved_before_they_are_there() -> None:
+    on, engine = stripped("10.3.0")
+    config = engine.create_serialization_config()
+    config.clear_flag(on.trt.SerializationFlag.EXCLUDE_WEIGHTS)
+    engine.serialize_with_config(config)
+    assert on.violations == ["weights were serialised before the stripped engine was refitted"]
+
+
+def test_single_weights_are_marked() -> None:
+    on = setup("10.3.0", "REFIT_INDIVIDUAL")
+    assert on.network.mark_weights_refittable("fw")
+    assert not on.network.mark_weights_refittable("conv.weight")
+    engine = on.runtime().deserialize_cuda_engine(on.plan())
+    assert on.trt.Refitter(engine, on.logger).get_all_weights() == ["fw"]
+
+
+def test_an_engine_without_refit_has_no_refitter() -> None:
+    on = setup("8.6.1")
+    engine = on.runtime().deserialize_cuda_engine(on.plan())
+    assert not engine.refittable
+    with pytest.raises(TypeError, match="nullptr"):
+        on.trt.Refitter(engine, on.logger)
+    assert "condition: e.isRefittable()" in on.logged[-1]
