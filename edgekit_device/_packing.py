@@ -1,8 +1,11 @@
 """Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
 
 A format says how channels lie; how far lines are padded is read from the strides, which depend on
-the DLA's generation and which whoever built the engine knows (the manifest has them). Layouts:
-TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and their sources.
+the DLA's generation and which whoever built the engine knows (the manifest has them). A vector
+format is a transposition of (channels, pixels), done in blocks that stay in the second-level
+cache, and by several threads where a tensor is large (NumPy copies without the interpreter's
+lock). Layouts: TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and
+their sources.
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ FORMATS = ("LINEAR", "DLA_LINEAR", *_CHANNELS_LAST, *_VECTORS)
 # by element size: bits are moved, never interpreted
 _WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 _CHW = 3
-_BLOCK = 1 << 14  # pixels that one task moves: stays in a core's cache
-_THREADED_BYTES = 1 << 20
-_MOST_THREADS = 4
+# pixels in a block: with 32 bytes each half a MiB is read and written
+_BLOCK = 16384
+# below this one thread is done before others have started
+_THREADED_BYTES = 4 << 20
+_MOST_THREADS = 8
 
 
 def four(shape: Sequence[int]) -> Tuple[int, int, int, int]:

@@ -6,7 +6,6 @@ board's kind and the plan's header were looked at.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
@@ -58,9 +57,10 @@ def open_engines(
     for digest in {s.engine: None for lane in manifest.lanes for s in lane.segments}:
         entry = manifest.engines[digest]
         if entry.kind == "loadable":
-            cudla = importlib.import_module("edgekit_device._cudla")
+            from ._cudla import open_loadable
+
             data = read_checked(checked, digest)
-            engines[digest] = cudla.open_loadable(data, entry.dla_core or 0, entry)
+            engines[digest] = open_loadable(data, entry.dla_core or 0, entry)
             continue
         engine, names = _open_plan(checked, digest, entry, runtimes, profile is not None)
         engines[digest] = engine

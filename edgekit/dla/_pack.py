@@ -1,32 +1,25 @@
 """Tensors into the DLA's formats and back, bit for bit, with NumPy alone.
 
-A vector format is a transposition of (channels, pixels). It is done in blocks that stay in the
-second-level cache, and by several threads where a tensor is large (NumPy copies without the
-interpreter's lock).
+The moving itself is the board's (``edgekit_device._packing``): both sides have one packer.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.dla._formats import four, refused_type, stored_shape
 from edgekit.errors import DataError
+from edgekit_device._packing import read, write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["pack", "unpack"]
 
-# pixels in a block: with 32 bytes each half a MiB is read and written
-_BLOCK = 16384
-# below this one thread is done before others have started
-_THREADED_BYTES = 4 << 20
-_MOST_THREADS = 8
 _SAME_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -66,7 +59,7 @@ def pack(
         stored = _as_stored(out, shape, array.dtype)
     word = _SAME_SIZE[array.dtype.itemsize]
     source = np.ascontiguousarray(array).view(word).reshape(four(array.shape))
-    _write(source, stored.view(word), format)
+    write(source, stored.view(word), format)
     return stored
 
 
@@ -103,7 +96,7 @@ def unpack(
             raise _unfit("the array to write into is read-only")
         array = _as_stored(out, tuple(shape), kind)
     word = _SAME_SIZE[kind.itemsize]
-    _read(stored.view(word), array.view(word).reshape(four(shape)), format)
+    read(stored.view(word), array.view(word).reshape(four(shape)), format)
     return array
 
 
@@ -111,92 +104,6 @@ def _hold(format: str, dtype: str) -> None:
     reason = refused_type(format, dtype)
     if reason is not None:
         raise DataError(reason.message, code="format.type", hint=reason.fix)
-
-
-def _write(source: NDArray[np.generic], stored: NDArray[np.generic], format: str) -> None:
-    """Copies (N, C, H, W) unsigned words into their places, and zeros into all others."""
-    width = source.shape[-1]
-    if format == "LINEAR":
-        stored.reshape(source.shape)[...] = source
-    elif format == "DLA_LINEAR":
-        stored[..., :width] = source
-        stored[..., width:] = 0
-    elif format == "DLA_HWC4":
-        channels = source.shape[1]
-        stored[..., :width, channels:] = 0
-        stored[..., width:, :] = 0
-        _spread(source, stored[..., :width, :channels].transpose(0, 3, 1, 2))
-    else:
-        _each_block(source, stored, _spread)
-
-
-def _read(stored: NDArray[np.generic], array: NDArray[np.generic], format: str) -> None:
-    """The reverse of :func:`_write`."""
-    width = array.shape[-1]
-    if format == "LINEAR":
-        array[...] = stored.reshape(array.shape)
-    elif format == "DLA_LINEAR":
-        array[...] = stored[..., :width]
-    elif format == "DLA_HWC4":
-        array[...] = stored[..., :width, : array.shape[1]].transpose(0, 3, 1, 2)
-    else:
-        _each_block(array, stored, _gather)
-
-
-def _spread(planes: NDArray[np.generic], vectors: NDArray[np.generic]) -> None:
-    # a ufunc walks in the order of the axes, here along the pixels of one channel; an assignment
-    # would walk along the few channels of one pixel, in many short loops
-    np.positive(planes, out=vectors)
-
-
-def _gather(planes: NDArray[np.generic], vectors: NDArray[np.generic]) -> None:
-    np.copyto(planes, vectors)
-
-
-def _each_block(
-    tensor: NDArray[np.generic],
-    stored: NDArray[np.generic],
-    move: Callable[[NDArray[np.generic], NDArray[np.generic]], None],
-) -> None:
-    """Calls ``move`` with every block as (channels, pixels), of the tensor and of its vectors."""
-    batch, channels, height, width = tensor.shape
-    groups, vector = stored.shape[1], stored.shape[-1]
-    pixels = height * width
-    planes = tensor.reshape(batch, channels, pixels)
-    vectors = stored.reshape(batch, groups, pixels, vector)
-    clearing = move is _spread
-
-    def blocks() -> Iterator[tuple[int, int, int]]:
-        for n in range(batch):
-            for group in range(groups):
-                for start in range(0, pixels, _BLOCK):
-                    yield n, group, start
-
-    def one(block: tuple[int, int, int]) -> None:
-        n, group, start = block
-        part = planes[n, group * vector : (group + 1) * vector, start : start + _BLOCK]
-        places = vectors[n, group, start : start + _BLOCK]
-        if clearing and len(part) < vector:
-            # the whole block at once is faster than the few padding bytes of every pixel
-            places.fill(0)
-        move(part, places[:, : len(part)].T)
-
-    threads = min(_MOST_THREADS, _processors())
-    if tensor.nbytes < _THREADED_BYTES or threads == 1:
-        for block in blocks():
-            one(block)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(one, blocks()):
-            pass
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _as_stored(
