@@ -8,25 +8,18 @@ device. Times are CUDA events around the enqueued work, without the copies.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ._convert import convert
 from ._cuda import Cuda
-from ._cuda_memory import Lease, Pool
 from ._errors import DeviceError
-from ._packing import pack
 from ._tensor import DeviceTensor
+from ._trt_feed import Feeder, Tensor, at_shape
 from ._trt_io import io_bytes
 from ._trt_load import Loaded
 from ._trt_profile import LayerTimes, profiler
 from ._types import IoEntry, SegmentEntry
 
-if TYPE_CHECKING:
-    import numpy as np
-
-__all__ = ["Engine", "Tensor"]
-
-Tensor = Union["np.ndarray", DeviceTensor]
+__all__ = ["Engine"]
 
 
 class _Slot:
@@ -60,8 +53,9 @@ class Engine:
         self.outputs = tuple(outputs)
         self._loaded = loaded
         self._cuda = cuda
-        self._pinned = Pool(cuda, pinned=True)
-        self._device = Pool(cuda, staging=self._pinned)
+        self._feeder = Feeder(cuda)
+        engine = loaded.engine
+        self._dynamic = [io.name for io in inputs if -1 in tuple(engine.get_tensor_shape(io.name))]
         self._slots: List[_Slot] = []
         self._lock = threading.Lock()
         self._times = threading.local()
@@ -96,7 +90,10 @@ class Engine:
         keep: List[Any] = []
         try:
             for io in self.inputs:
-                address = self._put(slot, io, feeds[io.name], shapes[io.name], keep)
+                if io.name in self._dynamic:
+                    self._shape(slot, io.name, shapes[io.name], where)
+                now = at_shape(io, shapes[io.name])
+                address = self._feeder.put(now, feeds[io.name], slot.stream, keep)
                 self._set(slot, io.name, address, where)
             results: Dict[str, Tensor] = {}
             for io in self.outputs:
@@ -137,12 +134,6 @@ class Engine:
                     where=io.name[:80],
                 )
             shapes[io.name] = tuple(feeds[io.name].shape)
-        engine = self._loaded.engine
-        dynamic = [
-            io
-            for io in self.inputs
-            if -1 in tuple(int(s) for s in engine.get_tensor_shape(io.name))
-        ]
         for io in self.inputs:
             fixed = len(io.shape) == len(shapes[io.name]) and all(
                 want in (-1, have)
@@ -150,46 +141,21 @@ class Engine:
             )
             if not fixed:
                 raise _shape(io, shapes[io.name], list(io.shape))
-        if not dynamic:
+        if not self._dynamic:
             return 0, shapes
-        for number in range(int(engine.num_optimization_profiles)):
-            if all(self._within(io.name, number, shapes[io.name]) for io in dynamic):
+        for number in range(int(self._loaded.engine.num_optimization_profiles)):
+            if all(self._within(name, number, shapes[name]) for name in self._dynamic):
                 return number, shapes
-        raise _shape(dynamic[0], shapes[dynamic[0].name], "no profile of the engine")
+        (first,) = [io for io in self.inputs if io.name == self._dynamic[0]]
+        raise _shape(first, shapes[first.name], "no profile of the engine has it")
 
     def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
         low, _, high = self._loaded.engine.get_tensor_profile_shape(name, profile)
         sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
         return all(int(least) <= size <= int(most) for least, size, most in sides)
 
-    def _put(
-        self, slot: _Slot, io: IoEntry, value: Tensor, shape: Tuple[int, ...], keep: List[Any]
-    ) -> int:
-        """The address where the input lies in its format, copied there if it must be."""
-        if -1 in io.shape:
-            io = IoEntry(io.name, io.dtype, shape, io.format, io.strides, io.scale)
-        if -1 in tuple(int(s) for s in self._loaded.engine.get_tensor_shape(io.name)):
-            slot.context.set_input_shape(io.name, shape)
-        keep.append(value)
-        if isinstance(value, DeviceTensor):
-            if (value.dtype, value.format, value.scale) == (io.dtype, io.format, io.scale) and (
-                io.format == "LINEAR" or value.strides == io.strides
-            ):
-                return value.ptr
-            # another format: through the host
-            array, scale = value.numpy(), value.scale
-        else:
-            array, scale = value, None
-        stored = pack(convert(array, io.dtype, scale, io.scale), io.format, io.strides)
-        staging, place = self._pinned.take(stored.nbytes), self._device.take(stored.nbytes)
-        staging.array()[:] = stored.reshape(-1).view("uint8")
-        self._cuda.copy(place.ptr, staging.ptr, stored.nbytes, "h2d", slot.stream)
-        keep += [staging, place]
-        return place.ptr
-
     def _output(self, io: IoEntry, shape: Tuple[int, ...]) -> DeviceTensor:
-        entry = IoEntry(io.name, io.dtype, shape, io.format, io.strides, io.scale)
-        lease: Lease = self._device.take(io_bytes(entry))
+        lease = self._feeder.device.take(io_bytes(at_shape(io, shape)))
         return DeviceTensor(
             lease.ptr, lease.nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
         )
@@ -198,6 +164,14 @@ class Engine:
         if not slot.context.set_tensor_address(name, address):
             raise self._loaded.ears.error(
                 "TensorRT takes no buffer for {!r}".format(name[:80]), "engine.failed", where
+            )
+
+    def _shape(self, slot: _Slot, name: str, shape: Tuple[int, ...], where: str) -> None:
+        if not slot.context.set_input_shape(name, shape):
+            raise self._loaded.ears.error(
+                "TensorRT takes no {} of the shape {}".format(name[:80], list(shape)),
+                "input.shape",
+                where,
             )
 
     def _execute(self, slot: _Slot, where: str) -> None:

@@ -101,14 +101,14 @@ def test_a_tensor_on_the_device_is_fed_without_a_copy(here: Here, tmp_path: Path
     file.write_bytes(plan("10.3.0"))
     model = edgekit_device.load_plan(file)
     x = random_input()
-    place = model.engine._device.take(x.nbytes)
+    place = model.engine._feeder.device.take(x.nbytes)
     model.engine._cuda.copy(place.ptr, x.ctypes.data, x.nbytes, "h2d")
     tensor = DeviceTensor(
         place.ptr, x.nbytes, "float32", SHAPE, "LINEAR", (768, 256, 32, 4), None, place
     )
-    before = model.engine._device.allocated
+    before = model.engine._feeder.device.allocated
     found = model({"x": tensor})["y"]
-    assert model.engine._device.allocated == before + 1  # the output alone
+    assert model.engine._feeder.device.allocated == before + 1  # the output alone
     np.testing.assert_allclose(found, reference(network(), x), rtol=1e-5)
 
 
