@@ -64,16 +64,49 @@ def read(module: Any) -> dict[str, Any]:
 
 
 def derive(module: Any) -> list[str]:
-    """What the loader derives from the bindings' classes: the names made; raises where it fails."""
-    from edgekit_device import _trt_modules
+    """What the loader derives from the bindings' classes and makes of their values.
 
-    made = [type(_trt_modules.logger(module, lambda severity, text: None)).__name__]
-    made.append(type(_trt_modules.recorder(module)[0]).__name__)
-    if hasattr(module, "IProgressMonitor") and hasattr(module, "Builder"):
-        from edgekit_device import _build_progress
+    Returns:
+        The names of the classes that were made; an exception says that the bindings refuse one.
+    """
+    import numpy as np
 
-        made.extend(name for name in ("monitor",) if hasattr(_build_progress, name))
-    return made
+    from edgekit_device import (
+        _build_calibrator,
+        _build_progress,
+        _trt_load,
+        _trt_modules,
+        _trt_profile,
+        _trt_refit,
+    )
+
+    def quiet(*_: object) -> bool:
+        return False
+
+    made = [
+        _trt_modules.logger(module, quiet),
+        _trt_modules.recorder(module)[0],
+        _trt_profile.profiler(module)[0],
+    ]
+    try:
+        reader = _trt_load._reader(module, b"a plan")
+    except RuntimeError as error:  # from 10.16 on its constructor opens libcuda, which is not here
+        if "cuda driver" not in str(error):
+            raise
+        reader = None
+    made.append(reader)
+    if hasattr(module, "Builder"):
+        made.append(_build_progress.monitor(module, quiet, quiet, quiet))
+        made.append(_build_calibrator.calibrator(module, b"", quiet))
+    weights = _trt_refit._weights(module, np.ones(3, np.float32), "FLOAT")
+    assert (int(weights.size), weights.dtype.name) == (3, "FLOAT")
+    if hasattr(module.DataType, "BF16"):
+        weights = _trt_refit._weights(module, np.ones(3, np.uint16), "BF16")
+        assert (int(weights.size), weights.dtype.name) == (3, "BF16")
+    if reader is not None and hasattr(module, "SeekPosition"):
+        assert reader.seek(2, module.SeekPosition.SET)
+        assert reader.read(3, 0) == b"pla"
+    return [type(one).__name__ for one in made if one is not None]
 
 
 def main(folder: str, name: str, loader: str = "") -> None:

@@ -117,7 +117,7 @@ def _progress(config: Any, layers: int) -> bool:
     outcome: list[bool] = []
 
     def report() -> None:
-        monitor.phase_start("Building Engine", "", 2)
+        monitor.phase_start("Building Engine", None, 2)  # a null pointer in C++
         going = True
         for step, phase in enumerate(("Graph Optimization", "Timing Tactics")):
             monitor.phase_start(phase, "Building Engine", layers)

@@ -178,7 +178,7 @@ def test_progress_comes_from_another_thread_and_can_cancel() -> None:
         def __init__(self) -> None:
             on.trt.IProgressMonitor.__init__(self)
 
-        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
             seen.append((phase_name, parent_phase, num_steps, threading.current_thread().name))
 
         def step_complete(self, phase_name: str, step: int) -> bool:
@@ -189,7 +189,7 @@ def test_progress_comes_from_another_thread_and_can_cancel() -> None:
 
     monitor = on.config.progress_monitor = Monitor()
     assert on.plan() is not None
-    assert seen[0] == ("Building Engine", "", 2, "builder")
+    assert seen[0] == ("Building Engine", None, 2, "builder")
     assert seen[-1] == ("Building Engine",)
     monitor.going = False
     assert on.plan() is None
