@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import (
+    Bundle,
     golden_inputs,
     pack,
     read,
@@ -121,6 +122,25 @@ def test_the_record_of_rewrites_travels_through_files_and_refits(tmp_path: Path)
     broken = replace(bundle, blobs={**bundle.blobs, bundle.manifest["rewrites"]: b"{"})
     with pytest.raises(BundleError, match="not JSON"):
         rewrite_record(broken)
+
+
+def test_identical_engines_are_never_given_other_weights() -> None:
+    bundle, same, other = toys.toy_bundle(), toys.artefacts(), toys.artefacts(1)
+    digest = bundle.manifest["lanes"][0]["segments"][0]["engine"]
+
+    def refitted_as(kind: str) -> Bundle:
+        return replace(bundle, manifest={**bundle.manifest, "engines": {digest: {"refit": kind}}})
+
+    with pytest.raises(DataError, match="REFIT_IDENTICAL") as caught:
+        with_weights(refitted_as("identical"), other.weights, other.values, toys.golden(1))
+    assert caught.value.code == "refit.identical"
+    for name in ("../w", "b", "q", "g"):
+        assert name in (caught.value.hint or "")
+    assert "scale" not in (caught.value.hint or "")
+    # equal weights, or an engine that takes any, get as far as the entry that is no whole one
+    for kind, built, seed in (("identical", same, 0), ("any", other, 1)):
+        with pytest.raises(BundleError, match="engines"):
+            with_weights(refitted_as(kind), built.weights, built.values, toys.golden(seed))
 
 
 def test_refit_names_every_weight_that_does_not_fit() -> None:

@@ -1,0 +1,100 @@
+"""The manifest's "engines": what a loader must know of TensorRT's engines, read strictly."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from edgekit_device import DeviceError
+from edgekit_device._manifest import parse
+from edgekit_device._types import EngineEntry
+from tests.edgekit_device.device_trt_toys import SHAPE
+from tests.edgekit_device.test_device_trt_commands import trt_bundle
+
+GOOD: dict[str, Any] = json.loads(
+    trt_bundle("10.3.0", ["STRIP_PLAN"], fingerprint={}).manifest_bytes
+)
+DIGEST = next(iter(GOOD["engines"]))
+
+
+def changed(path: str, value: Any) -> bytes:
+    """The manifest with one field of the engine's entry changed; "a.0.b" leads into lists."""
+    document = copy.deepcopy(GOOD)
+    *way, last = path.split(".")
+    place = document["engines"][DIGEST]
+    for step in way:
+        place = place[int(step) if step.isdigit() else step]
+    place[last] = value
+    return json.dumps(document).encode()
+
+
+def test_an_entry_is_read_whole() -> None:
+    entry = parse(json.dumps(GOOD).encode()).engines[DIGEST]
+    assert isinstance(entry, EngineEntry)
+    assert (entry.kind, entry.stripped, entry.refit) == ("plan", True, "identical")
+    assert entry.tensorrt.startswith("10.3.0.")
+    assert entry.dla_core is None
+    assert (entry.inputs[0].shape, entry.inputs[0].strides) == (SHAPE, (768, 256, 32, 4))
+
+
+def test_scale_core_and_format_are_kept() -> None:
+    x = {"name": "x", "dtype": "int8", "shape": list(SHAPE), "format": "DLA_HWC4",
+         "strides": [512, 1, 64, 4], "scale": 0.5}  # fmt: skip
+    entry = parse(changed("inputs", [x])).engines[DIGEST]
+    assert (entry.inputs[0].scale, entry.inputs[0].format) == (0.5, "DLA_HWC4")
+    assert parse(changed("dla_core", 1)).engines[DIGEST].dla_core == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("kind", "engine"),
+        ("kind", "loadable"),  # without a core
+        ("tensorrt", "10"),
+        ("tensorrt", "ten"),
+        ("tensorrt", None),
+        ("stripped", 1),
+        ("version_compatible", "no"),
+        ("lean_embedded", None),
+        ("refit", "some"),
+        ("dla_core", -1),
+        ("dla_core", True),
+        ("dla_core", 99),
+        ("inputs", []),
+        ("outputs", {}),
+        ("more", 1),
+        ("inputs.0.name", "z"),
+        ("inputs.0.dtype", "bfloat16"),
+        ("inputs.0.shape", [1, -3, 8, 8]),
+        ("inputs.0.format", "NCHW"),
+        ("inputs.0.strides", [-1, 1, 1, 1]),
+        ("inputs.0.scale", 0.5),  # float32 has none
+        ("inputs.0.scale", "1"),
+        ("inputs.0.more", 1),
+    ],
+)
+def test_what_is_wrong_is_refused(path: str, value: Any) -> None:
+    with pytest.raises(DeviceError) as caught:
+        parse(changed(path, value))
+    assert caught.value.code == "manifest.invalid"
+    assert caught.value.where.startswith("engines")
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0])
+def test_a_scale_is_positive(scale: float) -> None:
+    document = json.loads(changed("inputs.0.dtype", "int8"))
+    document["engines"][DIGEST]["inputs"][0]["scale"] = scale
+    with pytest.raises(DeviceError, match="not within"):
+        parse(json.dumps(document).encode())
+
+
+def test_every_engine_has_an_entry_and_every_entry_an_engine() -> None:
+    without = {key: value for key, value in GOOD.items() if key != "engines"}
+    stray = {**GOOD, "engines": {**GOOD["engines"], "ab" * 32: GOOD["engines"][DIGEST]}}
+    for document in (without, {**GOOD, "engines": {}}, {**GOOD, "engines": []}, stray):
+        with pytest.raises(DeviceError) as caught:
+            parse(json.dumps(document).encode())
+        assert caught.value.code == "manifest.invalid"
