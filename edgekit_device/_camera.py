@@ -1,0 +1,176 @@
+"""Camera frames as the pack kernels read them: UINT8 pixels or NV12, with mean and scale folded in.
+
+The network's value of channel c is ``(x[c] - mean[c]) * factor[c]`` in float32, each step rounded;
+x is the frame's byte, or red, green and blue of an NV12 frame, clamped to 0..255 and not rounded.
+Chroma is that of the nearest sample to the left and above. Sources: ITU-R BT.601-7 and BT.709-6
+(luma coefficients; section 3 of each: limited range is 16..235 and 16..240), NV12: the Linux
+kernel's V4L2_PIX_FMT_NV12 (a plane of luma, then one of Cb and Cr in turn at half resolution).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple
+
+from ._errors import DeviceError
+from ._kernels_layout import LAST, PLANES, TYPES, VECTORS, Side, side
+from ._kernels_plan import THREADS, Launch, Numbers, launch, mode, set_scale
+from ._packing import four
+
+__all__ = ["CameraFrame", "colour_matrix", "plan_camera"]
+
+_COLOURS = 3
+_KINDS = ("RGB8", "BGR8", "NV12")
+_LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}  # of red and of blue
+_LANES = 8
+
+
+@dataclass(frozen=True)
+class CameraFrame:
+    """One frame in the device's memory.
+
+    Attributes:
+        kind: "RGB8" or "BGR8" (three bytes a pixel), or "NV12".
+        width: Pixels of a line.
+        height: Lines.
+        pitch: Bytes from line to line; 0 for lines without padding.
+        chroma: NV12: bytes from the first line to the plane of Cb and Cr; 0 where it follows.
+        chroma_pitch: NV12: bytes from line to line there; 0 for ``pitch``.
+        matrix: NV12: "bt601" or "bt709".
+        limited: NV12: whether luma lies in 16..235; False for the full range.
+        order: What the network's channels are, "RGB" or "BGR".
+        mean: Taken from each channel of the network, in its order.
+        factor: The difference is multiplied by it: 1 / (255 * std) for the usual networks.
+    """
+
+    kind: str
+    width: int
+    height: int
+    pitch: int = 0
+    chroma: int = 0
+    chroma_pitch: int = 0
+    matrix: str = "bt709"
+    limited: bool = True
+    order: str = "RGB"
+    mean: Tuple[float, float, float] = (0.0, 0.0, 0.0)
+    factor: Tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+
+def colour_matrix(matrix: str, limited: bool) -> Dict[str, float]:
+    """The numbers that turn Y, Cb and Cr into red, green and blue in 0..255.
+
+    With Kr and Kb the luma coefficients and Kg = 1 - Kr - Kb: red = y + 2 (1 - Kr) v, blue =
+    y + 2 (1 - Kb) u, green = y - 2 Kb (1 - Kb) / Kg u - 2 Kr (1 - Kr) / Kg v.
+
+    Raises:
+        DeviceError: "camera.matrix".
+    """
+    if matrix not in _LUMA:
+        raise DeviceError(
+            "unknown colour matrix {!r}".format(matrix[:40]),
+            code="camera.matrix",
+            hint="there are {}".format(" and ".join(_LUMA)),
+        )
+    red, blue = _LUMA[matrix]
+    green = 1 - red - blue
+    chroma = 255 / 224 if limited else 1.0
+    return {
+        "luma_offset": 16.0 if limited else 0.0,
+        "luma": 255 / 219 if limited else 1.0,
+        "red_v": 2 * (1 - red) * chroma,
+        "green_u": -2 * blue * (1 - blue) / green * chroma,
+        "green_v": -2 * red * (1 - red) / green * chroma,
+        "blue_u": 2 * (1 - blue) * chroma,
+    }
+
+
+def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
+    """Plans the kernel that writes a frame as a network's input.
+
+    Args:
+        frame: The frame; its size is the input's.
+        dst: Layout of the input: (1, 3, height, width) in a DLA format or LINEAR.
+
+    Raises:
+        DeviceError: "camera.*", or as ``_kernels_plan.plan``.
+    """
+    shape = four(dst.shape)
+    if shape != (1, _COLOURS, frame.height, frame.width):
+        raise DeviceError(
+            "a frame of {} x {} pixels cannot be {}".format(
+                frame.width, frame.height, list(dst.shape)
+            ),
+            code="camera.size",
+            hint="the input is (1, 3, height, width) of the frame: scale frames beforehand",
+        )
+    if frame.kind not in _KINDS or frame.order not in {"RGB", "BGR"}:
+        raise DeviceError(
+            "unknown frame {!r} for {!r}".format(frame.kind[:40], frame.order[:40]),
+            code="camera.kind",
+            hint="frames are {}; networks take RGB or BGR".format(", ".join(_KINDS)),
+        )
+    b = side(dst)
+    if b.kind == LAST and b.held > _COLOURS + 1:
+        raise DeviceError("no kernel writes such pixels", code="kernels.unsupported")
+    planar = frame.kind == "NV12"
+    pitches = _pitches(frame, planar)
+    numbers = Numbers(pitch=pitches[0], chroma_pitch=pitches[1], chroma=pitches[2])
+    numbers.mean[:], numbers.factor[:] = frame.mean, frame.factor
+    if planar:
+        for name, value in colour_matrix(frame.matrix, frame.limited).items():
+            setattr(numbers, name, value)
+    if dst.dtype == "int8":
+        set_scale(numbers, dst.scale)
+    defines = _cut(b)
+    defines.update(
+        SRC_T=TYPES["uint8"], DST_T=b.type, SRC_SIDE=PLANES if planar else LAST, DST_SIDE=b.kind,
+        SRC_HOLD=0 if planar else _COLOURS, RAW=0, SCALED=0, FLAT=0, NANS=0, DIVIDE=1,
+        CHANNELS=0, STRAIGHT=0, VECTOR=b.vector or 1,
+        THREADS=THREADS, CAMERA=2 if planar else 1, SWAP=int(frame.kind != _given(frame)),
+    )  # fmt: skip
+    run = defines["PX"] * (1 if planar else _COLOURS)
+    steps = (pitches[0], pitches[1], pitches[2]) if planar else (pitches[0],)
+    defines["SRC_MODE"] = _source_mode(run, steps)
+    hold = defines["DST_HOLD"]
+    length = defines["PX"] * (hold or 1) if hold or b.kind == PLANES else defines["CW"]
+    lines = frame.height * (_COLOURS if b.kind == PLANES else 1)
+    defines["DST_MODE"] = mode(b, lines, length, hold, loads=False)
+    a = Side(LAST, TYPES["uint8"], 1, frame.width, _COLOURS, 0, False)
+    made = launch({**defines, "SRC_HOLD": hold}, numbers, shape, a, b)
+    return Launch(tuple(sorted(defines.items())), made.numbers, made.grid)
+
+
+def _given(frame: CameraFrame) -> str:
+    """The kind of frame that needs no turning of its channels."""
+    if frame.kind == "NV12":
+        return "NV12" if frame.order == "RGB" else ""
+    return frame.order + "8"
+
+
+def _cut(b: Side) -> Dict[str, int]:
+    if b.kind == VECTORS:
+        return {"CW": 4 // b.size, "PX": _LANES, "LANES": _LANES, "UNROLL": 1, "DST_HOLD": 0}
+    hold = b.held if b.kind == LAST else 0
+    pixels = max(16 // ((hold or 1) * b.size), 2)  # two share their chroma
+    return {"CW": hold or _COLOURS, "PX": pixels, "LANES": 1, "UNROLL": 1, "DST_HOLD": hold}
+
+
+def _source_mode(run: int, steps: Tuple[int, ...]) -> int:
+    if run % 4:
+        return 0
+    word = next(step for step in (16, 8, 4) if run % step == 0)
+    return 2 if any(step % word for step in steps) else 1
+
+
+def _pitches(frame: CameraFrame, planar: bool) -> Tuple[int, int, int]:
+    least = frame.width * (1 if planar else _COLOURS)
+    pitch = frame.pitch or least
+    even = -(-frame.width // 2) * 2
+    chroma_pitch = frame.chroma_pitch or (pitch if frame.pitch else even) if planar else 0
+    chroma = frame.chroma or pitch * frame.height if planar else 0
+    if pitch < least or (planar and (chroma_pitch < even or chroma < pitch * frame.height)):
+        raise DeviceError(
+            "lines of {} bytes cannot hold {} pixels of {}".format(pitch, frame.width, frame.kind),
+            code="camera.pitch",
+        )
+    return pitch, chroma_pitch, chroma

@@ -1,0 +1,234 @@
+"""Chooses a pack kernel for two layouts: its definitions, its numbers and how it is launched.
+
+How a thread's block is cut follows from the sides (``_kernels_source`` names them): along pixels
+where both sides are planes, along channels where both have them next to each other, and a square
+that is turned in registers where they differ, wide enough that both sides move whole sectors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Optional, Tuple
+
+from ._errors import DeviceError
+from ._kernels_layout import LAST, PLANES, SIZES, VECTORS, Side, side
+from ._packing import four
+
+__all__ = ["THREADS", "Launch", "Numbers", "cut", "divides", "launch", "mode", "plan", "set_scale"]
+
+THREADS = 256
+_MOST_ROWS = 65535  # of a grid's y (CUDA C++ Programming Guide, "Compute Capabilities")
+_SMALL = 4  # channels that one thread takes together
+_LANES = 8  # times 4 bytes: a sector
+# scales in whose range the kernel's division is exact (its remainders do not underflow)
+_LEAST_SCALE, _MOST_SCALE = 1e-30, 1e30
+
+
+class Numbers(ctypes.Structure):
+    """The kernel's third parameter, as ``_kernels_source`` declares it."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in (
+            "batch", "channels", "height", "width", "src_line", "dst_line", "src_held", "dst_held",
+            "groups", "columns", "pitch", "chroma_pitch",
+        )],
+        *[(name, ctypes.c_float) for name in (
+            "src_scale", "dst_scale", "inverse", "low", "high", "luma_offset",
+        )],
+        ("mean", ctypes.c_float * 3),
+        ("factor", ctypes.c_float * 3),
+        *[(name, ctypes.c_float) for name in ("luma", "red_v", "green_u", "green_v", "blue_u")],
+        ("spare", ctypes.c_int),
+        ("chroma", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's definitions (its source is made of them), its numbers and its grid."""
+
+    defines: Tuple[Tuple[str, int], ...]
+    numbers: Numbers
+    grid: Tuple[int, int, int]
+
+
+def plan(src: Any, dst: Any) -> Launch:
+    """Plans the kernel that writes ``src``'s tensor as ``dst`` wants it.
+
+    Raises:
+        DeviceError: "kernels.shape", "kernels.scale", or as :func:`side`.
+    """
+    shape = four(src.shape)
+    if shape != four(dst.shape):
+        raise DeviceError(
+            "{} cannot be written as {}".format(list(src.shape), list(dst.shape)),
+            code="kernels.shape",
+        )
+    batch, channels, height, width = shape
+    a, b = side(src), side(dst)
+    if b.kind == LAST and b.held != channels and dst.format == "HWC":
+        raise DeviceError("HWC is written without padding only", code="kernels.unsupported")
+    numbers, raw = _scales(src, dst)
+    defines = cut(a, b, channels)
+    if a.kind == b.kind == PLANES:
+        # every line for itself, whatever it belongs to
+        batch, channels, height = 1, 1, batch * channels * height
+    flat = a.line == b.line == width
+    if flat:
+        height, width = 1, height * width
+        a, b = replace(a, line=width), replace(b, line=width)
+    defines.update(
+        CHANNELS=channels if defines["SRC_HOLD"] or defines["DST_HOLD"] else 0,
+        NANS=int(src.dtype.startswith("float")), DIVIDE=int(divides(src.dtype, numbers)),
+        SRC_T=a.type, DST_T=b.type, SRC_SIDE=a.kind, DST_SIDE=b.kind, RAW=int(raw),
+        SCALED=int(src.scale is not None and src.dtype == "int8"), FLAT=int(flat),
+        VECTOR=a.vector or b.vector or 1, THREADS=THREADS, CAMERA=0, SWAP=0,
+    )  # fmt: skip
+    _modes(a, b, (batch, channels, height, width), defines)
+    single = 1 in {defines["CW"], defines["PX"]} and not defines["CHANNELS"]
+    straight = raw and single and bool(defines["SRC_MODE"] and defines["DST_MODE"])
+    defines["STRAIGHT"] = int(straight)
+    return launch(defines, numbers, (batch, channels, height, width), a, b)
+
+
+def launch(
+    defines: Dict[str, int], numbers: Numbers, shape: Tuple[int, int, int, int], a: Side, b: Side
+) -> Launch:
+    """Fills in the numbers that place the blocks, and the grid that covers them."""
+    batch, channels, height, width = shape
+    groups = 1
+    if not (defines["SRC_HOLD"] or defines["DST_HOLD"]):
+        covered = -(-channels // b.vector) * b.vector if b.vector else channels
+        groups = -(-covered // (defines["CW"] * defines["LANES"]))
+    columns = -(-(b.line if b.kind != VECTORS else width) // defines["PX"])
+    numbers.batch, numbers.channels, numbers.height, numbers.width = shape
+    numbers.src_line, numbers.dst_line = a.line, b.line
+    numbers.src_held, numbers.dst_held = a.held, b.held
+    numbers.groups, numbers.columns = groups, columns
+    items = THREADS // defines["LANES"] * defines["UNROLL"]
+    grid = (-(-columns * height // items) * groups, min(batch, _MOST_ROWS), 1)
+    return Launch(tuple(sorted(defines.items())), numbers, grid)
+
+
+def cut(a: Side, b: Side, channels: int) -> Dict[str, int]:
+    """Chooses the block of a thread: CW, PX, LANES, UNROLL and the runs that cross pixels."""
+    wide = max(a.size, b.size)
+    block = {"SRC_HOLD": 0, "DST_HOLD": 0, "LANES": 1, "UNROLL": 1, "CW": 1, "PX": 16 // wide}
+    vectors = a if a.kind == VECTORS else b
+    other = b if vectors is a else a
+    if a.kind == b.kind == PLANES:
+        block["UNROLL"] = 4
+    elif vectors.kind == VECTORS and other.kind == LAST:
+        block.update(CW=16 // wide, PX=1, LANES=vectors.vector * wide // 16, UNROLL=4)
+    elif vectors.kind == VECTORS:
+        block.update(CW=4 // vectors.size, PX=16 // other.size, LANES=_LANES)
+    elif max(one.held for one in (a, b) if one.kind == LAST) <= _SMALL:
+        # few channels: a pixel's lie in one thread, and runs cross pixels
+        dla = a if a.dla else b
+        block.update(CW=b.held if b.kind == LAST else channels)
+        block["PX"] = 16 // (dla.size * (dla.held if dla.kind == LAST else 1))
+        block["SRC_HOLD"] = a.held if a.kind == LAST else 0
+        block["DST_HOLD"] = b.held if b.kind == LAST else 0
+    elif a.kind == b.kind:
+        raise DeviceError("both sides have their channels last", code="kernels.unsupported")
+    else:
+        planes = a if a.kind == PLANES else b
+        dla = a if a.dla else b
+        block.update(CW=4 // dla.size, PX=16 // planes.size, LANES=_LANES)
+    return block
+
+
+def mode(one: Side, lines: int, run: int, hold: int, loads: bool) -> int:
+    """How runs of elements move: 1 where each begins at a multiple of its words, else 2 or 0.
+
+    Args:
+        one: The side.
+        lines: Lines of pixels that the tensor has there.
+        run: Elements of a run.
+        hold: Channels of a pixel where runs cross pixels, otherwise 0.
+        loads: Whether words may be put together of two.
+    """
+    nbytes = run * one.size
+    if nbytes % 4:
+        return 0
+    word = next(step for step in (16, 8, 4) if nbytes % step == 0)
+    if one.kind == VECTORS:
+        return 1
+    if one.kind == LAST and not hold:
+        fits = one.held * one.size % word == 0
+    else:
+        fits = lines == 1 or one.line * (hold or 1) * one.size % word == 0
+    return 1 if fits else 2 if loads and one.size < SIZES["float32"] else 0
+
+
+def _modes(a: Side, b: Side, shape: Tuple[int, int, int, int], block: Dict[str, int]) -> None:
+    batch, channels, height, _ = shape
+    for name, one in (("SRC", a), ("DST", b)):
+        hold = block[name + "_HOLD"]
+        run = block["PX"] * (hold or 1) if hold or one.kind == PLANES else block["CW"]
+        lines = batch * height * (channels if one.kind == PLANES else 1)
+        block[name + "_MODE"] = mode(one, lines, run, hold, name == "SRC")
+
+
+def _scales(src: Any, dst: Any) -> Tuple[Numbers, bool]:
+    """The numbers of the conversion, and whether bits are only moved (as ``_convert`` does)."""
+    numbers = Numbers()
+    same = src.dtype == dst.dtype
+    if same and (src.dtype != "int8" or None in (src.scale, dst.scale) or src.scale == dst.scale):
+        return numbers, True
+    if src.dtype == "int8":
+        numbers.src_scale = 1.0 if src.scale is None else src.scale
+    if dst.dtype == "int8":
+        set_scale(numbers, dst.scale)
+    return numbers, False
+
+
+def divides(dtype: str, numbers: Numbers) -> bool:
+    """Whether a step needs the division itself, for any value of the type.
+
+    A product with the reciprocal often rounds to the same step: of the types with few values, all
+    are tried.
+    """
+    if dtype == "float32":
+        return True
+    given = (numbers.src_scale, numbers.dst_scale, numbers.inverse, numbers.low, numbers.high)
+    return _divides(dtype, given)
+
+
+@functools.lru_cache(maxsize=256)
+def _divides(dtype: str, given: Tuple[float, ...]) -> bool:
+    import numpy as np
+
+    src_scale, dst_scale, inverse, low, high = (np.float32(one) for one in given)
+    if not dst_scale:
+        return False
+    size = SIZES[dtype]
+    codes = np.arange(1 << 8 * size, dtype="u{}".format(size)).view(dtype)
+    values = codes[np.isfinite(codes)].astype(np.float32)
+    if dtype == "int8":
+        values = values * src_scale
+    values = np.clip(values, low, high)
+    return bool((np.rint(values * inverse) != np.rint(values / dst_scale)).any())
+
+
+def set_scale(numbers: Numbers, scale: Optional[float]) -> None:
+    """Sets the scale that values are divided by.
+
+    Raises:
+        DeviceError: "kernels.scale".
+    """
+    if scale is None or not _LEAST_SCALE <= scale <= _MOST_SCALE:
+        raise DeviceError(
+            "INT8 steps need a scale between {} and {}, not {}".format(
+                _LEAST_SCALE, _MOST_SCALE, scale
+            ),
+            code="kernels.scale",
+        )
+    numbers.dst_scale = scale
+    rounded = numbers.dst_scale  # as float32
+    # the quotient of two float32 in double precision, rounded once more, is the rounded quotient
+    # (S. Figueroa, "When is double rounding innocuous?", 1995: 53 >= 2 * 24 + 2)
+    numbers.inverse = 1.0 / rounded
+    numbers.low, numbers.high = -128.0 * rounded, 127.0 * rounded

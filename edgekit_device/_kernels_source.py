@@ -1,0 +1,230 @@
+"""The text of the pack kernels: one template, made into a kernel by definitions before it.
+
+The same text is compiled by NVRTC for the GPU and, with another prelude, by a C compiler for the
+tests, which compare it with the NumPy packer without a GPU. It needs no shared memory: a thread
+moves a block of CW channels by PX pixels through its registers, and the threads of a warp lie so
+that both sides touch whole 32-byte sectors.
+
+Definitions (``_kernels_plan`` chooses them):
+  SRC_T, DST_T: element types, 0 float32, 1 float16, 2 uint8, 3 int8.
+  SRC_SIDE, DST_SIDE: 0 planes of pixels, 1 channels last, 2 vectors of VECTOR channels.
+  SRC_HOLD, DST_HOLD: channels of a pixel in memory where a run crosses pixels, otherwise 0.
+  SRC_MODE, DST_MODE: 0 one element at a time, 1 aligned words, 2 words put together (loads only).
+  CW, PX, LANES, UNROLL, THREADS: block, lanes along channels, blocks of a thread, threads.
+  CHANNELS: where pixels lie in one thread, how many, otherwise 0.
+  RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; FLAT: one row.
+  STRAIGHT: whole runs are moved as words, without a look at their elements.
+  NANS: values may be NaN; DIVIDE: 0 where all the values there are give the same steps without.
+  CAMERA: 0 none, 1 UINT8 channels last, 2 NV12; SWAP: the order of three channels is turned.
+
+Division: ``quantise`` rounds as float32 division does. With y the rounded reciprocal and q within
+one unit of the last place, fma(fma(-q, b, a), y, q) is the rounded quotient (P. Markstein,
+"Computation of elementary functions on the IBM RISC System/6000 processor", 1990, theorem 7.1);
+the first of the two steps brings q there. Adding 1.5 * 2**23 rounds to an integer, half to even.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CUDA_PRELUDE", "TEMPLATE"]
+
+CUDA_PRELUDE = """\
+#define HELPER static __device__ __forceinline__
+#define KEEP __restrict__
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned char u8;
+typedef long long i64;
+HELPER void load16(u32 *to, const u8 *p) {
+  uint4 v = __ldg((const uint4 *)p);
+  to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
+}
+HELPER void load8(u32 *to, const u8 *p) {
+  uint2 v = __ldg((const uint2 *)p);
+  to[0] = v.x; to[1] = v.y;
+}
+HELPER u32 load4(const u8 *p) { return __ldg((const u32 *)p); }
+HELPER u32 load2(const u8 *p) { return __ldg((const u16 *)p); }
+HELPER u32 load1(const u8 *p) { return __ldg(p); }
+HELPER void store16(u8 *p, const u32 *v) { *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]); }
+HELPER void store8(u8 *p, const u32 *v) { *(uint2 *)p = make_uint2(v[0], v[1]); }
+HELPER void store4(u8 *p, u32 v) { *(u32 *)p = v; }
+HELPER void store2(u8 *p, u32 v) { *(u16 *)p = (u16)v; }
+HELPER void store1(u8 *p, u32 v) { *p = (u8)v; }
+HELPER u32 join(u32 low, u32 high, u32 shift) { return __funnelshift_r(low, high, shift); }
+HELPER u32 halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
+HELPER u32 bytes(const u32 *v) {
+  return __byte_perm(__byte_perm(v[0], v[1], 0x0040), __byte_perm(v[2], v[3], 0x0040), 0x5410);
+}
+HELPER u32 bits_of(float v) { return __float_as_uint(v); }
+HELPER float float_of(u32 v) { return __uint_as_float(v); }
+HELPER float add(float a, float b) { return __fadd_rn(a, b); }
+HELPER float times(float a, float b) { return __fmul_rn(a, b); }
+HELPER float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+HELPER float smaller(float a, float b) { return fminf(a, b); }
+HELPER float larger(float a, float b) { return fmaxf(a, b); }
+HELPER u32 half_of(float v) {
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+  return h;
+}
+HELPER float of_half(u32 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)v));
+  return f;
+}
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS) convert
+#define BODY(src, dst, s) \\
+  one(src, dst, s, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y, (int)threadIdx.x)
+"""
+
+TEMPLATE = """\
+typedef struct {
+  int batch, channels, height, width;
+  int src_line, dst_line, src_held, dst_held;
+  int groups, columns, pitch, chroma_pitch;
+  float src_scale, dst_scale, inverse, low, high, luma_offset;
+  float mean[3], factor[3], luma, red_v, green_u, green_v, blue_u;
+  int spare;
+  i64 chroma;
+} Numbers;
+
+#define SIZE_OF(t) ((t) == 0 ? 4 : (t) == 1 ? 2 : 1)
+#define SRC_SIZE SIZE_OF(SRC_T)
+#define DST_SIZE SIZE_OF(DST_T)
+#define CELLS (CW * PX)
+#if SRC_HOLD
+#define SRC_K (PX * SRC_HOLD)
+#elif SRC_SIDE == 0
+#define SRC_K PX
+#else
+#define SRC_K CW
+#endif
+#if DST_HOLD
+#define DST_K (PX * DST_HOLD)
+#elif DST_SIDE == 0
+#define DST_K PX
+#else
+#define DST_K CW
+#endif
+#define SRC_BYTES (SRC_K * SRC_SIZE)
+#define DST_BYTES (DST_K * DST_SIZE)
+
+HELPER u32 load_one(const u8 *p) {
+  return SRC_SIZE == 4 ? load4(p) : SRC_SIZE == 2 ? load2(p) : load1(p);
+}
+
+/* the words of a run; only for modes 1 and 2 */
+HELPER void load_words(u32 *words, const u8 *p) {
+  if (SRC_MODE == 2) {
+    u32 off = (u32)((i64)p & 3);
+    const u8 *base = p - off;
+    u32 low = load4(base);
+#pragma unroll
+    for (int i = 0; i < SRC_BYTES / 4; i++) {
+      u32 high = (off || i + 1 < SRC_BYTES / 4) ? load4(base + 4 * i + 4) : 0;
+      words[i] = join(low, high, off * 8);
+      low = high;
+    }
+  } else if (SRC_BYTES % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < SRC_BYTES / 16; i++) load16(words + 4 * i, p + 16 * i);
+  } else if (SRC_BYTES % 8 == 0) {
+#pragma unroll
+    for (int i = 0; i < SRC_BYTES / 8; i++) load8(words + 2 * i, p + 8 * i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < SRC_BYTES / 4; i++) words[i] = load4(p + 4 * i);
+  }
+}
+
+HELPER void store_words(u8 *p, const u32 *words) {
+  if (DST_BYTES % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < DST_BYTES / 16; i++) store16(p + 16 * i, words + 4 * i);
+  } else if (DST_BYTES % 8 == 0) {
+#pragma unroll
+    for (int i = 0; i < DST_BYTES / 8; i++) store8(p + 8 * i, words + 2 * i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < DST_BYTES / 4; i++) store4(p + 4 * i, words[i]);
+  }
+}
+
+/* SRC_K elements that lie next to each other; those from `valid` on are zeros and unread */
+HELPER void load_run(u32 *run, const u8 *p, int valid, int full) {
+  if (SRC_MODE != 0 && (full || valid >= SRC_K)) {
+    u32 words[(SRC_BYTES + 3) / 4];
+    load_words(words, p);
+#pragma unroll
+    for (int k = 0; k < SRC_K; k++) {
+      u32 word = words[k * SRC_SIZE / 4] >> (k * SRC_SIZE % 4 * 8);
+      run[k] = SRC_SIZE == 4 ? word : word & (SRC_SIZE == 2 ? 0xffffu : 0xffu);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < SRC_K; k++)
+      run[k] = full || k < valid ? load_one(p + k * SRC_SIZE) : 0;
+  }
+}
+
+HELPER void store_run(u8 *p, const u32 *run, int valid, int full) {
+  if (DST_MODE != 0 && (full || valid >= DST_K)) {
+    u32 words[(DST_BYTES + 3) / 4];
+#pragma unroll
+    for (int i = 0; i < (DST_BYTES + 3) / 4; i++) {
+      int k = i * (4 / DST_SIZE), last = DST_K - 1;
+      if (DST_SIZE == 4) words[i] = run[k];
+      else if (DST_SIZE == 2) words[i] = halves(run[k], run[k < last ? k + 1 : last]);
+      else words[i] = bytes(run + (k + 3 < last ? k : last - 3));
+    }
+    store_words(p, words);
+  } else {
+#pragma unroll
+    for (int k = 0; k < DST_K; k++) {
+      if (full || k < valid) {
+        if (DST_SIZE == 4) store4(p + 4 * k, run[k]);
+        else if (DST_SIZE == 2) store2(p + 2 * k, run[k]);
+        else store1(p + k, run[k]);
+      }
+    }
+  }
+}
+
+/* the nearest step, half to even, saturated; NaN is 0 */
+HELPER u32 quantise(float v, const Numbers *s) {
+  if (NANS) v = v == v ? v : 0.0f;
+  v = smaller(larger(v, s->low), s->high);
+  float q = times(v, s->inverse);
+  if (DIVIDE) {
+    q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
+    q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
+  }
+  return bits_of(add(q, 12582912.0f)) & 0xffu;
+}
+
+HELPER u32 written(float v, const Numbers *s) {
+  if (DST_T == 0) return bits_of(v);
+  if (DST_T == 1) return half_of(v);
+  if (DST_T == 3) return quantise(v, s);
+  if (NANS) v = v == v ? v : 0.0f;
+  return bits_of(add(smaller(larger(v, 0.0f), 255.0f), 12582912.0f)) & 0xffu;
+}
+
+HELPER u32 turned(u32 bits, const Numbers *s) {
+  if (RAW) return bits;
+  float v;
+  if (SRC_T == 0) v = float_of(bits);
+  else if (SRC_T == 1) v = of_half(bits);
+  else if (SRC_T == 2) v = (float)bits;
+  else v = (float)(int)(signed char)bits;
+  if (SCALED) v = times(v, s->src_scale);
+  return written(v, s);
+}
+
+HELPER i64 place(int side, const Numbers *s, int line, int held, int n, int c, int h, int w) {
+  if (side == 0) return (((i64)n * s->channels + c) * s->height + h) * line + w;
+  if (side == 1) return (((i64)n * s->height + h) * line + w) * held + c;
+  i64 vectors = (s->channels + VECTOR - 1) / VECTOR;
+  return (((n * vectors + c / VECTOR) * s->height + h) * line + w) * VECTOR + c % VECTOR;
+}
+"""
