@@ -40,7 +40,9 @@ for _name in (
     "_build",
     "_play_runtime",
     "_play_engine",
+    "_play_inspector",
     "_play_refit",
+    "_play_onnx_refit",
     "_play_context",
 ):
     importlib.import_module(f"{__package__}.{_name}")

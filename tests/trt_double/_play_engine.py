@@ -1,15 +1,14 @@
 """ICudaEngine and the inspector: what a plan says of itself."""
 
-import json
 from typing import Any
 
 from ._behaviour import plays
 from ._formats import NUMPY
 from ._plan_format import write
 from ._play_cache import host_memory
+from ._play_inspector import description
 
 _VECTOR = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32, "DLA_HWC4": 4, "HWC8": 8, "HWC16": 16}
-_WORDS = {"FLOAT": "FP32", "HALF": "FP16", "INT8": "Int8"}
 _BITS = {"FLOAT": 4, "HALF": 2, "INT8": 1, "INT32": 4, "INT64": 8, "BOOL": 1, "UINT8": 1}
 
 
@@ -175,77 +174,6 @@ def _plan(this: Any, flags: set[str]) -> Any:
         facts["lean_embedded"] = False
     model = state.model if without else current_model(this)
     return host_memory(state.double, write(state.plan_version, facts, model, loadable=False))
-
-
-def description(one: dict[str, Any]) -> str:
-    """Format and type in the inspector's words (form up to 10.x)."""
-    word = _WORDS.get(one["dtype"], one["dtype"])
-    form = one["format"]
-    if form in ("CHW16", "CHW32"):
-        count = {"CHW16": "Sixteen", "CHW32": "Thirty-two"}[form]
-        return f"{count} wide channel vectorized row major {word} format"
-    if form == "LINEAR":
-        return f"Row major linear {word}" + ("" if word == "FP32" else " format")
-    return f"{form} {word} format"
-
-
-@plays("ICudaEngine", "create_engine_inspector")
-def _inspector(this: Any) -> Any:
-    if "EngineInspector" not in this._s.double.factory.classes:  # lean
-        raise TypeError(
-            "Unable to convert function return value to a Python type! IEngineInspector"
-        )
-    return this._s.double.factory.new(
-        "EngineInspector", engine=this, execution_context=None, error_recorder=None
-    )
-
-
-@plays("EngineInspector", "get_engine_information")
-def _information(this: Any, format: Any) -> str:
-    engine = this._s.engine
-    facts, double = engine._s.facts, this._s.double
-    if format.name != "JSON":
-        return "\n".join(one["name"] for one in facts["layers"])
-    layers = [_layer(facts, one, double.build) for one in facts["layers"]]
-    names = [one["name"] for one in facts["io"]]
-    if double.build < (11,):
-        return json.dumps({"Layers": layers, "Bindings": names})
-    tensors = [
-        {
-            "Name": one["name"],
-            "IOMode": one["mode"].capitalize(),
-            "DataType": _WORDS.get(one["dtype"], one["dtype"]),
-            "Dimensions": one["shape"],
-            "Location": "Device",
-            "IsShapeInferenceIO": False,
-            "ProfileInfo": [],
-        }
-        for one in facts["io"]
-    ]
-    return json.dumps({"Layers": layers, "I/O Tensors": tensors})
-
-
-def _layer(facts: dict[str, Any], one: dict[str, Any], build: tuple[int, ...]) -> Any:
-    if facts["verbosity"] == "NONE":
-        return ""
-    if facts["verbosity"] != "DETAILED":
-        return one["name"]
-    tensor: dict[str, Any] = {"Name": facts["io"][0]["name"], "Dimensions": facts["io"][0]["shape"]}
-    if build < (11,):
-        tensor["Format/Datatype"] = description(facts["io"][0])
-    else:
-        tensor.update(Format="Row major linear", DataType="FP32")
-    found = {"Name": one["name"], "LayerType": one["type"], "Inputs": [tensor], "Outputs": []}
-    if one.get("metadata"):
-        found["Metadata"] = one["metadata"]
-    return found
-
-
-@plays("EngineInspector", "get_layer_information")
-def _layer_information(this: Any, layer_index: int, format: Any) -> str:
-    facts = this._s.engine._s.facts
-    found = _layer(facts, facts["layers"][layer_index], this._s.double.build)
-    return json.dumps(found) if format.name == "JSON" else facts["layers"][layer_index]["name"]
 
 
 assert set(_BITS) == set(NUMPY)

@@ -117,6 +117,9 @@ def test_fall_backs_are_tried_against_settings() -> None:
 
 def test_without_fallback_what_the_dla_refuses_fails() -> None:
     assert setup("10.3.0", "FP16", dla=True).plan() is None
+    on = setup("10.3.0", "GPU_FALLBACK", dla=True)  # neither FP16 nor INT8
+    assert on.plan() is not None
+    assert not any("[DlaLayer]" in text for text in on.logged)
     on = setup("10.16.1", "FP16", "GPU_FALLBACK", dla=True)
     assert on.plan() is None
     assert any("Cannot create DLA engine, 0 not available" in text for text in on.logged)
