@@ -14,6 +14,7 @@ from ._fetch import do_fetch
 from ._hello import hello
 from ._probe import do_probe
 from ._root import Root
+from ._setup import do_setup
 from ._store import Buffer
 
 __all__ = ["Answer", "make_parser"]
@@ -84,6 +85,9 @@ def _add_moving(commands: _Commands) -> None:
     commands.add("hello", _hello, "say what this board is")
     one = commands.add("probe", do_probe, "say all that a build needs to know of this board")
     one.add_argument("--remember", action="store_true", help="for containers on this board")
+    one = commands.add("setup", do_setup, "say what an account needs of root, or get it")
+    one.add_argument("--apply", action="store_true", help="do it")
+    one.add_argument("--undo", action="store_true", help="take it back")
     commands.add("trust", store.do_trust, "add signers' keys, JSON on stdin")
     one = commands.add("missing", store.do_missing, "say which blobs are missing, JSON on stdin")
     one.add_argument("--verify", action="store_true", help="hash those that are there again")

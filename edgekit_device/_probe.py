@@ -20,7 +20,7 @@ from ._files import write_durably
 from ._fingerprint import BOARD_FACTS, board_facts, dla_compiler_version, fingerprint
 from ._hello import hello
 from ._probe_child import ask_cuda, ask_tensorrt
-from ._probe_power import parse_clocks, parse_modes, parse_power_mode
+from ._probe_power import parse_clocks, parse_power_mode, read_modes
 from ._probe_software import (
     MODULES,
     facts_of_docker,
@@ -151,8 +151,7 @@ def _trtexec(system: Path, version: Optional[str]) -> Optional[Dict[str, Any]]:
 def _power(notes: List[str]) -> Dict[str, Any]:
     mode, number = parse_power_mode(_as_root(["nvpmodel", "-q"], "Power Mode", notes))
     clocks = parse_clocks(_as_root(["jetson_clocks", "--show"], "MaxFreq", notes)) or None
-    modes = parse_modes(_as_root(["nvpmodel", "-p", "--verbose"], "POWER_MODEL", [])) or None
-    return {"mode": mode, "id": number, "modes": modes, "clocks": clocks}
+    return {"mode": mode, "id": number, "modes": read_modes() or None, "clocks": clocks}
 
 
 def _as_root(argv: List[str], shows: str, notes: List[str]) -> str:

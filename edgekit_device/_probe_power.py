@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-__all__ = ["parse_clocks", "parse_modes", "parse_power_mode"]
+from ._probe_files import text_of
+
+__all__ = ["parse_clocks", "parse_modes", "parse_power_mode", "read_modes"]
 
 _MODE = re.compile(r"NV Power Mode:\s*(\S.*?)\s*$")
 _ID = re.compile(r"\s*(\d+)\s*$")
-_LISTED = re.compile(r"POWER_MODEL:\s*ID=(\d+)\s+NAME=(\S+)")
+_LISTED = re.compile(r"POWER_MODEL:?\s*ID=(\d+)\s+NAME=(\S+)")
 _CLOCK = re.compile(r"(?P<name>[A-Za-z0-9_]+):?\s+(?=.*MaxFreq=)(?P<fields>.*)$")
 _FIELD = re.compile(r"(\w+)=(\S+)")
 _KILOHERTZ = re.compile(r"cpu\d+\Z")
@@ -27,9 +30,14 @@ def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
 
 
 def parse_modes(text: str) -> List[Dict[str, Any]]:
-    """Every mode's id and name from ``nvpmodel -p --verbose``."""
+    """Every mode's id and name from ``nvpmodel -p --verbose`` or nvpmodel's own conf file."""
     found = dict(reversed(pair) for pair in _LISTED.findall(text))
     return [{"id": int(number), "name": name} for name, number in found.items()]
+
+
+def read_modes(system: Path = Path("/")) -> List[Dict[str, Any]]:
+    """Every mode's id and name from /etc/nvpmodel.conf, which anybody may read."""
+    return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
 
 
 def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:

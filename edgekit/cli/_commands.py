@@ -16,12 +16,14 @@ __all__ = ["SUMMARIES", "Commands", "action", "argument", "command", "command_wi
 SUMMARIES = {
     "init": "Write a commented YAML configuration.",
     "targets": "List the boards with their DLA cores and power modes.",
+    "doctor": "Say what a board has, lacks and can do; --setup prepares it.",
     "check": "Say which layers can run on a DLA, and for the others which rule they break.",
     "explain": "Print a DLA rule with its limit, its source and what to do about it.",
     "rewrite": "Apply every rewrite that improves the verdict, each proved on random inputs.",
     "calibrate": "Measure INT8 scales with ONNX Runtime, in TensorRT's calibration cache format.",
     "plan": "Place layers on GPU and DLA and predict latency, throughput and energy.",
     "build": "Build the engines of a configuration and compare them with FP32.",
+    "jobs": "List, follow, read and cancel what boards are building by themselves.",
     "bundle": "Pack the engines, without their weights, into one signed file.",
     "deploy": "Ship, refit, self-test and switch to a new release; the old one is kept.",
     "rollback": "Switch every board of a configuration back to its previous release.",
@@ -104,7 +106,8 @@ class _Command(click.Command):
                 formatter.write_dl(rows)
         super().format_options(ctx, formatter)
         if self.actions:
-            with formatter.section("Actions (instead of MODEL; each has its own --help)"):
+            instead = self.params[0].human_readable_name
+            with formatter.section(f"Actions (instead of {instead}; each has its own --help)"):
                 formatter.write_dl([(name, text) for name, (_, text) in self.actions.items()])
 
 

@@ -81,10 +81,6 @@ class Channel:
         self._placed = Place.read(answer)
         return sent
 
-    def run_outside(self, argv: list[str], timeout: float = SHORT_S) -> Completed:
-        """Runs a command of the board itself, also where the loader runs in a container."""
-        return self._transport.run(argv, timeout=timeout)
-
     def _place(
         self, name: str, digest: str, data: bytes, progress: Progress | None
     ) -> dict[str, Any]:
@@ -132,9 +128,12 @@ class Channel:
         done = self._transport.run(self._argv(command, *options), stdin=stdin, timeout=timeout)
         return document(done, self.name, self.board.python)
 
-    def _ask_outside(self, command: str, *options: str) -> dict[str, Any]:
+    def _ask_outside(
+        self, command: str, *options: str, stdin: Iterable[bytes] = ()
+    ) -> dict[str, Any]:
         argv = self._argv(command, *options, outside=True)
-        return document(self._transport.run(argv, timeout=SHORT_S), self.name, argv[0])
+        done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
+        return document(done, self.name, argv[0])
 
     def _ask_watched(self, command: str, *options: str, timeout: float) -> dict[str, Any]:
         done = self._watched(command, *options, timeout=timeout)

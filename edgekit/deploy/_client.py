@@ -44,6 +44,16 @@ class BoardClient(JobClient):
         found["jetpack"] = jetpack_of_l4t(found["l4t"]) if found["l4t"] else None
         return found
 
+    def setup(self, *, undo: bool = False, apply: bool = False) -> dict[str, Any]:
+        """Says what `doctor --setup` changes on the board itself, or changes it.
+
+        Returns:
+            "state" ("shown", "applied", "undone", "unneeded", "by-hand" or "failed"), "text" for
+            people, "sudoers", "groups" and "script".
+        """
+        options = [*(["--undo"] if undo else []), *(["--apply"] if apply else [])]
+        return self._ask_outside("setup", *options)
+
     def trust(self, lines: Sequence[str]) -> dict[str, Any]:
         """Adds lines of OpenSSH's allowed_signers form: from now on these keys may sign."""
         return self._ask("trust", stdin=[json_line({"lines": list(lines)})])

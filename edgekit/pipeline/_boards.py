@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from edgekit.pipeline._hosts import boards_of_config
 from edgekit.pipeline._signing import Signing
 
 if TYPE_CHECKING:
@@ -154,20 +155,4 @@ class Boards:
         return result
 
     def _wanted(self) -> list[Any]:
-        from edgekit.deploy import Board
-
-        config = self._work.config
-        boards = [
-            Board(
-                name=b.name,
-                host=b.host,
-                port=b.port,
-                user=b.user,
-                key=config.resolve(b.key) if b.key else None,
-                host_key=b.host_key,
-                root=b.root,
-                python=b.python,
-            )
-            for b in config.file.deploy.boards
-        ]
-        return list(boards) or [None]
+        return list(boards_of_config(self._work.config)) or [None]

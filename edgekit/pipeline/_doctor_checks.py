@@ -1,0 +1,261 @@
+"""The lines of ``edgekit doctor``: each part of a probe, judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["CHECKS", "Check"]
+
+Status = Literal["ok", "warn", "missing"]
+
+_GIB = 1 << 30
+_LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
+_SETUP = "edgekit doctor --setup prepares it"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of ``edgekit doctor``.
+
+    Attributes:
+        id: Stable name.
+        what: What was looked for.
+        status: "ok", "warn" (works, with less) or "missing" (something will not work).
+        found: What was found.
+        fix: What to do about it; empty when nothing is to be done.
+    """
+
+    id: str
+    what: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def _board(probe: Mapping[str, Any]) -> Iterator[Check]:
+    name = " ".join(filter(None, (probe["module"], probe["board_id"] and f"({probe['board_id']})")))
+    if probe["l4t"]:
+        jetpack = f", JetPack {probe['jetpack']}" if probe["jetpack"] else ""
+        yield Check("board.l4t", "Jetson Linux", "ok", f"L4T {probe['l4t']}{jetpack}")
+    else:
+        yield Check(
+            "board.l4t",
+            "Jetson Linux",
+            "warn",
+            "no /etc/nv_tegra_release",
+            "this is no Jetson: the reference backend can run here",
+        )
+    yield Check(
+        "board.module", "Module", "ok" if name else "warn", name or "not in the device tree"
+    )
+
+
+def _python(probe: Mapping[str, Any]) -> Iterator[Check]:
+    yield Check("python", "Python", "ok", probe["python"])
+    if probe["numpy"]:
+        yield Check("python.numpy", "NumPy", "ok", probe["numpy"])
+    else:
+        yield Check(
+            "python.numpy",
+            "NumPy",
+            "missing",
+            "not found by the board's Python",
+            "sudo apt-get install python3-numpy",
+        )
+    if probe["ssh_keygen"]:
+        yield Check("openssh", "ssh-keygen", "ok", f"OpenSSH {probe['ssh_keygen']}")
+    else:
+        yield Check(
+            "openssh",
+            "ssh-keygen",
+            "missing",
+            "signatures cannot be checked",
+            "sudo apt-get install openssh-client",
+        )
+
+
+def _tensorrt(probe: Mapping[str, Any]) -> Iterator[Check]:
+    trt = probe["tensorrt"]
+    python = trt["python"]
+    jetson = bool(probe["l4t"])
+    if trt["full"]:
+        yield Check("tensorrt", "TensorRT", "ok", trt["full"])
+    else:
+        yield Check(
+            "tensorrt",
+            "TensorRT",
+            "missing" if jetson else "warn",
+            "libnvinfer not found",
+            "sudo apt-get install nvidia-jetpack" if jetson else "engines cannot be built here",
+        )
+    if python["full"]:
+        yield Check("tensorrt.python", "TensorRT for Python", "ok", python["full"])
+    elif trt["full"]:
+        yield Check(
+            "tensorrt.python",
+            "TensorRT for Python",
+            "warn",
+            "import tensorrt fails",
+            "sudo apt-get install python3-libnvinfer; until then builds use trtexec",
+        )
+    for flavour in ("lean", "dispatch"):
+        there = trt[flavour] or python[flavour]
+        if there:
+            yield Check(f"tensorrt.{flavour}", f"TensorRT {flavour} runtime", "ok", there)
+        elif trt["full"]:
+            yield Check(
+                f"tensorrt.{flavour}",
+                f"TensorRT {flavour} runtime",
+                "warn",
+                "not there",
+                "only engines of another TensorRT need it",
+            )
+    if probe["trtexec"]:
+        yield Check("trtexec", "trtexec", "ok", probe["trtexec"]["path"])
+    elif trt["full"]:
+        yield Check(
+            "trtexec", "trtexec", "warn", "not found", "sudo apt-get install libnvinfer-bin"
+        )
+
+
+def _cuda(probe: Mapping[str, Any]) -> Iterator[Check]:
+    if probe["compute_capability"]:
+        text = f"CUDA {probe['cuda'] or probe['cuda_driver']}, compute capability " + str(
+            probe["compute_capability"]
+        )
+        yield Check("cuda", "CUDA", "ok", text)
+    else:
+        why = next((n for n in probe["notes"] if "CUDA driver" in n), "no driver answers")
+        yield Check(
+            "cuda",
+            "CUDA",
+            "missing" if probe["l4t"] else "warn",
+            why,
+            "is the account in the groups video and render?" if probe["l4t"] else "",
+        )
+
+
+def _dla(probe: Mapping[str, Any]) -> Iterator[Check]:
+    dla = probe["dla"]
+    devices, cores = dla["devices"], dla["cores"]
+    if not devices:
+        if probe["l4t"]:
+            yield Check("dla", "DLA", "ok", "this module shows none")
+        return
+    count = f"{len(devices)} in hardware"
+    if cores:
+        yield Check("dla", "DLA", "ok", f"{count}, {cores} for TensorRT")
+    elif cores == 0:
+        fix = "this TensorRT drives no DLA: edgekit targets shows which releases do"
+        if dla["compiler"] is None:
+            fix = (
+                "libnvdla_compiler.so is missing: sudo apt-get install nvidia-l4t-dla-compiler "
+                "(JetPack 6; JetPack 7.2 has none)"
+            )
+        yield Check("dla", "DLA", "missing", f"{count}, none for TensorRT", fix)
+    else:
+        yield Check(
+            "dla",
+            "DLA",
+            "warn",
+            f"{count}; TensorRT was not asked",
+            "its Python module is needed for that",
+        )
+    if probe["cudla"]:
+        yield Check("dla.cudla", "cuDLA", "ok", probe["cudla"])
+    else:
+        yield Check(
+            "dla.cudla",
+            "cuDLA",
+            "warn",
+            "libcudla not found",
+            "standalone loadables need it; it comes with CUDA's package libcudla",
+        )
+
+
+def _power(probe: Mapping[str, Any]) -> Iterator[Check]:
+    if not probe["l4t"]:
+        return
+    power = probe["power"]
+    if power["mode"]:
+        yield Check("power.mode", "Power mode", "ok", f"{power['mode']} (id {power['id']})")
+    else:
+        yield Check("power.mode", "Power mode", "warn", "nvpmodel said nothing", _SETUP)
+    clocks = power["clocks"]
+    if not clocks:
+        yield Check("power.clocks", "Clocks", "warn", "jetson_clocks said nothing", _SETUP)
+    elif clocks.get("gpu", {}).get("locked"):
+        yield Check("power.clocks", "Clocks", "ok", "held at their highest")
+    else:
+        yield Check(
+            "power.clocks",
+            "Clocks",
+            "warn",
+            "they move with the load",
+            "sudo jetson_clocks, for measurements that repeat",
+        )
+    lacks = sorted({"video", "render"} - set(probe["groups"]))
+    if lacks and not probe["user"]["root"]:
+        yield Check("groups", "Groups", "warn", f"not in {' and '.join(lacks)}", _SETUP)
+    else:
+        yield Check("groups", "Groups", "ok", "root" if probe["user"]["root"] else "video, render")
+
+
+def _room(probe: Mapping[str, Any]) -> Iterator[Check]:
+    free = probe["disk_free"]
+    low = free < _LEAST_DISK
+    yield Check(
+        "disk",
+        "Free disk",
+        "warn" if low else "ok",
+        f"{free / _GIB:.1f} GiB",
+        "edgekit keeps deploy.keep releases; gc removes the others" if low else "",
+    )
+    available = probe["memory"]["available"]
+    if available is not None:
+        low = available < _LEAST_MEMORY
+        yield Check(
+            "memory",
+            "Free memory",
+            "warn" if low else "ok",
+            f"{available / _GIB:.1f} GiB",
+            "a build may run out of memory: stop what else runs there" if low else "",
+        )
+
+
+def _docker(probe: Mapping[str, Any]) -> Iterator[Check]:
+    docker = probe["docker"]
+    if docker is None:
+        return
+    if docker["runtimes"] is None:
+        yield Check(
+            "docker",
+            "Docker",
+            "warn",
+            f"{docker['path']} refuses this account",
+            "for `container:` only: sudo usermod -aG docker USER",
+        )
+    elif "nvidia" not in docker["runtimes"]:
+        yield Check(
+            "docker",
+            "Docker",
+            "warn",
+            "without the runtime nvidia",
+            "for `container:` only: sudo apt-get install nvidia-container-toolkit",
+        )
+    else:
+        yield Check("docker", "Docker", "ok", f"{docker['version']}, runtime nvidia")
+
+
+CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[Check]], ...] = (
+    _board,
+    _python,
+    _tensorrt,
+    _cuda,
+    _dla,
+    _power,
+    _room,
+    _docker,
+)
