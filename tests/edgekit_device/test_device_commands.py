@@ -58,7 +58,7 @@ def test_hello_describes_the_board_and_creates_nothing(empty_board: BoardFolder)
     assert hello["schema"] == "edgekit.device/1"
     assert hello["loader"] == hashlib.sha256(empty_board.loader.read_bytes()).hexdigest()
     assert hello["numpy"] == np.__version__
-    assert hello["backends"] == ["reference"]
+    assert hello["backends"] == ["reference", "tensorrt"]
     assert hello["free_bytes"] > 0
     assert not empty_board.root.exists()
 
@@ -403,7 +403,7 @@ def test_an_unknown_backend_is_refused(board: BoardFolder, toy: Bundle, signing_
     stdin = resigned(toy, with_field(toy, {"backend": "abacus"}), signing_key)
     staged = board.ask("stage", stdin=stdin)
     error = refused(board, "refit", "--app", "toy", "--release", staged["release"])
-    assert (error.code, error.hint) == ("backend.unknown", "it has: reference")
+    assert (error.code, error.hint) == ("backend.unknown", "it has: reference, tensorrt")
 
 
 def test_an_engine_may_not_read_files_of_the_board(
