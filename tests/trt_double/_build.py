@@ -21,11 +21,12 @@ def placement(network: Any, config: Any) -> tuple[list[Any], list[Any], list[Any
     state, settings = config._s, network._s.double.settings
     weak = not network._s.strongly_typed
     slow = weak and not {"FP16", "INT8"} & set(flag_names(config))
+    narrow = set() if weak else _narrow(network)
     for layer in network._s.layers:
         if layer._s.kind_name in _FREE:
             continue
         asked = state.device_types.get(id(layer), state.default_device_type).name == "DLA"
-        fits = not slow and (weak or _narrow(layer)) and settings.can_run_on_dla(layer)
+        fits = not slow and (weak or id(layer) in narrow) and settings.can_run_on_dla(layer)
         if asked and settings.dla_cores and fits:
             on_dla.append(layer)
         else:
@@ -35,11 +36,26 @@ def placement(network: Any, config: Any) -> tuple[list[Any], list[Any], list[Any
     return on_dla, on_gpu, refused
 
 
-def _narrow(layer: Any) -> bool:
-    """Whether a strongly typed layer computes in a type that DLAs have."""
-    if layer._s.kind_name in ("QUANTIZE", "DEQUANTIZE"):
-        return True
-    return any(one._s.dtype.name in ("HALF", "INT8") for one in layer._s.outputs)
+def _narrow(network: Any) -> set[int]:
+    """The strongly typed layers that compute in a type that DLAs have, by their `id`.
+
+    Floats count as INT8 as far as they only come from DequantizeLinear: those layers fuse up to
+    the next QuantizeLinear.
+    """
+    found: set[int] = set()
+    codes: set[int] = set()  # tensors whose values are codes times a scale
+    for layer in network._s.layers:
+        outputs = {id(one) for one in layer._s.outputs}
+        kind = layer._s.kind_name
+        if kind in ("QUANTIZE", "DEQUANTIZE", *_FREE):
+            found.add(id(layer))
+            codes |= outputs
+        elif any(one._s.dtype.name in ("HALF", "INT8") for one in layer._s.outputs):
+            found.add(id(layer))
+        elif layer._s.inputs and all(id(one) in codes for one in layer._s.inputs):
+            found.add(id(layer))
+            codes |= outputs
+    return found
 
 
 @plays("Builder", "is_network_supported")
