@@ -128,7 +128,8 @@ class EngineBuild:
         def write(line: str) -> None:
             os.write(handle, (line + "\n").encode("utf-8", "backslashreplace"))
 
-        timing = timing_file(context.root.folder, self.board)
+        kept = timing_file(context.root.folder, self.board)
+        timing = kept if self.request.timing_cache else None
         cache = context.blob(spec.calibration) if spec.calibration is not None else None
         if self.request.backend == "tensorrt":
             log = BuildLog(trt, write)

@@ -23,7 +23,7 @@ __all__ = ["SCHEMA", "read_request", "request_digest"]
 SCHEMA = "edgekit.build.request/1"
 
 _FIELDS = (
-    "schema", "name", "backend", "tensorrt", "strict", "lanes", "network", "golden", "engines",
+    "schema", "name", "backend", "tensorrt", "timing_cache", "lanes", "network", "golden", "engines",
 )  # fmt: skip
 _ENGINE = (
     "key", "kind", "model", "data", "device", "gpu_fallback", "typing", "precisions", "layers",
@@ -94,7 +94,7 @@ def _request(document: Any) -> BuildRequest:
         name=check.text(found["name"], "name"),
         backend=backend,
         tensorrt=check.text(found["tensorrt"], "tensorrt"),
-        strict=part.flag(found["strict"], "strict"),
+        timing_cache=part.flag(found["timing_cache"], "timing_cache"),
         lanes=lanes,
         inputs=inputs,
         outputs=part.tensors(network["outputs"], "network.outputs"),

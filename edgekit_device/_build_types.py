@@ -120,7 +120,7 @@ class BuildRequest:
     name: str
     backend: str
     tensorrt: str
-    strict: bool
+    timing_cache: bool
     lanes: Tuple[LaneSpec, ...]
     inputs: Tuple[IoSpec, ...]
     outputs: Tuple[IoSpec, ...]

@@ -72,7 +72,7 @@ def request_of(
         pools=_pools(work),
         calibration=cache_of(scales.scales, work.tensorrt).text if scales and not strong else None,
         refit_individual=tuple(individual),
-        strict=file.build.strict,
+        timing_cache=file.build.timing_cache,
     )
     release = release_of(probe) or work.tensorrt
 

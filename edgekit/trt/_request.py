@@ -39,7 +39,7 @@ class BuildOptions:
         pools: Bytes by memory pool, by TensorRT's names.
         calibration: The calibration cache's text; None without.
         refit_individual: Weights to mark as refittable one by one.
-        strict: Whether a build that differs from the plan fails.
+        timing_cache: Whether the board keeps timings and uses them for the next build.
     """
 
     backend: str
@@ -51,7 +51,7 @@ class BuildOptions:
     pools: Mapping[str, int] | None = None
     calibration: str | None = None
     refit_individual: tuple[str, ...] = ()
-    strict: bool = False
+    timing_cache: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ def build_request(
             "name": name,
             "backend": options.backend,
             "tensorrt": options.tensorrt,
-            "strict": options.strict,
+            "timing_cache": options.timing_cache,
             "lanes": [
                 {"share": lane.share, "engines": [engine.key for engine in lane.engines]}
                 for lane in lanes

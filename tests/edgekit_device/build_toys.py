@@ -206,7 +206,7 @@ def request(*engines: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "name": "toy",
         "backend": "tensorrt",
         "tensorrt": "10.3",
-        "strict": False,
+        "timing_cache": True,
         "lanes": [{"share": 1.0, "engines": [one["key"] for one in engines]}],
         "network": {
             "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}],

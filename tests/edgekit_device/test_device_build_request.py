@@ -54,7 +54,7 @@ def test_what_few_requests_need_may_be_left_out() -> None:
         ("-engines", None, "request"),
         ("more", 1, "request"),
         ("backend", "other", "backend"),
-        ("strict", 1, "strict"),
+        ("timing_cache", 1, "timing_cache"),
         ("lanes", [], "lanes"),
         ("lanes/0/engines/0", "lane9", "lanes[0].engines"),
         ("lanes/0/share", 1.5, "lanes[0].share"),
