@@ -58,7 +58,8 @@ def parse_engines(value: object, lanes: Tuple[Lane, ...], backend: str) -> Dict[
 
 
 def _engine(value: object, at: str) -> EngineEntry:
-    entry = check.record(value, at, _FIELDS)
+    more = ("weights",) if isinstance(value, dict) and "weights" in value else ()
+    entry = check.record(value, at, _FIELDS + more)
     for name, known in (("kind", _KINDS), ("refit", _REFITS)):
         if entry[name] not in known:
             check.fail("{}.{}".format(at, name), "expected one of {}".format(", ".join(known)))
@@ -83,7 +84,14 @@ def _engine(value: object, at: str) -> EngineEntry:
         core,
         _ios(entry["inputs"], at + ".inputs"),
         _ios(entry["outputs"], at + ".outputs"),
+        _renamed(entry.get("weights", {}), at + ".weights"),
     )
+
+
+def _renamed(value: object, at: str) -> Dict[str, str]:
+    if not isinstance(value, dict):
+        check.fail(at, "expected an object")
+    return {check.text(name, at): check.text(key, at) for name, key in value.items()}
 
 
 def _ios(value: object, at: str) -> Tuple[IoEntry, ...]:

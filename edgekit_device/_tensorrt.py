@@ -152,7 +152,9 @@ def _refit(
         # the manifest binds their digests, so they are hashed whatever the caller left out
         check_blobs(checked, [weight.digest for weight in weights.values()])
     arrays = {name: weight_array(checked, weight) for name, weight in weights.items()}
+    arrays.update({name: arrays[key] for name, key in entry.weights.items() if key in arrays})
     names = refit(loaded.trt, loaded.engine, arrays, where=digest)
+    names = [entry.weights.get(name, name) for name in names]
     release = checked.files.release
     if release is not None:
         plan = full_plan(loaded.trt, loaded.engine, where=digest)

@@ -111,6 +111,8 @@ class EngineEntry:
         dla_core: The DLA core it drives; None for the GPU alone.
         inputs: Its inputs.
         outputs: Its outputs.
+        weights: Names in the manifest of weights that it calls otherwise: names that a parser
+            makes up ("tmp_batch_norm_weight") are other weights in each engine.
     """
 
     kind: str
@@ -122,6 +124,7 @@ class EngineEntry:
     dla_core: Optional[int]
     inputs: Tuple[IoEntry, ...]
     outputs: Tuple[IoEntry, ...]
+    weights: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

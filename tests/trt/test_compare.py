@@ -1,0 +1,108 @@
+"""The plan beside the build: capability, placement, loadables, reformats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.dla import Judgement, MemoryNeed, Verdict
+from edgekit.placement import Loadable
+from edgekit.trt import compare_build, lanes_of
+from tests.trt.test_engines import SCALES, model_of, network_of, node, place_all, plan_of, toy
+
+LOG = """\
+[11/21/2026-20:36:45] [TRT] [V] ---------- Layers Running on DLA ----------
+[11/21/2026-20:36:45] [TRT] [V] [DlaLayer] {dla}
+[11/21/2026-20:36:45] [TRT] [V] ---------- Layers Running on GPU ----------
+{gpu}"""
+GPU = "[11/21/2026-20:36:45] [TRT] [V] [GpuLayer] CONVOLUTION: {}\n"
+
+
+def log(dla, *gpu):
+    rows = "".join(GPU.format(name) for name in gpu)
+    return LOG.replace("{dla}", dla).replace("{gpu}", rows)
+
+
+def judged(network, *refused):
+    verdicts = {x.name: Verdict(x.name, x.name not in refused) for x in network.layers}
+    placed = {name: "DLA" if verdict.ok else "GPU" for name, verdict in verdicts.items()}
+    return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), placed)
+
+
+def compared(text, *, refused=(), answers=None, mode="hybrid", layers=(), segment=lambda i: i):
+    model, network = toy()
+    plan = plan_of(place_all(network, "int8", segment))
+    loadable = Loadable(0, ("b",), MemoryNeed(4096, 4096, 4096))
+    plan = replace(plan, loadables=(loadable,))
+    lanes = lanes_of(model, network, plan, mode, SCALES)
+    engines = [
+        {"key": e.key, "can_run_on_dla": answers or {}, "layers": list(layers), "unmapped": []}
+        for e in lanes[0].engines
+    ]
+    logs = {lanes[0].engines[0].key: text} if text else {}
+    return compare_build(
+        network, judged(network, *refused), plan, lanes, {"engines": engines}, logs
+    )
+
+
+def test_a_build_as_planned_has_no_differences():
+    found = compared(log("{ForeignNode[b]}", "a", "c"), answers={"a": True, "b": True, "c": True})
+    assert found["differences"] == []
+    assert found["same"]
+    (engine,) = found["engines"]
+    assert engine["placement"]["loadables"] == {"plan": 1, "builder": 1, "same": 1}
+    assert engine["capability"]["asked"] == 3
+
+
+def test_a_layer_that_the_builder_moved_is_named_with_both_places():
+    found = compared(log("{ForeignNode[c]}", "a", "b"))
+    assert not found["same"]
+    moved = {
+        x["layer"]: (x["plan"], x["builder"]) for x in found["engines"][0]["placement"]["differ"]
+    }
+    assert moved == {"b": ("DLA", "GPU"), "c": ("GPU", "DLA")}
+
+
+def test_what_can_run_on_dla_says_is_held_against_our_verdict():
+    found = compared("", refused=("a",), answers={"a": True, "b": False, "c": True})
+    wrong = {
+        x["layer"]: (x["ours"], x["builder"]) for x in found["engines"][0]["capability"]["disagree"]
+    }
+    assert wrong == {"a": (False, True), "b": (True, False)}
+    assert len(found["differences"]) == 2
+    assert found["engines"][0]["placement"] is None  # nothing tells where the layers went
+
+
+def test_reformats_are_told_of_segments_with_fixed_borders():
+    layers = [
+        {"name": "Reformatting CopyNode for Input Tensor 0", "type": "Reformat", "device": "GPU"}
+    ]
+    found = compared("", mode="split", layers=layers)
+    plans = [one for one in found["engines"] if one["device"] == "GPU"]
+    assert [bool(one["reformats"]) for one in plans] == [True, True]
+    assert any("Reformatting CopyNode" in text for text in found["differences"])
+    # a loadable's own layers, and a hybrid engine, which has formats of TensorRT's choice
+    assert [one["reformats"] for one in found["engines"] if one["device"] != "GPU"] == [[]]
+    assert compared("", layers=layers)["engines"][0]["reformats"] == []
+
+
+def test_lanes_are_compared_with_their_own_plans():
+    weights = {"u": np.ones((8, 8, 1, 1), np.float32)}
+    model = model_of([node("Conv", "x u", "a")], weights, {"x": [1, 8, 6, 6]}, ["a"])
+    network = network_of(model)
+    on_gpu, on_dla = (
+        place_all(network, "int8", lambda i: 0, lambda n, d=d: d) for d in ("GPU", "DLA0")
+    )
+    plan = plan_of(on_gpu, on_dla)
+    plan = replace(plan, loadables=(Loadable(0, ("a",), MemoryNeed(4096, 4096, 4096), plan=1),))
+    lanes = lanes_of(model, network, plan, "hybrid", SCALES)
+    engines = [
+        {"key": lane.engines[0].key, "can_run_on_dla": {}, "layers": [], "unmapped": []}
+        for lane in lanes
+    ]
+    logs = {"lane0": log("", "a"), "lane1": log("{ForeignNode[a]}")}
+    found = compare_build(network, judged(network), plan, lanes, {"engines": engines}, logs)
+    assert found["engines"][0]["placement"] is None  # the GPU alone: nothing to hold against it
+    assert found["engines"][1]["placement"]["loadables"]["same"] == 1
+    assert found["same"], found["differences"]
