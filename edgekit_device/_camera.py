@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Tuple
 
 from ._errors import DeviceError
+from ._kernels_exact import camera_divides
 from ._kernels_layout import LAST, PLANES, TYPES, VECTORS, Side, side
 from ._kernels_plan import THREADS, Launch, Numbers, launch, mode, set_scale
 from ._packing import four
@@ -124,10 +125,11 @@ def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
     defines = _cut(b)
     defines.update(
         SRC_T=TYPES["uint8"], DST_T=b.type, SRC_SIDE=PLANES if planar else LAST, DST_SIDE=b.kind,
-        SRC_HOLD=0 if planar else _COLOURS, RAW=0, SCALED=0, FLAT=0, NANS=0, DIVIDE=1,
-        CHANNELS=0, STRAIGHT=0, VECTOR=b.vector or 1,
+        SRC_HOLD=0 if planar else _COLOURS, RAW=0, SCALED=0, FLAT=0, NANS=0,
+        CHANNELS=0, STRAIGHT=0, QUICK=0, LOWER=0, UPPER=0, VECTOR=b.vector or 1,
         THREADS=THREADS, CAMERA=2 if planar else 1, SWAP=int(frame.kind != _given(frame)),
     )  # fmt: skip
+    defines["DIVIDE"] = int(planar or dst.dtype != "int8" or camera_divides(numbers))
     run = defines["PX"] * (1 if planar else _COLOURS)
     steps = (pitches[0], pitches[1], pitches[2]) if planar else (pitches[0],)
     defines["SRC_MODE"] = _source_mode(run, steps)
@@ -151,7 +153,9 @@ def _cut(b: Side) -> Dict[str, int]:
     if b.kind == VECTORS:
         return {"CW": 4 // b.size, "PX": _LANES, "LANES": _LANES, "UNROLL": 1, "DST_HOLD": 0}
     hold = b.held if b.kind == LAST else 0
-    pixels = max(16 // ((hold or 1) * b.size), 2)  # two share their chroma
+    pixels = max(16 // ((hold or 1) * b.size), 4)  # no run below a word
+    if hold and b.size == 1:
+        pixels *= 2
     return {"CW": hold or _COLOURS, "PX": pixels, "LANES": 1, "UNROLL": 1, "DST_HOLD": hold}
 
 

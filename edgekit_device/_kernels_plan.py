@@ -8,15 +8,15 @@ that is turned in registers where they differ, wide enough that both sides move 
 from __future__ import annotations
 
 import ctypes
-import functools
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional, Tuple
 
 from ._errors import DeviceError
+from ._kernels_exact import divides, quick_bytes
 from ._kernels_layout import LAST, PLANES, SIZES, VECTORS, Side, side
 from ._packing import four
 
-__all__ = ["THREADS", "Launch", "Numbers", "cut", "divides", "launch", "mode", "plan", "set_scale"]
+__all__ = ["THREADS", "Launch", "Numbers", "cut", "launch", "mode", "plan", "set_scale"]
 
 THREADS = 256
 _MOST_ROWS = 65535  # of a grid's y (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -40,7 +40,7 @@ class Numbers(ctypes.Structure):
         ("mean", ctypes.c_float * 3),
         ("factor", ctypes.c_float * 3),
         *[(name, ctypes.c_float) for name in ("luma", "red_v", "green_u", "green_v", "blue_u")],
-        ("spare", ctypes.c_int),
+        ("slope", ctypes.c_float),
         ("chroma", ctypes.c_int64),
     ]  # fmt: skip
 
@@ -71,7 +71,9 @@ def plan(src: Any, dst: Any) -> Launch:
     if b.kind == LAST and b.held != channels and dst.format == "HWC":
         raise DeviceError("HWC is written without padding only", code="kernels.unsupported")
     numbers, raw = _scales(src, dst)
+    quick = {} if raw else quick_bytes(src, dst, numbers)
     defines = cut(a, b, channels)
+    _unroll(defines, a, b, raw)
     if a.kind == b.kind == PLANES:
         # every line for itself, whatever it belongs to
         batch, channels, height = 1, 1, batch * channels * height
@@ -86,6 +88,7 @@ def plan(src: Any, dst: Any) -> Launch:
         SCALED=int(src.scale is not None and src.dtype == "int8"), FLAT=int(flat),
         VECTOR=a.vector or b.vector or 1, THREADS=THREADS, CAMERA=0, SWAP=0,
     )  # fmt: skip
+    defines.update({"QUICK": 0, "LOWER": 0, "UPPER": 0, **quick})
     _modes(a, b, (batch, channels, height, width), defines)
     single = 1 in {defines["CW"], defines["PX"]} and not defines["CHANNELS"]
     straight = raw and single and bool(defines["SRC_MODE"] and defines["DST_MODE"])
@@ -116,6 +119,8 @@ def cut(a: Side, b: Side, channels: int) -> Dict[str, int]:
     """Chooses the block of a thread: CW, PX, LANES, UNROLL and the runs that cross pixels."""
     wide = max(a.size, b.size)
     block = {"SRC_HOLD": 0, "DST_HOLD": 0, "LANES": 1, "UNROLL": 1, "CW": 1, "PX": 16 // wide}
+    held = [one.held for one in (a, b) if one.kind == LAST]
+    small = VECTORS not in {a.kind, b.kind} and bool(held) and max(held) <= _SMALL
     vectors = a if a.kind == VECTORS else b
     other = b if vectors is a else a
     if a.kind == b.kind == PLANES:
@@ -123,20 +128,24 @@ def cut(a: Side, b: Side, channels: int) -> Dict[str, int]:
     elif vectors.kind == VECTORS and other.kind == LAST:
         block.update(CW=16 // wide, PX=1, LANES=vectors.vector * wide // 16, UNROLL=4)
     elif vectors.kind == VECTORS:
-        block.update(CW=4 // vectors.size, PX=16 // other.size, LANES=_LANES)
-    elif max(one.held for one in (a, b) if one.kind == LAST) <= _SMALL:
+        block.update(CW=8 // vectors.size, PX=16 // other.size, LANES=_LANES // 2)
+        if (a.size, b.size) == (1, SIZES["float32"]):
+            block.update(CW=4, LANES=_LANES)
+    elif small:
         # few channels: a pixel's lie in one thread, and runs cross pixels
         dla = a if a.dla else b
         block.update(CW=b.held if b.kind == LAST else channels)
         block["PX"] = 16 // (dla.size * (dla.held if dla.kind == LAST else 1))
+        block["PX"] = max(block["PX"], 4 // min(a.size, b.size))  # no run below a word
         block["SRC_HOLD"] = a.held if a.kind == LAST else 0
         block["DST_HOLD"] = b.held if b.kind == LAST else 0
     elif a.kind == b.kind:
         raise DeviceError("both sides have their channels last", code="kernels.unsupported")
     else:
         planes = a if a.kind == PLANES else b
-        dla = a if a.dla else b
-        block.update(CW=4 // dla.size, PX=16 // planes.size, LANES=_LANES)
+        block.update(CW=4 // min(a.size, b.size), PX=16 // planes.size, LANES=_LANES)
+    if wide == 1 and {a.kind, b.kind} in ({PLANES, VECTORS}, {PLANES, LAST}) and not small:
+        block.update(CW=8, PX=8, LANES=_LANES // 2)
     return block
 
 
@@ -163,6 +172,15 @@ def mode(one: Side, lines: int, run: int, hold: int, loads: bool) -> int:
     return 1 if fits else 2 if loads and one.size < SIZES["float32"] else 0
 
 
+def _unroll(block: Dict[str, int], a: Side, b: Side, raw: bool) -> None:
+    """Blocks of a thread as they were fastest when measured (docs/kernels.md)."""
+    turned = {a.kind, b.kind} != {PLANES, VECTORS} and block["LANES"] * block["PX"] != 4 * 8
+    if a.size == b.size == 1 and not raw and turned:
+        block["UNROLL"] = 2
+    elif a.size == 1 and b.size == SIZES["float16"] and block["SRC_HOLD"] and block["DST_HOLD"]:
+        block["UNROLL"] = 4
+
+
 def _modes(a: Side, b: Side, shape: Tuple[int, int, int, int], block: Dict[str, int]) -> None:
     batch, channels, height, _ = shape
     for name, one in (("SRC", a), ("DST", b)):
@@ -183,34 +201,6 @@ def _scales(src: Any, dst: Any) -> Tuple[Numbers, bool]:
     if dst.dtype == "int8":
         set_scale(numbers, dst.scale)
     return numbers, False
-
-
-def divides(dtype: str, numbers: Numbers) -> bool:
-    """Whether a step needs the division itself, for any value of the type.
-
-    A product with the reciprocal often rounds to the same step: of the types with few values, all
-    are tried.
-    """
-    if dtype == "float32":
-        return True
-    given = (numbers.src_scale, numbers.dst_scale, numbers.inverse, numbers.low, numbers.high)
-    return _divides(dtype, given)
-
-
-@functools.lru_cache(maxsize=256)
-def _divides(dtype: str, given: Tuple[float, ...]) -> bool:
-    import numpy as np
-
-    src_scale, dst_scale, inverse, low, high = (np.float32(one) for one in given)
-    if not dst_scale:
-        return False
-    size = SIZES[dtype]
-    codes = np.arange(1 << 8 * size, dtype="u{}".format(size)).view(dtype)
-    values = codes[np.isfinite(codes)].astype(np.float32)
-    if dtype == "int8":
-        values = values * src_scale
-    values = np.clip(values, low, high)
-    return bool((np.rint(values * inverse) != np.rint(values / dst_scale)).any())
 
 
 def set_scale(numbers: Numbers, scale: Optional[float]) -> None:

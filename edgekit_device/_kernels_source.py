@@ -15,6 +15,7 @@ Definitions (``_kernels_plan`` chooses them):
   RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; FLAT: one row.
   STRAIGHT: whole runs are moved as words, without a look at their elements.
   NANS: values may be NaN; DIVIDE: 0 where all the values there are give the same steps without.
+  QUICK: bytes become bytes by one multiplication, between LOWER and UPPER ends where these are set.
   CAMERA: 0 none, 1 UINT8 channels last, 2 NV12; SWAP: the order of three channels is turned.
 
 Division: ``quantise`` rounds as float32 division does. With y the rounded reciprocal and q within
@@ -84,7 +85,7 @@ typedef struct {
   int groups, columns, pitch, chroma_pitch;
   float src_scale, dst_scale, inverse, low, high, luma_offset;
   float mean[3], factor[3], luma, red_v, green_u, green_v, blue_u;
-  int spare;
+  float slope;
   i64 chroma;
 } Numbers;
 
@@ -213,6 +214,12 @@ HELPER u32 written(float v, const Numbers *s) {
 HELPER u32 turned(u32 bits, const Numbers *s) {
   if (RAW) return bits;
   float v;
+  if (QUICK) {
+    v = SRC_T == 2 ? (float)bits : (float)(int)(signed char)bits;
+    if (LOWER) v = larger(v, s->low);
+    if (UPPER) v = smaller(v, s->high);
+    return bits_of(fused(v, s->slope, 12582912.0f)) & 0xffu;
+  }
   if (SRC_T == 0) v = float_of(bits);
   else if (SRC_T == 1) v = of_half(bits);
   else if (SRC_T == 2) v = (float)bits;

@@ -1,0 +1,251 @@
+"""How fast the GPU packs tensors into the DLA's formats and back, against its own copy.
+
+    python benchmarks/pack_kernels.py [--check | --measure] [--json FILE]
+
+First every kernel is compared with the NumPy packer bit for bit over shapes of odd sizes, both DLA
+generations and all types; then each pair of layouts is measured on tensors far larger than any
+cache. A rate is (bytes read + bytes written) / time by CUDA events, the median of several rounds,
+and is compared with the device's own copy (cuMemcpyDtoDAsync) of as many bytes, read and written.
+Needs a GPU, NVRTC and a driver. Exit status 1 when a comparison fails or an aligned tensor's rate
+is below 80 % of the copy's. Figures: docs/kernels.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from edgekit.dla import nbytes, pack, strides
+from edgekit_device._convert import convert
+from edgekit_device._cuda import Cuda, open_cuda
+from edgekit_device._kernels import CameraFrame, Layout, Packer
+from edgekit_device._tensor import DeviceBuffer
+
+_FORMATS = (
+    ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"), ("DLA_HWC4", "int8"),
+    ("DLA_HWC4", "float16"), ("CHW16", "float16"), ("CHW32", "int8"),
+)  # fmt: skip
+_TYPES = ("float32", "float16", "uint8", "int8")
+_SHAPES = (
+    (1, 1, 3, 67), (1, 3, 5, 7), (1, 4, 9, 31), (1, 5, 7, 9), (1, 33, 3, 13), (2, 64, 8, 16),
+    (1, 3, 544, 960), (3, 130, 5, 5), (2, 3, 33, 129), (1, 64, 55, 57),
+)  # fmt: skip
+_LARGE, _ODD, _IMAGES = (4, 64, 1088, 1920), (4, 63, 1087, 1913), (64, 3, 1088, 1920)
+_ROUNDS, _CALLS = 7, 10
+_LEAST = 0.8
+_STEP = 0.037
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One conversion: "pack" reads ``src`` as LINEAR or HWC, "unpack" writes ``dst`` so."""
+
+    direction: str
+    src: Layout
+    dst: Layout
+
+    def __str__(self) -> str:
+        return f"{self.src.dtype} {self.src.format} -> {self.dst.dtype} {self.dst.format}"
+
+
+def pairs(shape: tuple[int, ...], generation: str = "2.0") -> Iterator[Pair]:
+    """Every conversion of a tensor of that shape."""
+    for form, inner in _FORMATS:
+        if form == "DLA_HWC4" and shape[1] not in {1, 3, 4}:
+            continue
+        step = _STEP if inner == "int8" else None
+        dla = Layout(inner, shape, form, strides(shape, inner, form, generation), step)
+        for dtype in _TYPES:
+            own = None if dtype != "int8" else step or 0.11
+            for lay in ("LINEAR", "HWC"):
+                outer = Layout(dtype, shape, lay, (), own)
+                yield Pair("pack", outer, dla)
+                if form != "DLA_HWC4" and not (inner == "float16" and dtype == "int8"):
+                    yield Pair("unpack", dla, outer)
+
+
+def main() -> int:
+    """Compares and measures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare")
+    parser.add_argument("--measure", action="store_true", help="only measure")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    given = parser.parse_args()
+    cuda = open_cuda()
+    packer = Packer(cuda)
+    print(cuda.facts())
+    wrong = 0 if given.measure else check(cuda, packer)
+    rows = [] if given.check else measure(cuda, packer)
+    if given.json:
+        given.json.write_text(json.dumps({"device": cuda.facts(), "rows": rows}, indent=1))
+    slow = [row for row in rows if row["aligned"] and row["share"] < _LEAST]
+    print(f"{wrong} wrong, {len(slow)} of {sum(row['aligned'] for row in rows)} below {_LEAST:.0%}")
+    return int(bool(wrong or slow))
+
+
+def check(cuda: Cuda, packer: Packer) -> int:
+    """Compares every kernel with NumPy; returns how many differ."""
+    rng = np.random.default_rng(7)
+    wrong = done = 0
+    for shape in _SHAPES:
+        for generation in ("1.0", "2.0"):
+            for pair in pairs(shape, generation):
+                memory, wanted = example(pair, rng)
+                found = converted(cuda, packer, pair, memory, wanted.nbytes)
+                done += 1
+                if not same(found.view(wanted.dtype).reshape(wanted.shape), wanted):
+                    wrong += 1
+                    print("WRONG", pair, shape, generation)
+    print(f"{done} conversions compared with NumPy, {wrong} differ")
+    return wrong
+
+
+def example(pair: Pair, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Values for a conversion as they lie in memory, and what NumPy makes of them."""
+    src, dst = pair.src, pair.dst
+    values = random_values(rng, src.shape, src.dtype)
+    with np.errstate(all="ignore"):
+        if dst.dtype == "uint8" and src.dtype != "uint8":
+            real = convert(values, "float32", src.scale, None)
+            # rounded and saturated, where NumPy's own conversion would wrap around
+            turned = np.clip(np.nan_to_num(np.rint(real), nan=0.0), 0, 255).astype(np.uint8)
+        else:
+            turned = convert(values, dst.dtype, src.scale, dst.scale)
+    return stored(values, src), stored(turned, dst)
+
+
+def stored(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    """A tensor as it lies in memory; the generation of a DLA format is found by its size."""
+    if layout.format == "LINEAR":
+        return np.ascontiguousarray(values)
+    if layout.format == "HWC":
+        return np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+    fits = [
+        g
+        for g in ("2.0", "1.0")
+        if strides(layout.shape, layout.dtype, layout.format, g) == layout.strides
+    ]
+    return pack(values, layout.format, fits[0])
+
+
+def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Values with ties of rounding, infinities, NaN and both zeros among them."""
+    if dtype in {"uint8", "int8"}:
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    values = rng.standard_normal(shape).astype(np.float32) * 3
+    flat = values.reshape(-1)
+    ties = (np.arange(flat.size) % 301 - 150 + 0.5).astype(np.float32) * np.float32(_STEP)
+    flat[::3] = ties[::3]
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 6e4, 1e-7], np.float32)
+    flat[: special.size] = special[: flat.size]
+    return values.astype(dtype)
+
+
+def same(found: NDArray[Any], wanted: NDArray[Any]) -> bool:
+    """Bit for bit, but for the payload of a NaN."""
+    if found.dtype.kind == "f":
+        word = f"u{found.itemsize}"
+        return bool(
+            ((found.view(word) == wanted.view(word)) | (np.isnan(found) & np.isnan(wanted))).all()
+        )
+    return bool((found == wanted).all())
+
+
+def converted(
+    cuda: Cuda, packer: Packer, pair: Pair, memory: NDArray[Any], size: int
+) -> NDArray[np.uint8]:
+    """Runs one conversion on the GPU, over memory filled with other bytes."""
+    source, target = DeviceBuffer(cuda, memory.nbytes), DeviceBuffer(cuda, size)
+    found = np.full(size, 0xA5, np.uint8)
+    cuda.copy(source.ptr, memory.ctypes.data, memory.nbytes, "h2d")
+    cuda.copy(target.ptr, found.ctypes.data, size, "h2d")
+    cuda.synchronize()
+    getattr(packer, pair.direction)(source.ptr, pair.src, target.ptr, pair.dst)
+    cuda.synchronize()
+    cuda.copy(found.ctypes.data, target.ptr, size, "d2h")
+    cuda.synchronize()
+    return found
+
+
+def measure(cuda: Cuda, packer: Packer) -> list[dict[str, Any]]:
+    """Measures each pair and prints a table."""
+    rows: list[dict[str, Any]] = []
+    top = 4 * int(np.prod(_LARGE))
+    source, target = DeviceBuffer(cuda, top), DeviceBuffer(cuda, top)
+    noise = np.random.default_rng(1).integers(0, 256, 1 << 26).astype(np.uint8)
+    for start in range(0, top, noise.nbytes):
+        size = min(noise.nbytes, top - start)
+        cuda.copy(source.ptr + start, noise.ctypes.data, size, "h2d")
+    cuda.synchronize()
+    print(f"{'conversion':<46}{'shape':<18}{'GB/s':>7}{'copy':>7}{'share':>7}")
+
+    def one(name: str, shape: tuple[int, ...], moved: int, call: Callable[[], None]) -> None:
+        rate = moved / seconds(cuda, call) / 1e9
+        half = moved // 2 // 256 * 256
+        copying = partial(cuda.copy, target.ptr, source.ptr, half, "d2d")
+        copy = 2 * half / seconds(cuda, copying) / 1e9
+        row = {"pair": name, "shape": shape, "aligned": shape != _ODD}
+        rows.append({**row, "rate": rate, "copy": copy, "share": rate / copy})
+        text = "x".join(map(str, shape))
+        print(f"{name:<46}{text:<18}{rate:7.0f}{copy:7.0f}{rate / copy:7.0%}", flush=True)
+
+    for shape in (_LARGE, _IMAGES, _ODD):
+        for pair in pairs(shape):
+            packs = pair.direction == "pack"
+            if size_of(pair.dst) > top or (shape == _IMAGES and not ("HWC" in str(pair) and packs)):
+                continue
+            run = packer.pack if packs else packer.unpack
+            moved = size_of(pair.src) + size_of(pair.dst)
+            call = partial(run, source.ptr, pair.src, target.ptr, pair.dst)
+            one(str(pair), shape, moved, call)
+    mean, factor = (123.7, 116.3, 103.5), (0.017, 0.0175, 0.0174)
+    for kind, halves in (("RGB8", 6), ("NV12", 3)):
+        frame = CameraFrame(kind, 7680, 4320 * 4, mean=mean, factor=factor)
+        wide = (1, 3, frame.height, frame.width)
+        for form, inner in _FORMATS:
+            step = _STEP if inner == "int8" else None
+            dst = Layout(inner, wide, form, strides(wide, inner, form), step)
+            moved = frame.width * frame.height * halves // 2 + size_of(dst)
+            if size_of(dst) <= top:
+                call = partial(packer.camera, source.ptr, frame, target.ptr, dst)
+                one(f"camera {kind} -> {inner} {form}", wide, moved, call)
+    return rows
+
+
+def size_of(layout: Layout) -> int:
+    """Bytes of a tensor in memory."""
+    form = "LINEAR" if layout.format == "HWC" else layout.format
+    return nbytes(layout.shape, layout.dtype, form)
+
+
+def seconds(cuda: Cuda, call: Any) -> float:
+    """The median of several rounds of calls, by events."""
+    call()
+    first, last = cuda.event(), cuda.event()
+    times = []
+    for _ in range(_ROUNDS):
+        cuda.record(first)
+        for _ in range(_CALLS):
+            call()
+        cuda.record(last)
+        cuda.synchronize()
+        times.append(cuda.elapsed_ms(first, last) / _CALLS / 1e3)
+    cuda.destroy_event(first)
+    cuda.destroy_event(last)
+    return sorted(times)[_ROUNDS // 2]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
