@@ -1,0 +1,80 @@
+"""``edgekit doctor`` and ``edgekit jobs`` as a user calls them, at a board on loopback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli._main import app
+from edgekit.errors import BoardError, UsageError
+from edgekit_device._jobs import Job
+from edgekit_device._root import Root
+from tests.boards.fixtures import StartBoard, boards, home
+
+__all__ = ["boards", "home"]
+pytestmark = pytest.mark.boards
+
+ID = "0123456789abcdef"
+
+
+@pytest.fixture
+def lab(boards: StartBoard, home: Path, tmp_path: Path) -> list[str]:
+    """Options that reach a board called "lab" in ~/.ssh/config."""
+    server = boards(tmp_path / "board")
+    known = server.board
+    (home / ".ssh/config").write_text(
+        f"Host lab\nHostName {known.host}\nPort {known.port}\nUser {known.user}\n"
+        f"IdentityFile {known.key}\nIdentitiesOnly yes\n"
+    )
+    return ["lab", "--accept-host-key", f"--root={tmp_path}/board", f"--python={sys.executable}"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job that failed."""
+    job = Job(Root(tmp_path / "board"), ID)
+    job.folder.mkdir(parents=True)
+    error = {"code": "build.failed", "message": "no tactic", "hint": "x"}
+    job.write(job=ID, kind="build", name="net", state="failed", started_at=2.0, error=error)
+    (job.folder / "log.txt").write_bytes(b"first line\nlast line\n")
+    return job
+
+
+def test_doctor_as_a_table_and_as_json(lab: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert app(["doctor", *lab]) == 0
+    text = capsys.readouterr().out
+    assert "NumPy" in text
+    assert "It can: backends reference" in text
+    assert app(["doctor", *lab, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "edgekit.doctor/1"
+    assert document["probe"]["schema"] == "edgekit.probe/1"
+
+
+def test_jobs_are_listed_read_followed_and_removed(
+    lab: list[str], job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app(["jobs", *lab]) == 0
+    assert f"{ID}  failed" in capsys.readouterr().out
+    assert app(["jobs", "list", *lab, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["boards"][0]["jobs"][0]["job"] == ID
+    assert app(["jobs", "log", "0123", *lab]) == 0
+    assert capsys.readouterr().out == "first line\nlast line\n"
+    assert app(["jobs", "log", "0123", *lab, "--tail", "10"]) == 0
+    assert capsys.readouterr().out == "last line\n"
+    with pytest.raises(BoardError, match="no tactic"):
+        app(["jobs", "attach", ID, *lab])
+    assert app(["jobs", "cancel", ID, *lab]) == 0
+    assert "failed" in capsys.readouterr().out
+    assert app(["jobs", "remove", ID, *lab]) == 0
+    with pytest.raises(BoardError, match="no such job"):
+        app(["jobs", "log", ID, *lab])
+    assert not job.folder.exists()
+
+
+def test_undo_alone_makes_no_sense(home: Path) -> None:
+    with pytest.raises(UsageError, match="--setup"):
+        app(["doctor", "lab", "--undo"])

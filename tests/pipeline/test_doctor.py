@@ -1,0 +1,117 @@
+"""What doctor makes of a probe, and which boards a user means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.config import open_config
+from edgekit.errors import UsageError
+from edgekit.pipeline._doctor import examine
+from edgekit.pipeline._hosts import board_of_host, boards_of
+
+
+def probe(**changes: Any) -> dict[str, Any]:
+    """An AGX Orin with JetPack 6.2 where all is well."""
+    versions = {"full": "10.3.0.30", "lean": "10.3.0.30", "dispatch": "10.3.0.30"}
+    found: dict[str, Any] = {
+        "module": "NVIDIA Jetson AGX Orin Developer Kit", "board_id": "p3701-0005",
+        "l4t": "36.4.3", "jetpack": "6.1 to 6.2.3", "cuda": "12.6", "cuda_driver": "12.6",
+        "compute_capability": "8.7", "python": "3.10.12", "numpy": "1.26.4", "onnxruntime": None,
+        "tensorrt": {**versions, "python": dict(versions), "libraries": {}},
+        "trtexec": {"path": "/usr/src/tensorrt/bin/trtexec", "version": "10.3.0"},
+        "dla": {"cores": 2, "devices": ["a", "b"], "compiler": "x", "compiler_version": "1"},
+        "cudla": "/usr/lib/libcudla.so.1", "disk_free": 10 << 30, "docker": None,
+        "power": {"mode": "MAXN", "id": 0, "modes": [{"id": 0, "name": "MAXN"}],
+                  "clocks": {"gpu": {"locked": True}}},
+        "memory": {"total": 60 << 30, "available": 50 << 30}, "user": {"uid": 1000, "root": False},
+        "groups": ["video", "render"], "ssh_keygen": "8.9p1", "notes": [],
+    }  # fmt: skip
+    return {**found, **changes}
+
+
+def status(document: dict[str, Any]) -> dict[str, str]:
+    return {check["id"]: check["status"] for check in document["checks"]}
+
+
+def test_a_good_board_has_no_complaints() -> None:
+    document = examine(probe())
+    assert document["ok"]
+    assert set(status(document).values()) == {"ok"}
+    assert document["can"] == {
+        "backends": ["tensorrt", "trtexec"], "loads": ["full", "lean", "dispatch"], "dla_cores": 2,
+        "standalone": True, "power_modes": ["MAXN"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "id", "expected", "says"),
+    [
+        ({"numpy": None}, "python.numpy", "missing", "python3-numpy"),
+        ({"ssh_keygen": None}, "openssh", "missing", "openssh-client"),
+        ({"compute_capability": None}, "cuda", "missing", "render"),
+        ({"groups": ["ada", "video"]}, "groups", "warn", "--setup"),
+        ({"disk_free": 1 << 20}, "disk", "warn", "gc"),
+        ({"cudla": None}, "dla.cudla", "warn", "standalone"),
+        ({"docker": {"path": "d", "version": None, "runtimes": None}}, "docker", "warn", "docker"),
+    ],
+)
+def test_each_lack_is_told_with_its_remedy(
+    changes: dict[str, Any], id: str, expected: str, says: str
+) -> None:
+    document = examine(probe(**changes))
+    check = next(one for one in document["checks"] if one["id"] == id)
+    assert check["status"] == expected
+    assert says in check["fix"]
+    assert document["ok"] is (expected != "missing")
+
+
+def test_a_dla_without_its_compiler_is_missing() -> None:
+    dla = {"cores": 0, "devices": ["nvdla0"], "compiler": None, "compiler_version": None}
+    document = examine(probe(dla=dla))
+    assert status(document)["dla"] == "missing"
+
+
+def test_a_machine_that_is_no_jetson_only_warns() -> None:
+    none = {"full": None, "lean": None, "dispatch": None}
+    document = examine(probe(
+        l4t=None, module=None, board_id=None, compute_capability=None, onnxruntime="1.20",
+        tensorrt={**none, "python": none, "libraries": {}}, trtexec=None,
+        dla={"cores": None, "devices": [], "compiler": None, "compiler_version": None},
+    ))  # fmt: skip
+    assert document["ok"]
+    assert document["can"]["backends"] == ["reference"]
+
+
+def config(tmp_path: Path, target: str, tensorrt: str) -> Path:
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        f"version: 1\nname: net\nmodel: {{builtin: light_resnet18}}\ntarget: {target}\n"
+        f"tensorrt: '{tensorrt}'\ndeploy:\n  boards:\n"
+        "    - {name: lab, host: 10.0.0.7, container: {image: toy, options: [--ipc, host]}}\n"
+    )
+    return path
+
+
+def test_a_board_is_held_against_the_configuration(tmp_path: Path) -> None:
+    right = open_config(str(config(tmp_path, "jetson-agx-orin-64gb", "10.3")))
+    assert examine(probe(), right)["ok"]
+    wrong = open_config(str(config(tmp_path, "jetson-orin-nx-16gb", "8.6")))
+    found = status(examine(probe(), wrong))
+    assert (found["fits.target"], found["fits.tensorrt"]) == ("missing", "missing")
+
+
+def test_who_is_meant(tmp_path: Path) -> None:
+    path = str(config(tmp_path, "jetson-agx-orin-64gb", "10.3"))
+    (board,) = boards_of(path)
+    assert board.container is not None
+    assert (board.name, board.container.options) == ("lab", ("--ipc", "host"))
+    assert boards_of("lab", open_config(path)) == [board]
+    other = board_of_host("ada@10.0.0.8:2222")
+    assert (other.user, other.host, other.port) == ("ada", "10.0.0.8", 2222)
+    assert board_of_host("orin").port is None
+    assert board_of_host("[fe80::1]:22").host == "fe80::1"
+    for text in ("", "a b", "host:port", "@host"):
+        with pytest.raises(UsageError):
+            board_of_host(text)
