@@ -34,9 +34,6 @@ def entry_of(
     if not spec.standalone:
         layers, odd = summary(text)
     formatted = [io.name for io in (*spec.inputs, *spec.outputs) if io.formats]
-    left = reformats(text, formatted)
-    if left:
-        odd.append("reformatting is left at the engine's borders: {}".format(", ".join(left)))
     notes.extend(made["notes"])
     notes.extend(facts["notes"])
     notes.extend("{}: {}".format(spec.key, text) for text in odd)
@@ -60,6 +57,7 @@ def entry_of(
         "can_run_on_dla": made["can_run_on_dla"],
         "unmapped": made["unmapped"],
         "layers": layers,
+        "reformats": reformats(text, formatted),
         "inspector": inspector,
         "log": made["log"],
         "timing_cache": made["timing_cache"],

@@ -31,7 +31,7 @@ def compare_build(
     Three things are compared: what ``can_run_on_DLA`` answered with our verdict, layer by layer;
     where the builder's log says that layers went with the plan's devices; and the loadables. Of
     segments that were built with fixed formats, reformats that the inspector still shows at a
-    border are told.
+    border count as differences.
 
     Args:
         network: The layer graph.
@@ -53,7 +53,7 @@ def compare_build(
                 "device": engine.device,
                 "capability": capable,
                 "placement": None,
-                "reformats": _reformats(engine.kind, engine.inputs, engine.outputs, one["layers"]),
+                "reformats": list(one["reformats"]),
                 "unmapped": list(one["unmapped"]),
             }
             whole = len(lane.engines) == 1 and engine.kind == "plan" and engine.device != "GPU"
@@ -125,18 +125,6 @@ def _placement(
     }
 
 
-def _reformats(
-    kind: str,
-    inputs: Sequence[Mapping[str, Any]],
-    outputs: Sequence[Mapping[str, Any]],
-    layers: Sequence[Mapping[str, Any]],
-) -> list[str]:
-    """Returns the reformats that are left at borders of fixed format."""
-    if kind != "plan" or not any(tensor["formats"] for tensor in (*inputs, *outputs)):
-        return []
-    return [str(layer["name"]) for layer in layers if layer["type"] == "Reformat"]
-
-
 def _told(one: Mapping[str, Any]) -> list[str]:
     """Returns an engine's differences as sentences."""
     told = []
@@ -161,5 +149,5 @@ def _told(one: Mapping[str, Any]) -> list[str]:
     if one["reformats"]:
         names, more = one["reformats"][:_SHOWN], len(one["reformats"]) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
-        told.append(f"{one['key']}: reformats inside a segment: {', '.join(names)}{rest}")
+        told.append(f"{one['key']}: reformatting is left at its borders: {', '.join(names)}{rest}")
     return told
