@@ -54,7 +54,6 @@ class JobContext:
         self.folder = folder
         self.work = work
         self.request = request
-        self._count = _lines(folder / EVENTS)
         self._last: Tuple[str, float] = ("", 0.0)
         self._lock = threading.Lock()
 
@@ -77,9 +76,8 @@ class JobContext:
             if phase == known and not text and done != total and now - when < _EVENT_EVERY_S:
                 return
             self._last = (phase, now)
-            self._count += 1
-            event = {"n": self._count, "time": round(time.time(), 3), "phase": phase}
-            event.update(done=done, total=total, text=text)
+            event = {"time": round(time.time(), 3), "phase": phase, "done": done, "total": total}
+            event["text"] = text
             self._append(EVENTS, json.dumps(event) + "\n")
 
     def cancelled(self) -> bool:
@@ -147,7 +145,3 @@ def job_context(
         request = found["request"]
     with workspace(root.folder) as work:
         yield JobContext(root, folder, request, work)
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0

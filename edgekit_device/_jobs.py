@@ -94,15 +94,16 @@ class Job:
             os.close(handle)
 
     def events(self, after: int) -> List[Dict[str, Any]]:
-        """Whole events with a number above ``after``, oldest first, at most 1,000."""
+        """Whole events with a number ("n") above ``after``, oldest first, at most 1,000."""
         try:
             lines = (self.folder / EVENTS).read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
         found = []
-        for line in lines[max(after, 0) :][:_MOST_EVENTS]:
+        for number, line in enumerate(lines[max(after, 0) :][:_MOST_EVENTS], max(after, 0) + 1):
             try:
-                found.append(json.loads(line))
+                # a line's place is its number: several processes of a job append to the file
+                found.append(dict(json.loads(line), n=number))
             except ValueError:
                 continue  # half a line of a full disk or a power cut
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from edgekit_device._errors import DeviceError
 from edgekit_device._job import JobCancelled, JobContext, job_context
+from edgekit_device._jobs import Job
 from edgekit_device._root import Root
 
 
@@ -22,8 +22,7 @@ def context(tmp_path: Path) -> Iterator[JobContext]:
 
 
 def events(context: JobContext) -> list[dict[str, object]]:
-    lines = (context.folder / "events.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return Job(context.root, context.folder.name).events(0)
 
 
 def test_a_phase_keeps_its_ends_of_a_flood_of_steps(context: JobContext) -> None:
@@ -35,6 +34,15 @@ def test_a_phase_keeps_its_ends_of_a_flood_of_steps(context: JobContext) -> None
     assert len(kept) < 100
     assert [e["n"] for e in kept] == list(range(1, len(kept) + 1))
     assert kept[-1]["text"] == "4 MB"
+
+
+def test_events_of_several_processes_are_numbered_in_one_row(context: JobContext) -> None:
+    context.progress("one", 0, 0)
+    with job_context(context.root, context.folder, {}) as other:
+        other.progress("two", 0, 0)
+    context.progress("three", 0, 0)
+    assert [(e["n"], e["phase"]) for e in events(context)] == [
+        (1, "one"), (2, "two"), (3, "three")]  # fmt: skip
 
 
 def test_blobs_come_and_go_by_digest_and_damage_is_told(context: JobContext) -> None:

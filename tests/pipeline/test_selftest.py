@@ -1,0 +1,97 @@
+"""The self-test of a board, asked of boards that have the strict double of TensorRT."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import build_zipapp
+from edgekit.deploy import Board, BoardClient, LocalTransport
+from edgekit.pipeline._selftest import finished, start, write_answers
+from edgekit_device._board_selftest import scrub
+from edgekit_device._board_selftest_asks import ASKS
+from edgekit_device._board_selftest_items import ITEMS
+from tests.trt_double.board import board_python, offences
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
+    build_zipapp(path)
+    return path
+
+
+@pytest.fixture
+def ask(tmp_path: Path, pyz: Path) -> Iterator[Ask]:
+    """Runs the self-test on a board with a TensorRT of the double's."""
+    opened: list[BoardClient] = []
+
+    def run(version: str, **settings: Any) -> dict[str, Any]:
+        python = board_python(tmp_path / version, version, **settings)
+        board = Board("lab", root=str(tmp_path / "root"), python=str(python), kind="local")
+        opened.append(BoardClient(board, LocalTransport("lab"), pyz))
+        job = start(opened[-1])["job"]
+        list(opened[-1].watch_job(job))
+        assert offences(python) == []
+        return finished(opened[-1].job_result(job), opened[-1])
+
+    yield run
+    for one in opened:
+        one.close()
+
+
+def by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {item["id"]: item for item in document["items"]}
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
+def test_every_question_has_an_answer(version: str, ask: Ask, tmp_path: Path) -> None:
+    document = ask(version)
+    assert document["schema"] == "edgekit.selftest/1"
+    items = by_id(document)
+    assert list(items) == [item.id for item in ITEMS]
+    told = {name: (item["status"], item["found"]) for name, item in items.items()}
+    for name in ("probe", "build-gpu", "build-hybrid", "dla-core-1", "load-full", "inspector-dla"):
+        assert items[name]["status"] == "answered", told[name]
+    assert set(items["can-run-on-dla"]["found"]) == {"conv", "act", "conv2"}
+    # no cuDLA and no Jetson here: failures are answers, with a reason
+    assert items["cudla"]["status"] in ("failed", "skipped")
+    assert items["nsys-dla"]["status"] == "failed"
+    text = write_answers(document, tmp_path / "answers.json").read_text()
+    same, private = json.loads(text) == document, str(tmp_path / "root") in text
+    assert (same, private) == (True, False)
+
+
+def test_a_board_without_tensorrt_skips_what_needs_it(ask: Ask) -> None:
+    items = by_id(ask("10.3.0", flavours=()))
+    assert items["probe"]["status"] == "answered"
+    assert items["build-hybrid"]["status"] == "failed"
+    assert items["dla-core-1"]["status"] == "skipped"
+
+
+def test_items_are_sound() -> None:
+    ids = [item.id for item in ITEMS]
+    assert len(set(ids)) == len(ids)
+    for number, item in enumerate(ITEMS):
+        assert item.do in ASKS
+        assert set(item.needs) <= set(ids[:number])
+
+
+def test_names_are_taken_out_of_texts_and_keys() -> None:
+    names = ["/home/ada", "orinbox", "ada"]
+    document = {"a": "at /home/ada/.edgekit on orinbox", "ada": ["ada", 3, None], "b": "adapter"}
+    assert scrub(document, names) == {
+        "a": "at <private>/.edgekit on <private>", "<private>": ["<private>", 3, None],
+        "b": "adapter"}  # fmt: skip
+
+
+def test_the_page_names_the_same_questions() -> None:
+    page = Path(__file__).parents[2] / "docs" / "not-yet-on-hardware.md"
+    text = page.read_text(encoding="utf-8")
+    assert [item.id for item in ITEMS if f"`{item.id}`" not in text] == []
