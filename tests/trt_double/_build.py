@@ -1,5 +1,6 @@
 """Builder.build_serialized_network: rules, progress, log lines and the plan."""
 
+import os
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ from ._play_base import emit
 from ._play_cache import host_memory, time_layers
 from ._play_config import flag_names
 from ._rules import failures
+from ._stub_loadable import stub_loadable
 
 _FREE = {"CONSTANT"}  # weights of their neighbours: neither device runs them
 
@@ -92,7 +94,10 @@ def _build(this: Any, network: Any, config: Any, kernel_text: Any = None) -> Any
     network._s.built = True
     facts = facts_of(network, config, on_dla, scales)
     standalone = config._s.engine_capability.name == "DLA_STANDALONE"
-    data = write(double.build, facts, model_of(network, facts), standalone)
+    if standalone and os.environ.get("EDGEKIT_CUDLA"):
+        data = stub_loadable(facts["io"])
+    else:
+        data = write(double.build, facts, model_of(network, facts), standalone)
     emit(double, logger, "INFO", f"Total Weights Memory: {len(data)} bytes")
     return host_memory(double, data)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from ._offences import record
 
+_ALIGNED = 256  # cudaMalloc's own
+
 
 class Memory:
     """Allocations and streams of one process.
@@ -38,9 +40,12 @@ class Memory:
     def allocate(self, size: int, host: bool = False) -> int:
         """The address of a new block of `size` bytes, filled with 0xCD."""
         self.used = True
-        block = (ctypes.c_ubyte * max(size, 1))()
+        whole = (ctypes.c_ubyte * (max(size, 1) + _ALIGNED))()
+        address = -(-ctypes.addressof(whole) // _ALIGNED) * _ALIGNED
+        block = (ctypes.c_ubyte * max(size, 1)).from_buffer(
+            whole, address - ctypes.addressof(whole)
+        )
         ctypes.memset(block, 0xCD, size)
-        address = ctypes.addressof(block)
         self.blocks[address] = block
         if host:
             self.host.add(address)
