@@ -1,8 +1,9 @@
 """Benchmarks a loaded model by trtexec's method, and says on which clock.
 
-"gpu-measured": segments' times are CUDA events around their work, without copies to and from the
-host. "cpu-measured": segments' times are the processor's clock around their runs, a board's engines
-or not. Whole frames and events' places in time are the processor's clock always.
+"cpu-measured": the reference backend, which is no board's. "board-measured": TensorRT's engines and
+loadables. Whole frames and events' places in time are the processor's clock always; segments' times
+("segments_clock") are CUDA events around their work ("gpu", without copies to and from the host),
+or the processor's clock around their runs ("cpu") where one of them has no events.
 
 trtexec (TensorRT 10.3, samples/common/sampleReporting.cpp and sampleInference.cpp) warms up for at
 least --warmUp milliseconds, then runs at least --iterations times and at least --duration seconds;
@@ -92,7 +93,8 @@ def bench(
     return {
         "schema": "edgekit.device.bench/1",
         "backend": model.backend,
-        "clock": "cpu-measured" if _by_host(events) else "gpu-measured",
+        "clock": "cpu-measured" if model.backend == "reference" else "board-measured",
+        "segments_clock": "cpu" if _by_host(events) else "gpu",
         "warmup_ms": settings.warmup_ms,
         "iterations": len(latencies),
         "duration_s": end - start,

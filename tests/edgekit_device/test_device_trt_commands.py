@@ -125,7 +125,7 @@ def test_deploy_selftest_infer_and_bench(
     np.testing.assert_allclose(frames[1], reference(network(), -x), rtol=1e-5)
     options = ("--warmup-ms", "0", "--duration-s", "0", "--iterations", "2", "--profile")
     bench = board.ask("bench", "--app", bundle.name, *options)
-    assert (bench["backend"], bench["clock"]) == ("tensorrt", "gpu-measured")
+    assert (bench["backend"], bench["clock"]) == ("tensorrt", "board-measured")
     assert "conv" in {node["node"] for node in bench["nodes"]}
     assert offences(board.python) == []
 
