@@ -12,6 +12,7 @@ from edgekit.deploy import sshd
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, GateError
 from edgekit.pipeline import Cache, Pipeline
 from tests.boards.fixtures import need_sshd
+from tests.edgekit_device.cudla_host_cuda import build_stub
 from tests.pipeline.nets import small_config, small_net
 from tests.trt_double.board import board_python, board_trtexec, offences
 
@@ -22,14 +23,18 @@ BOARD = (
 
 
 @contextmanager
-def board(tmp_path, version, *, names=("lab",), trtexec=False, **settings):
+def board(tmp_path, version, *, names=("lab",), trtexec=False, cudla=False, **settings):
     """A board with a TensorRT; the configuration's deploy section, and its python."""
     need_sshd()
     python = board_python(tmp_path / "python", version, **settings)
+    own = []
     if trtexec:
         board_trtexec(python)
-        own = f"export PATH={python.parent}:$PATH\nexec "
-        python.write_text(python.read_text().replace("exec ", own))
+        own.append(f"export PATH={python.parent}:$PATH")
+    if cudla:
+        own.append(f"export EDGEKIT_CUDLA={build_stub(python.parent)}")
+        own.append(f"export EDGEKIT_CUDLA_STUB_LOG={python.parent / 'cudla.txt'}")
+    python.write_text(python.read_text().replace("exec ", "\n".join([*own, "exec "])))
     with sshd(tmp_path / "board") as server:
         rows = [
             BOARD.format(name=name, b=server.board, root=tmp_path / name, python=python)
@@ -116,6 +121,36 @@ def test_builds_are_compared_with_the_plan(tmp_path, version, tensorrt, trtexec)
     assert engine["placement"]["loadables"]["builder"] == 1
     # 8.6 has no strip: dropped, and said
     assert built["engines"][0]["stripped"] == (version != "8.6.1")
+
+
+@pytest.mark.boards
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "devices"),
+    [("{mode: split}", ["GPU", "DLA0", "GPU"]), ("{mode: standalone}", ["DLA0"])],
+    ids=["split", "standalone"],
+)
+def test_loadables_run_through_cudla(tmp_path, build, devices):
+    with board(tmp_path, "10.3.0", cudla=True) as (deploy, _):
+        path = config_of(tmp_path, deploy, "10.3", build)
+        if len(devices) == 1:  # what follows is a 2-D output, which no DLA has
+            whole = "model: {onnx: small.onnx}"
+            part = "model: {onnx: small.onnx, outputs: [r2]}"
+            path.write_text(path.read_text().replace(whole, part))
+        with pipeline(path, tmp_path) as one:
+            document = one.run().document
+            segments = one.build()["segments"]
+    assert [segment["device"] for segment in segments] == devices
+    assert document["refit"]["bit_equal"]
+    assert document["bench"]["clock"] == "board-measured"
+    calls = (tmp_path / "python" / "cudla.txt").read_text()
+    assert "cudlaSubmitTask" in calls
+    assert "WRONG" not in calls
+    built = document["built"][0]
+    assert [one["key"].rpartition("segment")[2] for one in built["engines"]] == [
+        str(number) for number in range(len(devices))
+    ]
+    assert built["plan"]["same"], built["plan"]["differences"]
 
 
 @pytest.mark.boards
