@@ -1,12 +1,15 @@
 """Weights by the names that a refit asks for, read from an ONNX file without TensorRT's parser.
 
 The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
-release 10.1 GA, https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of
-If, Loop and Scan by their own names; Constant nodes by their output; folded batch normalisations as
-"tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1": scale and then bias of each node, in
-topological order. The lean runtime has no OnnxParserRefitter, hence this. Field numbers of
-onnx/onnx.proto: ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.input 1, output 2,
-op_type 4, attribute 5, domain 7; AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
+https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and Scan
+by their own names; Constant nodes by their output; what the importer makes itself by a counter, in
+topological order, of each folded batch normalisation the scale and then the bias. Release 10.1 GA
+calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer ones
+"tmp_refittable_weight", "..._0", and count the value of each ConstantOfShape with them (from 10.14
+on, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read, whatever the
+release. The lean runtime has no OnnxParserRefitter, hence this. Field numbers of onnx/onnx.proto:
+ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4,
+attribute 5, domain 7; AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Set, Union
 
 from ._errors import DeviceError
 from ._onnx_tensors import OnnxTensor, read_tensor, values_of
 from ._protobuf import Value, as_bytes, as_text, fields, varints
+from ._refit_fold import folded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["named_weights"]
 
 _BATCH_NORM = "tmp_batch_norm_weight"
+_REFITTABLE = "tmp_refittable_weight"
 _EPSILON = 1e-5  # BatchNormalization's default (ONNX operators)
 # bodies in the order in which the refitter visits them
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
@@ -76,7 +81,7 @@ class _Reader:
         self.folder = folder
         self.wanted = wanted
         self.found: Dict[str, np.ndarray] = {}
-        self.folded = 0
+        self.made = {_BATCH_NORM: 0, _REFITTABLE: 0}
 
     def graph(self, data: memoryview) -> None:
         nodes: List[_Node] = []
@@ -94,6 +99,8 @@ class _Reader:
                 self.constant(node)
             elif node.op == "BatchNormalization":
                 self.batch_norm(node, tensors)
+            elif node.op == "ConstantOfShape":
+                self.constant_of_shape(node)
             for body in _BODIES.get(node.op, ()):
                 for graph in node.attributes.get(body, {}).get(6, [])[-1:]:
                     self.graph(as_bytes(graph))
@@ -120,58 +127,38 @@ class _Reader:
         parameters = [tensors[name] for name in node.inputs[1:5] if name in tensors]
         if len(parameters) < _PARAMETERS:
             return  # the importer folds only what this graph's initializers give
-        names = self._next(), self._next()
-        if not self.wanted.intersection(names):
+        # scale and then bias, each under its older and its newer name
+        names = [(self._next(_BATCH_NORM), self._next(_REFITTABLE)) for _ in range(2)]
+        if not any(self.wanted.intersection(pair) for pair in names):
             return
         epsilon = _floats(node.attributes.get("epsilon", {}).get(2, []))
-        pair = _fold(parameters, self.folder, epsilon[-1] if epsilon else _EPSILON)
-        for name, array in zip(names, pair):  # noqa: B905
-            if name in self.wanted:
-                self.found[name] = array
+        arrays = [values_of(tensor, self.folder) for tensor in parameters]
+        kinds = [tensor.dtype for tensor in parameters]
+        pair = folded(arrays, kinds, epsilon[-1] if epsilon else _EPSILON)
+        for keys, array in zip(names, pair):  # noqa: B905
+            self._keep(keys, array)
 
-    def _next(self) -> str:
+    def constant_of_shape(self, node: _Node) -> None:
+        import numpy as np
+
+        name = self._next(_REFITTABLE)
+        if name not in self.wanted:
+            return
+        value = node.attributes.get("value")
+        # without one it is a zero of float32
+        array = np.zeros(1, np.float32)
+        if value is not None:
+            array = values_of(read_tensor(as_bytes(value[5][-1])), self.folder)
+        self._keep([name], array)
+
+    def _keep(self, names: Iterable[str], array: np.ndarray) -> None:
+        self.found.update({name: array for name in names if name in self.wanted})
+
+    def _next(self, prefix: str) -> str:
         """The importer's counter: the plain name first, then _0, _1 and so on."""
-        self.folded += 1
-        return _BATCH_NORM if self.folded == 1 else "{}_{}".format(_BATCH_NORM, self.folded - 2)
-
-
-def _fold(
-    parameters: List[OnnxTensor], folder: Optional[Path], epsilon: float
-) -> Tuple[np.ndarray, np.ndarray]:
-    """Scale and bias: ``scale / sqrt(var + epsilon)`` and ``bias - mean * scale``, in float32."""
-    import numpy as np
-
-    kinds = {tensor.dtype for tensor in parameters}
-    scale, bias, mean, variance = (_float32(tensor, folder) for tensor in parameters)
-    if len({array.size for array in (scale, bias, mean, variance)}) != 1:
-        raise ValueError("a BatchNormalization's parameters differ in size")
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + np.float32(epsilon))
-        offset = bias - mean * factor
-    if kinds == {"float16"}:
-        return factor.astype(np.float16), offset.astype(np.float16)
-    if kinds == {"bfloat16"}:
-        return _bfloat16(factor), _bfloat16(offset)
-    return factor, offset
-
-
-def _float32(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
-    import numpy as np
-
-    array = values_of(tensor, folder)
-    if tensor.dtype == "bfloat16":
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return array.astype(np.float32)
-
-
-def _bfloat16(array: np.ndarray) -> np.ndarray:
-    """Bit patterns, rounded to nearest even."""
-    import numpy as np
-
-    bits = np.ascontiguousarray(array).view(np.uint32)
-    even = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)
-    return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
+        number = self.made[prefix]
+        self.made[prefix] += 1
+        return "{}_{}".format(prefix, number - 1) if number else prefix
 
 
 def _node(data: memoryview) -> _Node:

@@ -183,9 +183,9 @@ def checked(
     return Checked(files, manifest, signer)
 
 
-def weights_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+def weights_of(model: onnx.ModelProto, version: str) -> dict[str, np.ndarray]:
     """Weights by refit name, by the double's own rules."""
-    return dict(refit_weights(model))
+    return dict(refit_weights(model, double.module(version)._double.build))
 
 
 def random_input(seed: int = 1) -> np.ndarray:

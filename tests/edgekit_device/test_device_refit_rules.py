@@ -25,8 +25,9 @@ def read(model: onnx.ModelProto, *names: str, folder: Path | None = None) -> dic
     return named_weights(model.SerializeToString(), folder, names)
 
 
-def test_all_weights_of_a_network_with_a_folded_batch_normalisation() -> None:
-    expected = weights_of(network())
+@pytest.mark.parametrize("version", ["10.3.0", "10.16.1"])
+def test_all_weights_of_a_network_with_a_folded_batch_normalisation(version: str) -> None:
+    expected = weights_of(network(), version)
     found = read(network(), *expected, "not there")
     assert set(found) == set(expected)
     for name, array in expected.items():
@@ -128,6 +129,25 @@ def test_a_batch_normalisation_fed_by_another_node_is_not_counted() -> None:
     assert set(found) == {"tmp_batch_norm_weight"}
     scale = np.array([2.0, 2.0]) / np.sqrt(np.array([2.0, 5.0]) + 1e-5)
     np.testing.assert_allclose(found["tmp_batch_norm_weight"], scale, rtol=1e-6)
+
+
+def test_newer_releases_count_the_values_of_constant_of_shape_too() -> None:
+    nodes, tensors = norms(2, epsilon=0.25)
+    seven = numpy_helper.from_array(np.array([7], np.int64))
+    fills = [
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        helper.make_node("ConstantOfShape", ["y0"], ["sevens"], value=seven),
+    ]
+    model = model_of([fills[0], nodes[0], fills[1], nodes[1]], tensors)
+    old = ["tmp_batch_norm_weight"] + [f"tmp_batch_norm_weight_{n}" for n in range(3)]
+    new = ["tmp_refittable_weight"] + [f"tmp_refittable_weight_{n}" for n in range(5)]
+    found = read(model, *old, *new)
+    zeros, sevens = found[new[0]], found[new[3]]
+    assert (zeros.tolist(), zeros.dtype) == ([0.0], np.float32)
+    assert (sevens.tolist(), sevens.dtype) == ([7], np.int64)
+    for one, other in zip(old, (new[1], new[2], new[4], new[5]), strict=True):
+        np.testing.assert_array_equal(found[one], found[other])
+    assert not np.array_equal(found[new[1]], found[new[4]])
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("float16", "float16"), ("bf16", "uint16")])

@@ -49,7 +49,7 @@ def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -
     blobs = {"engine": data, "golden": reference(model, x).tobytes()}
     digests = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
     weights, values = {}, {}
-    for name, array in weights_of(model).items():
+    for name, array in weights_of(model, version).items():
         digest = hashlib.sha256(array.tobytes()).hexdigest()
         values[digest] = array
         weights[name] = {

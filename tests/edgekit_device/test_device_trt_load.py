@@ -40,7 +40,7 @@ def test_a_plan_runs_on_the_release_that_built_it(here: Here, version: str) -> N
 def test_a_stripped_plan_is_refitted_from_the_bundles_weights(here: Here, version: str) -> None:
     here.has(version)
     about = entry(version, stripped=True, refit="identical")
-    bundle = checked(plan(version, ["STRIP_PLAN"]), about, weights=weights_of(network()))
+    bundle = checked(plan(version, ["STRIP_PLAN"]), about, weights=weights_of(network(), version))
     x = random_input()
     np.testing.assert_allclose(
         open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
@@ -57,7 +57,7 @@ def test_the_full_plan_is_kept_in_the_release(
     about = entry(version, stripped=True, refit="identical")
     bundle = checked(
         plan(version, ["STRIP_PLAN"]), about,
-        weights=weights_of(network()), root=Root(tmp_path), release=release,
+        weights=weights_of(network(), version), root=Root(tmp_path), release=release,
     )  # fmt: skip
     x = random_input()
     first = open_model(bundle)({"x": x})["y"]
@@ -72,7 +72,7 @@ def test_a_kept_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> No
     about = entry("10.3.0", stripped=True, refit="identical")
     bundle = checked(
         plan("10.3.0", ["STRIP_PLAN"]), about,
-        weights=weights_of(network()), root=Root(tmp_path), release=tmp_path,
+        weights=weights_of(network(), "10.3.0"), root=Root(tmp_path), release=tmp_path,
     )  # fmt: skip
     open_model(bundle)
     (kept,) = (tmp_path / "refitted").glob("*.plan")
@@ -84,7 +84,7 @@ def test_a_kept_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> No
 
 def test_every_weight_that_does_not_fit_is_named(here: Here) -> None:
     here.has("10.3.0")
-    weights = weights_of(network())
+    weights = weights_of(network(), "10.3.0")
     del weights["conv_w"]
     weights["fc_b"] = weights["fc_b"][:3].copy()
     weights["fc_w"] = weights["fc_w"].astype(np.float16)
@@ -99,7 +99,7 @@ def test_every_weight_that_does_not_fit_is_named(here: Here) -> None:
 
 def test_a_weight_of_no_engine_is_named(here: Here) -> None:
     here.has("10.3.0")
-    weights = {**weights_of(network()), "stray": np.zeros(3, np.float32)}
+    weights = {**weights_of(network(), "10.3.0"), "stray": np.zeros(3, np.float32)}
     about = entry("10.3.0", stripped=True, refit="any")
     bundle = checked(plan("10.3.0", ["STRIP_PLAN", "REFIT"]), about, weights=weights)
     with pytest.raises(DeviceError, match="stray") as caught:

@@ -41,7 +41,7 @@ def test_the_lean_runtime_refits_by_name(here: Here, version: str) -> None:
     here.has(version, ["lean"])
     data = plan(version, ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "STRIP_PLAN"])
     about = entry(version, version_compatible=True, stripped=True, refit="identical")
-    model = open_model(checked(data, about, weights=weights_of(network())))
+    model = open_model(checked(data, about, weights=weights_of(network(), version)))
     x = random_input()
     np.testing.assert_allclose(model({"x": x})["y"], reference(network(), x), rtol=1e-5)
 

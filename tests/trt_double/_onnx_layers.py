@@ -27,6 +27,7 @@ _ONE = {
     "IDENTITY": "Identity Dropout",
     "CAST": "Cast",
     "SHAPE": "Shape",
+    "FILL": "ConstantOfShape",
     "UNARY": "Exp Log Sqrt Abs Neg Floor Ceil Erf Sin Cos Tan Reciprocal Not Round Sign",
     "SELECT": "Where",
     "TOPK": "TopK ArgMax ArgMin",

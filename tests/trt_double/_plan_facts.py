@@ -100,12 +100,13 @@ def model_of(network: Any, facts: dict[str, Any]) -> bytes:
     model = onnx.ModelProto()
     model.CopyFrom(network._s.model)
     # folded as the builder folds, so that a refitted engine gives the bits of one never stripped
-    set_refit_weights(model, network._s.weights)
+    build = network._s.double.build
+    set_refit_weights(model, network._s.weights, build)
     if facts["stripped"]:
         zeros = {
             name: value * 0
             for name, value in network._s.weights.items()
             if name in facts["weights"]
         }
-        set_refit_weights(model, zeros)
+        set_refit_weights(model, zeros, build)
     return bytes(model.SerializeToString())

@@ -54,7 +54,7 @@ def _refit_bytes(this: Any, model: Any, path: Any = None) -> bool:
 
 def _refit_model(this: Any, model: Any) -> bool:
     refitter = this._s.refitter
-    values = refit_weights(model)
+    values = refit_weights(model, this._s.double.build)
     for name in all_names(refitter):
         if name not in values or not set_named(refitter, name, values[name]):
             return _fail(this, f"Failed to refit all the weights. ({name})")

@@ -154,7 +154,7 @@ def _take(this: Any, model: Any) -> bool:
         one.name: one.type.tensor_type for one in (*graph.input, *graph.value_info, *graph.output)
     }
     network._s.model = model
-    network._s.weights = dict(refit_weights(model))
+    network._s.weights = dict(refit_weights(model, this._s.double.build))
     network._s.name = graph.name
     inits = {one.name: numpy_helper.to_array(one).shape for one in graph.initializer}
 

@@ -25,7 +25,7 @@ def current_model(engine: Any) -> bytes:
     if not engine._s.values:
         return bytes(engine._s.model)
     model = onnx.load_model_from_string(engine._s.model)
-    set_refit_weights(model, engine._s.values)
+    set_refit_weights(model, engine._s.values, engine._s.double.build)
     return bytes(model.SerializeToString())
 
 
