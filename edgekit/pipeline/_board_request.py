@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
     from edgekit.trt import Lane, Request, Wish
 
-__all__ = ["release_of", "request_of", "wish_of"]
+__all__ = ["has_module", "release_of", "request_of", "wish_of"]
 
 _SEED = 7
 
@@ -47,7 +47,12 @@ def request_of(
     )
 
     file, plan = work.file, work.plan
-    wish = wish_of(work, dla=any(x.device != "GPU" for part in plan.plans for x in part.layers))
+    wish = wish_of(
+        work,
+        dla=any(x.device != "GPU" for part in plan.plans for x in part.layers),
+        bindings=backend == "tensorrt" or has_module(probe),
+        plugins=any(layer.kind.startswith("PLUGIN") for layer in work.network.layers),
+    )
     decision = decide(wish)
     if settle:
         decision = settled(
@@ -110,8 +115,15 @@ def _model(work: Work, strong: bool, other: Model | None) -> Model:
     return to_qdq(other or work.model, work.network, scales, fp16_layers=fp16)
 
 
-def wish_of(work: Work, *, dla: bool) -> Wish:
-    """Returns what a configuration asks of TensorRT; ``dla``: whether the plan uses a DLA."""
+def wish_of(work: Work, *, dla: bool, bindings: bool = True, plugins: bool = False) -> Wish:
+    """Returns what a configuration asks of TensorRT.
+
+    Args:
+        work: The configuration's work.
+        dla: Whether the plan uses a DLA.
+        bindings: Whether the board has TensorRT's Python module.
+        plugins: Whether the network has layers that are plugins.
+    """
     from edgekit.trt import Wish, release
 
     build, document = work.file.build, work.config.document
@@ -132,8 +144,16 @@ def wish_of(work: Work, *, dla: bool) -> Wish:
         version_compatible=build.version_compatible,
         lean=build.lean,
         hardware_compatible=build.hardware_compatible,
+        plugins=plugins,
+        bindings=bindings,
         places={".".join(path): document.where(path) for path in paths if document.knows(path)},
     )
+
+
+def has_module(probe: Mapping[str, Any]) -> bool:
+    """Whether a board has TensorRT's Python module with its builder."""
+    module: Any = probe.get("tensorrt") or {}
+    return bool((module.get("python") or {}).get("full"))
 
 
 def release_of(probe: Mapping[str, Any]) -> str:

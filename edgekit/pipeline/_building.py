@@ -200,5 +200,6 @@ def alike(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
 def _has(probe: Mapping[str, Any], backend: str) -> bool:
     if backend == "trtexec":
         return bool(probe.get("trtexec"))
-    module: Any = probe.get("tensorrt") or {}
-    return bool((module.get("python") or {}).get("full"))
+    from edgekit.pipeline._board_request import has_module
+
+    return has_module(probe)

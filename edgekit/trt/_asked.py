@@ -59,7 +59,8 @@ def asked(wish: Wish, kind: str, typing: str) -> Asked:
         "HW_COMPAT": wish.hardware_compatible,
         "WEIGHT_STREAMING": wish.weight_streaming,
         "DYNAMIC_SHAPES": wish.dynamic,
-        "PLUGINS": wish.plugins,
+        # loadables of a split build have none: their layers are the DLA's
+        "PLUGINS": wish.plugins and (kind == "plan" or wish.mode == "standalone"),
         "CUDA_GRAPH": wish.cuda_graph,
     }
     firm += [name for name, wanted in given.items() if wanted]

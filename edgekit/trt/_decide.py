@@ -8,7 +8,7 @@ from typing import Literal
 from edgekit.errors import ConfigError
 from edgekit.trt._asked import Asked, asked
 from edgekit.trt._features import Row, features, give_up, limits, rows_for
-from edgekit.trt._judged import lacking, unfit
+from edgekit.trt._judged import lacking, nameless, unfit
 from edgekit.trt._releases import Release, release
 from edgekit.trt._types import Attempt, Decision, Wish
 
@@ -25,7 +25,8 @@ def decide(wish: Wish) -> Decision:
     What the wish leaves to edgekit ("auto") is dropped with a note where the release lacks it or
     where it cannot be together with what is asked for. What it asks for is never dropped here.
     Where nobody says whether features go together, the attempts try: first with everything, then
-    without what is least missed; what was asked for goes last.
+    without what is least missed; what was asked for goes last. An attempt without all that is
+    "auto" is always among them: a plan may be built and yet be of no use (a refit that fails).
 
     Raises:
         ConfigError: With everything in the wish that cannot be: a release that does not drive the
@@ -108,6 +109,8 @@ def _against(wish: Wish, name: str, kept: list[str], on: Release) -> str:
     for row in rows_for([*kept, name], on, wish.target):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
             return row.reason
+    if unnamed := nameless(wish, name):
+        return unnamed
     over = [limit for limit in limits([name]) if wish.profiles > limit["profiles"]]
     return str(over[0]["why"]) if over else ""
 
@@ -119,13 +122,16 @@ def _attempts(own: Asked, kept: list[str], open_rows: list[Row]) -> tuple[Attemp
     doubtful |= {"DIRECT_IO"} & set(own.soft) & set(kept)
     units = [name for name in order if any(own.unit(name, other) for other in doubtful)]
     tries = [lost for size in range(len(units) + 1) for lost in combinations(units, size)]
+    auto = tuple(name for name in order if name in own.soft and name in kept)
+    tries = list(dict.fromkeys([*tries, auto]))
     explicit = {name for name in units if any(own.unit(name, firm) for firm in own.firm)}
     tries.sort(key=lambda lost: (len(explicit & set(lost)), len(lost)))  # stable: data's order
     found: dict[tuple[str, ...], Attempt] = {}
     for lost in tries:
         left = _without(kept, set(lost))
         flags = tuple(f.builder_flag for n, f in features().items() if n in left and f.builder_flag)
-        found.setdefault(flags, Attempt(flags, _gives_up(lost, kept, explicit)))
+        breaks = bool(explicit & set(lost))
+        found.setdefault(flags, Attempt(flags, _gives_up(lost, kept, explicit), breaks))
     return tuple(found.values())
 
 

@@ -58,8 +58,9 @@ configuration is refused with both keys, their lines, the reason and its source.
 
 For some combinations nobody says whether they work (**unknown** below), above all for a DLA with
 version compatible or stripped plans. Then the build tries: first with everything, then without what
-is least missed ({order}), and last without what the configuration asks for by name. What an engine
-does without is told. A build never gives up the DLA: where version compatibility matters more,
+is least missed ({order}), and last without what the configuration asks for by name. An attempt
+without all that is `auto` is among them always: a plan that was built may still be of no use, as
+one that cannot be refitted. What an engine does without is told. A build never gives up the DLA: where version compatibility matters more,
 `placement.dla_cores: []` plans for the GPU alone.
 
 What a build shows is kept in the host's cache folder (`trt-outcomes.json`) by module, L4T, TensorRT
@@ -84,6 +85,8 @@ cannot be told is refused or noted beforehand:
 - more layer precisions than one argument holds: then only the layers above the lowest precision are
   named, with a note,
 - INT8 without a calibration cache: it would make ranges up,
+- stripping and refit on a board without the Python module: nobody there can say which weights a
+  plan takes, so `strip: auto` keeps them in the plan,
 - refit of named weights; REFIT_IDENTICAL without stripping,
 - formats of loadables other than {formats},
 - more than one optimisation profile on TensorRT 8,

@@ -9,15 +9,17 @@ from edgekit.trt._features import features, limits, rows_for
 from edgekit.trt._releases import Release
 from edgekit.trt._types import Wish
 
-__all__ = ["lacking", "unfit"]
+__all__ = ["lacking", "nameless", "unfit"]
 
 _MODE = "build.mode"
+_IDENTICAL = "build.refit: identical"
+_LEFT_OUT = {"STRIP_PLAN": "build.strip: auto, which keeps the weights in the plan"}
 _INSTEAD = {
     "VC": "auto drops it with a note",
     "STRIP_PLAN": "auto drops it with a note",
     "EXCLUDE_LEAN": "leave build.lean out",
     "HW_COMPAT": "leave it out: every board builds its own engines",
-    "REFIT": "build.refit: identical",
+    "REFIT": _IDENTICAL,
     "REFIT_INDIVIDUAL": "build.refit: any, or identical",
     "INT8_CALIB": "this release wants Q/DQ nodes: edgekit calibrate to-qdq makes them",
     "QDQ": "edgekit calibrate from-qdq makes a plain model and a calibration cache of it",
@@ -58,6 +60,20 @@ def lacking(wish: Wish, on: Release) -> list[Problem]:
     return []
 
 
+def nameless(wish: Wish, name: str) -> str:
+    """Returns why a feature cannot be had by trtexec alone; empty where it can.
+
+    A refit needs the names of the weights that the plan takes. The builder makes some of them up,
+    and only ``Refitter.get_all_weights`` of TensorRT's Python module tells which.
+    """
+    if wish.bindings or name not in ("STRIP_PLAN", "REFIT", "REFIT_INDIVIDUAL"):
+        return ""
+    return (
+        "the board has trtexec alone, and only TensorRT's Python module says which weights a plan "
+        "takes"
+    )
+
+
 def unfit(wish: Wish, on: Release, own: Asked) -> list[Problem]:
     """Returns what of the firm features of one kind of engine cannot be."""
     known, found = features(), []
@@ -72,6 +88,15 @@ def unfit(wish: Wish, on: Release, own: Asked) -> list[Problem]:
                     wish, known[name].key or _MODE,
                     f"TensorRT {on.text} does not have {name}, {known[name].what}{first}",
                     _INSTEAD.get(name, ""),
+                )
+            )  # fmt: skip
+        elif reason := nameless(wish, name):
+            told.add(name)
+            or_else = _LEFT_OUT.get(name, _IDENTICAL)
+            found.append(
+                _problem(
+                    wish, known[name].key, f"{name}, {known[name].what}: {reason}",
+                    f"install python3-libnvinfer on the board, or {or_else}",
                 )
             )  # fmt: skip
     for row in sorted(rows_for(own.firm, on, wish.target), key=lambda row: len(row.of)):

@@ -37,6 +37,8 @@ class Wish:
         plugins: The network has custom layers.
         weight_streaming: Stream weights from host memory.
         cuda_graph: Capture the inference in a CUDA graph.
+        bindings: TensorRT's Python module is where the engines are built; without it (trtexec
+            alone) nobody can ask a plan which weights it takes.
         places: Where a key stands ("build.strip" -> "net.yaml:12:3"), for messages.
     """
 
@@ -57,6 +59,7 @@ class Wish:
     plugins: bool = False
     weight_streaming: bool = False
     cuda_graph: bool = False
+    bindings: bool = True
     places: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,10 +70,12 @@ class Attempt:
     Attributes:
         flags: Names of TensorRT's BuilderFlag that it sets, in the order of the data.
         gives_up: What it lacks of what was asked, as a sentence; empty for the first.
+        breaks: Whether the configuration asks outright for something that it lacks.
     """
 
     flags: tuple[str, ...]
     gives_up: str = ""
+    breaks: bool = False
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,33 @@ def test_what_was_asked_for_is_given_up_last():
 
 
 def test_without_a_dla_nothing_is_in_doubt():
+    assert decide(wish(dla=False)).unknown == ()
+
+
+def test_the_last_attempt_is_without_all_that_is_auto():
+    """A plan may be built and yet not be refitted: then one that keeps its weights is of use."""
     made = decide(wish(dla=False))
-    assert len(made.plans) == 1
-    assert made.unknown == ()
+    assert flags(made.plans)[1:] == [set()]
+    assert "stripping" in made.plans[1].gives_up
+    asked = decide(wish(dla=False, version_compatible=True, refit="any"))
+    assert flags(asked.plans)[1:] == [{"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "REFIT"}]
+    assert len(decide(wish(dla=False, version_compatible=True, strip=True)).plans) == 1
+
+
+def test_an_attempt_says_whether_it_breaks_a_wish():
+    made = decide(wish(version_compatible=True))
+    assert [attempt.breaks for attempt in made.plans] == [False, False, True, True]
+
+
+def test_without_the_python_module_nobody_knows_the_names_of_a_plans_weights():
+    made = decide(wish(bindings=False))
+    assert not any("STRIP_PLAN" in attempt.flags for attempt in made.plans)
+    assert any("build.strip is dropped" in note and "trtexec" in note for note in made.notes)
+    for asked in ({"strip": True}, {"refit": "any"}, {"refit": ("w",)}):
+        error = refused(wish(bindings=False, **asked))
+        assert len(error.problems) == 1
+        assert "python3-libnvinfer" in error.hint
+    assert decide(wish(bindings=False, mode="standalone")).loadables
 
 
 def test_any_weights_and_named_ones():
@@ -109,7 +133,7 @@ def test_a_split_build_has_plans_without_doubt_and_loadables():
     made = decide(wish(mode="split", strip=True))
     assert "DIRECT_IO" in made.plans[0].flags
     assert made.plans[0].flags[:-1] == made.plans[1].flags
-    assert len(made.plans) == 2
+    assert flags(made.plans)[2:] == [{"STRIP_PLAN", "REFIT_IDENTICAL"}]
     assert [attempt.flags for attempt in made.loadables] == [("DIRECT_IO",)]
 
 
@@ -196,7 +220,7 @@ CHOICES = st.sampled_from(["auto", True, False])
     refit=st.sampled_from(["identical", "any", ("w",)]),
     lean=st.sampled_from(["auto", "embedded", "external"]),
     precision=st.sampled_from(["int8", "fp16", "fp32"]), profiles=st.integers(0, 2),
-    plugins=st.booleans(), qdq=st.booleans(),
+    plugins=st.booleans(), qdq=st.booleans(), bindings=st.booleans(),
 )  # fmt: skip
 def test_no_attempt_has_what_the_release_lacks_or_forbids(**asked):
     try:
@@ -209,6 +233,8 @@ def test_no_attempt_has_what_the_release_lacks_or_forbids(**asked):
         base = "DLA_STANDALONE" if kind == "loadable" else "DLA_HYBRID"
         dla = kind == "loadable" or (asked["dla"] and asked["mode"] == "hybrid")
         assert len(set(attempts)) == len(attempts)
+        if not asked["bindings"]:
+            assert not any("STRIP_PLAN" in a.flags or "REFIT" in a.flags for a in attempts)
         for attempt in attempts:
             assert all(on.has(f"BuilderFlag.{flag}") for flag in attempt.flags)
             have = {by_flag[flag] for flag in attempt.flags} | ({base} if dla else set())
