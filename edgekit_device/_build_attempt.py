@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, List, Sequence, Set
 
 from ._build_calibrator import missing_scales
@@ -16,6 +17,7 @@ __all__ = [
     "check_callbacks",
     "check_loadable",
     "check_standalone",
+    "code_of",
     "failed",
     "note_missing",
 ]
@@ -23,6 +25,10 @@ __all__ = [
 #: Code of a failure that other flags may mend.
 ATTEMPT = "build.attempt"
 _SHOWN = 10
+# as TensorRT's errors and CUDA's say it, and the builder of a memory that it asked for in vain
+_NO_MEMORY = re.compile(
+    r"out ?of ?memory|MemoryAllocation|could not be allocated|FAILED_ALLOCATION", re.IGNORECASE
+)
 
 
 def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
@@ -80,6 +86,11 @@ def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
     )
 
 
+def code_of(said: str) -> str:
+    """The code of a build that gave nothing: a memory's shortage is not the flags' fault."""
+    return "build.no-memory" if _NO_MEMORY.search(said) else ATTEMPT
+
+
 def failed(spec: EngineSpec, log: BuildLog, mark: int, text: str = "") -> DeviceError:
     """The error of a build that gave nothing: TensorRT's own errors, or its last warnings."""
     said = last_errors(log.since(mark, "EF"))
@@ -89,7 +100,7 @@ def failed(spec: EngineSpec, log: BuildLog, mark: int, text: str = "") -> Device
         found = "it does not say why" + ("; it warned: " + found if found else "")
     return DeviceError(
         "TensorRT did not build it: {}".format(found),
-        code=ATTEMPT,
+        code=code_of(found),
         where=spec.key,
         hint="`edgekit jobs log` has all that the builder said",
     )

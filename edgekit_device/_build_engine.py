@@ -73,6 +73,7 @@ class EngineBuild:
                     "ok": error is None,
                     "seconds": round(time.monotonic() - start, 3),
                     "error": None if error is None else error.message,
+                    "code": None if error is None else error.code,
                 }
             )
             if error is None:

@@ -23,7 +23,8 @@ __all__ = ["SCHEMA", "read_request", "request_digest"]
 SCHEMA = "edgekit.build.request/1"
 
 _FIELDS = (
-    "schema", "name", "backend", "tensorrt", "timing_cache", "lanes", "network", "golden", "engines",
+    "schema", "name", "backend", "tensorrt", "timing_cache", "lanes", "network", "golden",
+    "engines",
 )  # fmt: skip
 _ENGINE = (
     "key", "kind", "model", "data", "device", "gpu_fallback", "typing", "precisions", "layers",

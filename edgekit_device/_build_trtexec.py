@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from ._build_attempt import ATTEMPT
+from ._build_attempt import code_of
 from ._build_calibrator import for_release
+from ._build_child import CRASHED
 from ._build_log import BuildLog, last_errors
 from ._build_types import Attempt, Built, EngineSpec
 from ._errors import DeviceError, map_os_errors
@@ -203,7 +204,7 @@ def _failed(spec: EngineSpec, log: BuildLog, mark: int, status: int) -> DeviceEr
     said = last_errors(log.since(mark, "EF")) or last_errors(log.since(mark, "W")[-3:])
     return DeviceError(
         "trtexec {}: {}".format(how, said or "it does not say why"),
-        code=ATTEMPT,
+        code=CRASHED if status < 0 else code_of(said),
         where=spec.key,
         hint="`edgekit jobs log` has all that it said",
     )

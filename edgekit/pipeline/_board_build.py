@@ -51,7 +51,7 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
     if record is None:
         work.fresh.add("build")
         # what is known to fail on such a board is not tried again, and is no other build
-        tried, _ = request_of(work, probe, backend, settle=True)
+        tried, _ = request_of(work, probe, backend, settle=not work.force)
         record = _job(work, client, tried)
         _learn(work, probe, tried, record["result"])
         work.cache.put("board-build", key, record)
@@ -173,9 +173,7 @@ def _learn(
         kind = engine["kind"]
         if kind == "plan" and engine["device"] != "GPU":
             kind = "plan DLA"
-        for attempt in one["attempts"]:
-            flags, ok = tuple(attempt["flags"]), attempt["ok"]
-            remember(file, probe["fingerprint"], kind, flags, ok)
+        remember(file, probe["fingerprint"], kind, one["attempts"])
 
 
 def _blobs(result: Mapping[str, Any]) -> list[str]:

@@ -60,12 +60,14 @@ For some combinations nobody says whether they work (**unknown** below), above a
 version compatible or stripped plans. Then the build tries: first with everything, then without what
 is least missed ({order}), and last without what the configuration asks for by name. An attempt
 without all that is `auto` is among them always: a plan that was built may still be of no use, as
-one that cannot be refitted. What an engine does without is told. A build never gives up the DLA: where version compatibility matters more,
-`placement.dla_cores: []` plans for the GPU alone.
+one that cannot be refitted. What an engine does without is told. A build never gives up the DLA:
+where version compatibility matters more, `placement.dla_cores: []` plans for the GPU alone.
 
 What a build shows is kept in the host's cache folder (`trt-outcomes.json`) by module, L4T, TensorRT
-and DLA compiler: the next build for such a board leaves out what failed there, while something else
-went through.
+and DLA compiler: the next build for such a board leaves out what the builder refused there, while
+something else went through. A lack of memory, a process that died or a plan that cannot be refitted
+is not kept, nor is `DIRECT_IO`; what is asked for outright is tried each time, and `--force` tries
+everything.
 
 ## Precision
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,13 @@ from edgekit.trt._types import Attempt, Decision
 
 __all__ = ["known", "outcomes_file", "remember", "settled"]
 
-SCHEMA = "edgekit.trt-outcomes/1"
+SCHEMA = "edgekit.trt-outcomes/2"
+#: The board's code for a builder that refused; deaths, memory and plans that cannot be refitted may
+#: come of anything.
+_REFUSED = "build.attempt"
+#: What can be had or not depends on the network's borders, not on the board.
+_OF_THE_NETWORK = "DIRECT_IO"
+_OK = ""
 _LIKE = ("module", "l4t", "tensorrt", "dla_compiler")
 
 
@@ -24,32 +30,42 @@ def outcomes_file(folder: Path) -> Path:
 
 
 def remember(
-    file: Path, fingerprint: Mapping[str, Any], kind: str, flags: tuple[str, ...], ok: bool
+    file: Path, fingerprint: Mapping[str, Any], kind: str, attempts: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Keeps what a build has shown about a set of flags on boards like this one.
+    """Keeps what the attempts at one engine have shown of their flags on boards like this one.
 
-    A failure says something about the flags only where another attempt of the same engine went
-    through: record it then alone. A later success outweighs it.
+    A set of flags that went through once works there, whatever fails with it later. One that failed
+    is kept only where the builder refused it and another attempt at the same engine went through.
 
     Args:
         file: See :func:`outcomes_file`.
         fingerprint: The board's; boards whose module, L4T, TensorRT and DLA compiler are equal
             and known are alike, and of others nothing is kept.
         kind: What was built, such as "plan" or "plan DLA".
-        flags: Names of BuilderFlag.
-        ok: Whether the build went through.
+        attempts: {"flags", "ok", "error", "code"} as ``edgekit.build.result/1`` has them.
 
     Raises:
         EnvironmentLack: The file cannot be written.
     """
-    board = _board(fingerprint)
+    board, attempts = _board(fingerprint), list(attempts)
     if not board:
         return
     found = _read(file)
-    found.setdefault(board, {})[_key(kind, flags)] = ok
+    rows, some = found.setdefault(board, {}), any(one["ok"] for one in attempts)
+    for one in attempts:
+        key = _key(kind, one["flags"])
+        if one["ok"]:
+            rows[key] = _OK
+        elif some and _tells(one) and rows.get(key) != _OK:
+            rows[key] = str(one["error"])
     with write_atomically(file) as temporary:
         document = {"schema": SCHEMA, "boards": found}
         temporary.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _tells(attempt: Mapping[str, Any]) -> bool:
+    """Whether a failure says something about the flags, whatever the network."""
+    return attempt.get("code") == _REFUSED and _OF_THE_NETWORK not in attempt["flags"]
 
 
 def known(
@@ -59,13 +75,16 @@ def known(
 
     A file that is damaged or of another schema says nothing.
     """
-    return _read(file).get(_board(fingerprint), {}).get(_key(kind, flags))
+    found = _read(file).get(_board(fingerprint), {}).get(_key(kind, flags))
+    return None if found is None else found == _OK
 
 
 def settled(
     decision: Decision, file: Path, fingerprint: Mapping[str, Any], *, dla: bool
 ) -> Decision:
     """Returns a decision without the attempts that are known to fail on such a board.
+
+    What the configuration asks for outright is tried each time.
 
     Args:
         decision: What would be tried.
@@ -76,7 +95,8 @@ def settled(
 
     def left(kind: str, attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
         kept = [x for x in attempts if known(file, fingerprint, kind, x.flags) is not False]
-        return tuple(kept) or attempts  # all failed once: then the world may have changed
+        # all that keep the configuration's word failed once: then the world may have changed
+        return tuple(kept) if kept and not kept[0].breaks else attempts
 
     plans = left("plan DLA" if dla else "plan", decision.plans)
     loadables = left("loadable", decision.loadables)
@@ -86,7 +106,7 @@ def settled(
     first = (plans or loadables)[0]
     note = (
         f"{fewer} combination{'s' if fewer > 1 else ''} of features failed on such a board before "
-        f"and {'are' if fewer > 1 else 'is'} not tried again"
+        f"and {'are' if fewer > 1 else 'is'} not tried again (build --force tries everything)"
     )
     if first.gives_up:
         note += f": the engine is built {first.gives_up}"
@@ -100,11 +120,12 @@ def _board(fingerprint: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _key(kind: str, flags: tuple[str, ...]) -> str:
+def _key(kind: str, flags: Iterable[str]) -> str:
     return f"{kind}: {' '.join(sorted(flags))}".strip()
 
 
-def _read(file: Path) -> dict[str, dict[str, bool]]:
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    """Returns, by board and flags, why they failed; an empty text where they went through."""
     try:
         document = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -113,7 +134,7 @@ def _read(file: Path) -> dict[str, dict[str, bool]]:
     if not isinstance(boards, dict) or document.get("schema") != SCHEMA:
         return {}
     return {
-        str(board): {str(k): v for k, v in rows.items() if isinstance(v, bool)}
+        str(board): {str(k): v for k, v in rows.items() if isinstance(v, str)}
         for board, rows in boards.items()
         if isinstance(rows, dict)
     }

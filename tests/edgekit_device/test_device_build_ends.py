@@ -95,6 +95,31 @@ def test_a_builder_that_dies_is_a_failed_attempt(
     (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
     assert entry["attempt"] == 1
     assert "SIGKILL" in entry["attempts"][0]["error"]
+    assert [one["code"] for one in entry["attempts"]] == ["build.crashed", None]
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        ("Error Code 10: Internal Error (Could not find any implementation for node conv1)",
+         "build.attempt"),
+        ("Error Code 2: OutOfMemory (Requested size was 1073741824 bytes.)", "build.no-memory"),
+    ],
+)  # fmt: skip
+def test_an_attempts_code_tells_a_refusal_from_a_lack_of_memory(
+    make: Any, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
+) -> None:
+    on = make("10.3.0")
+    real = _build_engine.python.build_attempt
+
+    def short(trt: Any, log: Any, spec: Any, attempt: Any, **more: Any) -> Any:
+        trt._double.settings.broken = broken if attempt.flags else ""
+        return real(trt, log, spec, attempt, **more)
+
+    monkeypatch.setattr(_build_engine.python, "build_attempt", short)
+    attempts = [{"flags": f, "gives_up": "something"} for f in (["VERSION_COMPATIBLE"], [])]
+    (entry,) = on.run(toys.request(toys.engine(attempts=attempts)))["engines"]
+    assert [one["code"] for one in entry["attempts"]] == [code, None]
 
 
 def test_blobs_that_are_not_there_are_told_before_anything_starts(make: Any) -> None:

@@ -127,7 +127,7 @@ def test_failures_tell_how_it_ended_and_its_last_errors(
 ) -> None:
     with pytest.raises(DeviceError, match=text) as failed:
         build(program, tmp_path, "--do=" + do)
-    assert failed.value.code == "build.attempt"
+    assert failed.value.code == ("build.crashed" if do == "die" else "build.attempt")
 
 
 def test_cancelling_ends_it_and_what_it_started(program: Path, tmp_path: Path) -> None:

@@ -9,6 +9,21 @@ from tests.trt.wishes import wish
 
 BOARD = {"module": "p3701-0005", "l4t": "36.4.3", "tensorrt": "10.3.0.30", "dla_compiler": "3.14"}
 FLAGS = ("VERSION_COMPATIBLE", "STRIP_PLAN")
+FAILED = "build.attempt"
+
+
+def tried(flags, ok, code=FAILED):
+    return {
+        "flags": list(flags),
+        "ok": ok,
+        "error": None if ok else "no",
+        "code": None if ok else code,
+    }
+
+
+def fails(file, flags=FLAGS, board=BOARD, code=FAILED):
+    """An engine that does not build so, and builds without flags."""
+    remember(file, board, "plan DLA", [tried(flags, False, code), tried((), True)])
 
 
 @pytest.fixture
@@ -21,7 +36,7 @@ def test_nothing_is_known_at_first(file):
 
 
 def test_the_order_of_flags_and_the_kind(file):
-    remember(file, BOARD, "plan DLA", FLAGS, False)
+    fails(file)
     assert known(file, BOARD, "plan DLA", FLAGS[::-1]) is False
     assert known(file, BOARD, "plan", FLAGS) is None
     assert known(file, BOARD, "plan DLA", FLAGS[:1]) is None
@@ -29,25 +44,54 @@ def test_the_order_of_flags_and_the_kind(file):
 
 @pytest.mark.parametrize("name", ["module", "l4t", "tensorrt", "dla_compiler"])
 def test_another_board_says_nothing_of_this_one(file, name):
-    remember(file, BOARD, "plan DLA", FLAGS, False)
+    fails(file)
     assert known(file, {**BOARD, name: "other"}, "plan DLA", FLAGS) is None
     assert known(file, {**BOARD, "cuda": "12.6"}, "plan DLA", FLAGS) is False
 
 
 @pytest.mark.parametrize("name", ["module", "l4t", "tensorrt"])
 def test_a_board_that_is_not_known_is_not_kept(file, name):
-    remember(file, {**BOARD, name: ""}, "plan DLA", FLAGS, False)
+    fails(file, board={**BOARD, name: ""})
     assert not file.exists()
 
 
-def test_a_later_success_outweighs_a_failure(file):
-    remember(file, BOARD, "plan DLA", FLAGS, False)
-    remember(file, BOARD, "plan DLA", FLAGS, True)
+def test_what_went_through_once_works_whatever_fails_before_or_after(file):
+    fails(file)
+    remember(file, BOARD, "plan DLA", [tried(FLAGS, True)])
+    assert known(file, BOARD, "plan DLA", FLAGS) is True
+    fails(file)
     assert known(file, BOARD, "plan DLA", FLAGS) is True
 
 
+@pytest.mark.parametrize(
+    "code",
+    ["build.no-memory", "build.crashed", "build.plugins", "refit.mismatch", "engine.invalid", None],
+)
+def test_failures_that_may_come_of_anything_are_not_the_flags_fault(file, code):
+    fails(file, code=code)
+    assert known(file, BOARD, "plan DLA", FLAGS) is None
+    assert known(file, BOARD, "plan DLA", ()) is True
+
+
+def test_formats_at_the_borders_are_the_networks_affair(file):
+    fails(file, flags=(*FLAGS, "DIRECT_IO"))
+    assert known(file, BOARD, "plan DLA", (*FLAGS, "DIRECT_IO")) is None
+
+
+def test_an_engine_of_which_nothing_went_through_says_nothing(file):
+    remember(file, BOARD, "plan DLA", [tried(FLAGS, False), tried((), False)])
+    assert known(file, BOARD, "plan DLA", FLAGS) is None
+
+
+def test_what_is_asked_for_outright_is_tried_each_time(file):
+    made = decide(wish(version_compatible=True, strip=True))
+    for attempt in made.plans[:-1]:
+        fails(file, attempt.flags)
+    assert settled(made, file, BOARD, dla=True) == made
+
+
 DAMAGED = ["", "{", "[]", '{"boards": 3}', "[" * 100_000,
-           '{"schema": "edgekit.trt-outcomes/2", "boards": {}}']  # fmt: skip
+           '{"schema": "edgekit.trt-outcomes/1", "boards": {}}']  # fmt: skip
 
 
 @pytest.mark.parametrize("text", DAMAGED)
@@ -55,14 +99,14 @@ def test_a_damaged_file_says_nothing(file, text):
     file.parent.mkdir()
     file.write_text(text)
     assert known(file, BOARD, "plan DLA", FLAGS) is None
-    remember(file, BOARD, "plan DLA", FLAGS, True)
+    remember(file, BOARD, "plan DLA", [tried(FLAGS, True)])
     assert known(file, BOARD, "plan DLA", FLAGS) is True
-    assert json.loads(file.read_text())["schema"] == "edgekit.trt-outcomes/1"
+    assert json.loads(file.read_text())["schema"] == "edgekit.trt-outcomes/2"
 
 
 def test_attempts_that_failed_are_left_out(file):
     made = decide(wish())
-    remember(file, BOARD, "plan DLA", made.plans[0].flags, False)
+    fails(file, made.plans[0].flags)
     less = settled(made, file, BOARD, dla=True)
     assert less.plans == made.plans[1:]
     assert "not tried again" in less.notes[-1]
@@ -73,6 +117,8 @@ def test_attempts_that_failed_are_left_out(file):
 
 def test_where_all_failed_all_are_tried_again(file):
     made = decide(wish())
-    for attempt in made.plans:
-        remember(file, BOARD, "plan DLA", attempt.flags, False)
+    for attempt in made.plans[:-1]:
+        fails(file, attempt.flags)
+    file.write_text(file.read_text().replace('"plan DLA:": ""', '"plan DLA:": "no"'))
+    assert known(file, BOARD, "plan DLA", made.plans[-1].flags) is False
     assert settled(made, file, BOARD, dla=True).plans == made.plans

@@ -67,6 +67,6 @@ def test_a_strongly_typed_engine(tmp_path):
 
 
 def test_a_gpu_engine_of_a_release_without_dla(tmp_path):
-    (attempt,) = decide(wish("10.16.1", dla=False)).plans
+    (attempt, *_) = decide(wish("10.16.1", dla=False)).plans
     engine = toys.engine(device="GPU", gpu_fallback=False, pools={})
     run(tmp_path, "10.16.1", engine, attempt, toys.toy_onnx(), cores=0)
