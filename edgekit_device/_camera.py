@@ -1,8 +1,9 @@
 """Camera frames as the pack kernels read them: UINT8 pixels or NV12, with mean and scale folded in.
 
 The network's value of channel c is ``(x[c] - mean[c]) * factor[c]`` in float32, each step rounded;
-x is the frame's byte, or red, green and blue of an NV12 frame, clamped to 0..255 and not rounded.
-Chroma is that of the nearest sample to the left and above. Sources: ITU-R BT.601-7 and BT.709-6
+x is the frame's byte, or a byte of red, green or blue made of an NV12 frame (half to even, clamped
+to 0..255): what a frame that was turned into RGB8 beforehand would give. Chroma is that of the
+nearest sample to the left and above. Sources: ITU-R BT.601-7 and BT.709-6
 (luma coefficients; section 3 of each: limited range is 16..235 and 16..240), NV12: the Linux
 kernel's V4L2_PIX_FMT_NV12 (a plane of luma, then one of Cb and Cr in turn at half resolution).
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Tuple
 
 from ._errors import DeviceError
-from ._kernels_exact import camera_divides
+from ._kernels_exact import frame_bytes
 from ._kernels_layout import LAST, PLANES, TYPES, VECTORS, Side, side
 from ._kernels_plan import THREADS, Launch, Numbers, launch, mode, set_scale
 from ._packing import four
@@ -24,6 +25,7 @@ _COLOURS = 3
 _KINDS = ("RGB8", "BGR8", "NV12")
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}  # of red and of blue
 _LANES = 8
+_SHARES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,17 @@ class CameraFrame:
     factor: Tuple[float, float, float] = (1.0, 1.0, 1.0)
 
 
-def colour_matrix(matrix: str, limited: bool) -> Dict[str, float]:
-    """The numbers that turn Y, Cb and Cr into red, green and blue in 0..255.
+def colour_matrix(matrix: str, limited: bool) -> Dict[str, int]:
+    """Whole numbers that turn Y, Cb and Cr into red, green and blue, in 2**-22 of 255.
 
     With Kr and Kb the luma coefficients and Kg = 1 - Kr - Kb: red = y + 2 (1 - Kr) v, blue =
-    y + 2 (1 - Kb) u, green = y - 2 Kb (1 - Kb) / Kg u - 2 Kr (1 - Kr) / Kg v.
+    y + 2 (1 - Kb) u, green = y - 2 Kb (1 - Kb) / Kg u - 2 Kr (1 - Kr) / Kg v, where y is Y without
+    its offset over its range, u and v are Cb and Cr less 128 over theirs. No sum of such products
+    needs more than 24 bits, so floats hold each exactly; a byte is wrong by less than 0.02.
+
+    Returns:
+        "luma", "red_v", "green_u", "green_v", "blue_u"; and "red", "green", "blue", what the
+        offsets add.
 
     Raises:
         DeviceError: "camera.matrix".
@@ -74,15 +82,29 @@ def colour_matrix(matrix: str, limited: bool) -> Dict[str, float]:
         )
     red, blue = _LUMA[matrix]
     green = 1 - red - blue
-    chroma = 255 / 224 if limited else 1.0
-    return {
-        "luma_offset": 16.0 if limited else 0.0,
-        "luma": 255 / 219 if limited else 1.0,
-        "red_v": 2 * (1 - red) * chroma,
-        "green_u": -2 * blue * (1 - blue) / green * chroma,
-        "green_v": -2 * red * (1 - red) / green * chroma,
-        "blue_u": 2 * (1 - blue) * chroma,
+    luma, chroma = (219, 224) if limited else (255, 255)
+    real = {
+        "luma": 1 / luma,
+        "red_v": 2 * (1 - red) / chroma,
+        "green_u": -2 * blue * (1 - blue) / green / chroma,
+        "green_v": -2 * red * (1 - red) / green / chroma,
+        "blue_u": 2 * (1 - blue) / chroma,
     }
+    found = {name: round(value * _SHARES) for name, value in real.items()}
+    dark = -found["luma"] * (16 if limited else 0)
+    found["red"] = dark - 128 * found["red_v"]
+    found["green"] = dark - 128 * (found["green_u"] + found["green_v"])
+    found["blue"] = dark - 128 * found["blue_u"]
+    return found
+
+
+def _set_colours(numbers: Numbers, frame: CameraFrame) -> None:
+    given = {
+        name: value / _SHARES for name, value in colour_matrix(frame.matrix, frame.limited).items()
+    }
+    numbers.colour[:] = [given.pop(name) for name in ("red", "green", "blue")]
+    for name, value in given.items():
+        setattr(numbers, name, value)
 
 
 def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
@@ -118,18 +140,17 @@ def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
     numbers = Numbers(pitch=pitches[0], chroma_pitch=pitches[1], chroma=pitches[2])
     numbers.mean[:], numbers.factor[:] = frame.mean, frame.factor
     if planar:
-        for name, value in colour_matrix(frame.matrix, frame.limited).items():
-            setattr(numbers, name, value)
+        _set_colours(numbers, frame)
     if dst.dtype == "int8":
         set_scale(numbers, dst.scale)
     defines = _cut(b)
     defines.update(
         SRC_T=TYPES["uint8"], DST_T=b.type, SRC_SIDE=PLANES if planar else LAST, DST_SIDE=b.kind,
         SRC_HOLD=0 if planar else _COLOURS, RAW=0, SCALED=0, FLAT=0, NANS=0,
-        CHANNELS=0, STRAIGHT=0, QUICK=0, LOWER=0, UPPER=0, VECTOR=b.vector or 1,
+        CHANNELS=0 if b.kind == VECTORS else _COLOURS, STRAIGHT=0, LOWER=0, UPPER=0,
+        VECTOR=b.vector or 1, **frame_bytes(dst, numbers),
         THREADS=THREADS, CAMERA=2 if planar else 1, SWAP=int(frame.kind != _given(frame)),
     )  # fmt: skip
-    defines["DIVIDE"] = int(planar or dst.dtype != "int8" or camera_divides(numbers))
     run = defines["PX"] * (1 if planar else _COLOURS)
     steps = (pitches[0], pitches[1], pitches[2]) if planar else (pitches[0],)
     defines["SRC_MODE"] = _source_mode(run, steps)
@@ -151,12 +172,14 @@ def _given(frame: CameraFrame) -> str:
 
 def _cut(b: Side) -> Dict[str, int]:
     if b.kind == VECTORS:
-        return {"CW": 4 // b.size, "PX": _LANES, "LANES": _LANES, "UNROLL": 1, "DST_HOLD": 0}
+        return {"CW": 4 // b.size, "PX": _LANES, "LANES": _LANES, "UNROLL": 1, "DST_HOLD": 0,
+                "BLOCKS": 1}  # fmt: skip
     hold = b.held if b.kind == LAST else 0
     pixels = max(16 // ((hold or 1) * b.size), 4)  # no run below a word
     if hold and b.size == 1:
         pixels *= 2
-    return {"CW": hold or _COLOURS, "PX": pixels, "LANES": 1, "UNROLL": 1, "DST_HOLD": hold}
+    return {"CW": hold or _COLOURS, "PX": pixels, "LANES": 1, "UNROLL": 1, "DST_HOLD": hold,
+            "BLOCKS": 1}  # fmt: skip
 
 
 def _source_mode(run: int, steps: Tuple[int, ...]) -> int:

@@ -6,15 +6,16 @@ __all__ = ["BODY"]
 
 BODY = """\
 #if CAMERA
-/* one pixel of a frame as the network's three values */
-HELPER void colours(float *to, float first, float second, float third, const Numbers *s) {
-  float a = SWAP ? third : first, c = SWAP ? first : third;
-  to[0] = times(add(a, -s->mean[0]), s->factor[0]);
-  to[1] = times(add(second, -s->mean[1]), s->factor[1]);
-  to[2] = times(add(c, -s->mean[2]), s->factor[2]);
+/* one channel of the network, from a frame's byte */
+HELPER u32 inked(float v, int c, const Numbers *s) {
+  if (QUICK == 2) return step(v, c, s);
+  return written(times(add(v, -s->mean[c]), s->factor[c]), s);
 }
 
-HELPER float within(float v) { return smaller(larger(v, 0.0f), 255.0f); }
+/* a byte of a colour, from its share of the luma's 255: exact but for its rounding */
+HELPER float colour(float share) {
+  return add(fused(saturated(share), 255.0f, ROUND), -ROUND);
+}
 
 HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0, int h, int w0,
                        int full) {
@@ -37,19 +38,27 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
   for (int j = 0; j < PX; j++) {
     float value[3];
 #if CAMERA == 2
-    float y = times(add((float)run[j], -s->luma_offset), s->luma);
-    float u = add((float)pairs[j / 2 * 2], -128.0f), v = add((float)pairs[j / 2 * 2 + 1], -128.0f);
-    float green = add(add(y, times(s->green_u, u)), times(s->green_v, v));
-    colours(value, within(add(y, times(s->red_v, v))), within(green),
-            within(add(y, times(s->blue_u, u))), s);
+    /* multiples of 2**-22 below 4: no sum is rounded */
+    float u = add(float_of(pairs[j / 2 * 2]), -LIFT);
+    float v = add(float_of(pairs[j / 2 * 2 + 1]), -LIFT), y = add(float_of(run[j]), -LIFT);
+    float red = fused(v, s->red_v, s->colour[0]), blue = fused(u, s->blue_u, s->colour[2]);
+    float green = fused(v, s->green_v, fused(u, s->green_u, s->colour[1]));
+    value[SWAP ? 2 : 0] = colour(fused(y, s->luma, red));
+    value[1] = colour(fused(y, s->luma, green));
+    value[SWAP ? 0 : 2] = colour(fused(y, s->luma, blue));
 #else
-    colours(value, (float)run[3 * j], (float)run[3 * j + 1], (float)run[3 * j + 2], s);
+#pragma unroll
+    for (int c = 0; c < 3; c++)
+      value[SWAP ? 2 - c : c] = add(float_of(run[3 * j + c]), -LIFT);
 #endif
 #pragma unroll
     for (int i = 0; i < CW; i++) {
       int c = c0 + i;
-      float v = c == 0 ? value[0] : c == 1 ? value[1] : value[2];
-      cell[j * CW + i] = (c < 3 && (full || j < pixels)) ? written(v, s) : 0;
+      u32 bits = 0;
+#pragma unroll
+      for (int k = 0; k < 3; k++)
+        if (c == k && (full || j < pixels)) bits = inked(value[k], k, s);
+      cell[j * CW + i] = bits;
     }
   }
 }
@@ -77,7 +86,8 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
     if (!CHANNELS || i < CHANNELS)
       load_run(run, p + i * step, c0 + i < s->channels ? pixels : 0, full);
 #pragma unroll
-    for (int j = 0; j < PX; j++) cell[j * CW + i] = turned(run[j], s);
+    for (int j = 0; j < PX; j++)
+      cell[j * CW + i] = (!CHANNELS || i < CHANNELS) ? turned(run[j], s) : 0;
   }
 #else
   i64 step = (i64)(SRC_SIDE == 1 ? s->src_held : VECTOR) * SRC_SIZE;
@@ -127,6 +137,48 @@ HELPER void store_block(u8 *dst, const u32 *cell, const Numbers *s, int n, int c
 #endif
 }
 
+#if STRAIGHT == 2
+/* a square of bytes, a word of each of four rows at a time: words of its columns */
+HELPER void turn_words(u32 *to, const u32 *from, int rows, int across) {
+#pragma unroll
+  for (int r = 0; r < rows; r += 4) {
+#pragma unroll
+    for (int i = 0; i < across / 4; i++) {
+      const u32 *a = from + r * (across / 4) + i;
+      u32 b = a[across / 4], c = a[across / 2], d = a[3 * across / 4];
+      u32 low = perm(a[0], b, 0x5140), low2 = perm(c, d, 0x5140);
+      u32 high = perm(a[0], b, 0x7362), high2 = perm(c, d, 0x7362);
+      u32 *place = to + 4 * i * (rows / 4) + r / 4;
+      place[0] = perm(low, low2, 0x5410);
+      place[rows / 4] = perm(low, low2, 0x7632);
+      place[2 * (rows / 4)] = perm(high, high2, 0x5410);
+      place[3 * (rows / 4)] = perm(high, high2, 0x7632);
+    }
+  }
+}
+
+HELPER void load_square(u32 *words, const u8 *src, const Numbers *s, int n, int c0, int h,
+                        int w0) {
+  const u8 *p = src + place(SRC_SIDE, s, s->src_line, s->src_held, n, c0, h, w0);
+  i64 step = SRC_SIDE == 0 ? (i64)s->height * s->src_line : SRC_SIDE == 1 ? s->src_held : VECTOR;
+#pragma unroll
+  for (int i = 0; i < CELLS / SRC_K; i++) load_words(words + i * (SRC_K / 4), p + i * step);
+}
+
+HELPER void store_square(u8 *dst, const u32 *words, const Numbers *s, int n, int c0, int h,
+                         int w0) {
+  u32 turned_words[CELLS / 4];
+  u8 *p = dst + place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0, h, w0);
+  i64 step = DST_SIDE == 0 ? (i64)s->height * s->dst_line : DST_SIDE == 1 ? s->dst_held : VECTOR;
+  turn_words(turned_words, words, CELLS / SRC_K, SRC_K);
+#pragma unroll
+  for (int i = 0; i < CELLS / DST_K; i++) store_words(p + i * step, turned_words + i * (DST_K / 4));
+}
+#else
+#define load_square(words, src, s, n, c0, h, w0) (void)0
+#define store_square(dst, words, s, n, c0, h, w0) (void)0
+#endif
+
 /* the blocks of a thread: `full` where each lies within the tensor, which needs no branches */
 HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, int c0, u32 first,
                    int full) {
@@ -135,7 +187,8 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
   for (int u = 0; u < UNROLL; u++) {
     u32 item = first + u * (THREADS / LANES), h = FLAT ? 0 : item / s->columns;
     int w0 = (int)(item - h * s->columns) * PX;
-    if (full && STRAIGHT)
+    if (full && STRAIGHT == 2) load_square(cell[u], src, s, n, c0, (int)h, w0);
+    else if (full && STRAIGHT)
       load_words(cell[u], src + SRC_SIZE * place(SRC_SIDE, s, s->src_line, s->src_held, n, c0,
                                                  (int)h, w0));
     else if (full || item < items) load_block(cell[u], src, s, n, c0, (int)h, w0, full);
@@ -144,7 +197,8 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
   for (int u = 0; u < UNROLL; u++) {
     u32 item = first + u * (THREADS / LANES), h = FLAT ? 0 : item / s->columns;
     int w0 = (int)(item - h * s->columns) * PX;
-    if (full && STRAIGHT)
+    if (full && STRAIGHT == 2) store_square(dst, cell[u], s, n, c0, (int)h, w0);
+    else if (full && STRAIGHT)
       store_words(dst + DST_SIZE * place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0,
                                          (int)h, w0), cell[u]);
     else if (full || item < items) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
@@ -153,7 +207,7 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
 
 /* Thread blocks of one place and different channel groups run together: they share lines. */
 HELPER void one(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int bx, int by, int gy, int t) {
-  int c0 = (bx % s->groups * LANES + t % LANES) * CW;
+  int c0 = CHANNELS ? 0 : (bx % s->groups * LANES + t % LANES) * CW;
   u32 first = (u32)(bx / s->groups) * (THREADS / LANES * UNROLL) + t / LANES;
   u32 last = first + (UNROLL - 1) * (THREADS / LANES);
   int full = CAMERA || c0 + (CHANNELS ? CHANNELS : CW) <= s->channels;

@@ -35,12 +35,12 @@ class Numbers(ctypes.Structure):
             "groups", "columns", "pitch", "chroma_pitch",
         )],
         *[(name, ctypes.c_float) for name in (
-            "src_scale", "dst_scale", "inverse", "low", "high", "luma_offset",
+            "src_scale", "dst_scale", "inverse", "low", "high",
         )],
-        ("mean", ctypes.c_float * 3),
-        ("factor", ctypes.c_float * 3),
+        *[(name, ctypes.c_float * 3) for name in ("mean", "factor", "colour")],
         *[(name, ctypes.c_float) for name in ("luma", "red_v", "green_u", "green_v", "blue_u")],
-        ("slope", ctypes.c_float),
+        *[(name, ctypes.c_float * 3) for name in ("slope", "start")],
+        *[(name, ctypes.c_float) for name in ("span", "base")],
         ("chroma", ctypes.c_int64),
     ]  # fmt: skip
 
@@ -91,8 +91,11 @@ def plan(src: Any, dst: Any) -> Launch:
     defines.update({"QUICK": 0, "LOWER": 0, "UPPER": 0, **quick})
     _modes(a, b, (batch, channels, height, width), defines)
     single = 1 in {defines["CW"], defines["PX"]} and not defines["CHANNELS"]
-    straight = raw and single and bool(defines["SRC_MODE"] and defines["DST_MODE"])
-    defines["STRAIGHT"] = int(straight)
+    words = raw and bool(defines["SRC_MODE"] and defines["DST_MODE"])
+    square = a.size == 1 and a.kind != b.kind and PLANES in {a.kind, b.kind}
+    square = square and not (defines["SRC_HOLD"] or defines["DST_HOLD"])
+    square = square and not (defines["CW"] % 4 or defines["PX"] % 4)
+    defines["STRAIGHT"] = 1 if words and single else 2 if words and square else 0
     return launch(defines, numbers, (batch, channels, height, width), a, b)
 
 
@@ -119,6 +122,7 @@ def cut(a: Side, b: Side, channels: int) -> Dict[str, int]:
     """Chooses the block of a thread: CW, PX, LANES, UNROLL and the runs that cross pixels."""
     wide = max(a.size, b.size)
     block = {"SRC_HOLD": 0, "DST_HOLD": 0, "LANES": 1, "UNROLL": 1, "CW": 1, "PX": 16 // wide}
+    block["BLOCKS"] = 1
     held = [one.held for one in (a, b) if one.kind == LAST]
     small = VECTORS not in {a.kind, b.kind} and bool(held) and max(held) <= _SMALL
     vectors = a if a.kind == VECTORS else b

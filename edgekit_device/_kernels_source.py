@@ -13,9 +13,11 @@ Definitions (``_kernels_plan`` chooses them):
   CW, PX, LANES, UNROLL, THREADS: block, lanes along channels, blocks of a thread, threads.
   CHANNELS: where pixels lie in one thread, how many, otherwise 0.
   RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; FLAT: one row.
-  STRAIGHT: whole runs are moved as words, without a look at their elements.
+  STRAIGHT: 1 whole runs are moved as words, 2 so are squares of bytes, turned word by word.
   NANS: values may be NaN; DIVIDE: 0 where all the values there are give the same steps without.
-  QUICK: bytes become bytes by one multiplication, between LOWER and UPPER ends where these are set.
+  QUICK: bytes become bytes by one multiplication, 1 between LOWER and UPPER ends where these are
+    set, 2 saturated by the multiplication itself.
+  BLOCKS: thread blocks that a multiprocessor must have registers for.
   CAMERA: 0 none, 1 UINT8 channels last, 2 NV12; SWAP: the order of three channels is turned.
 
 Division: ``quantise`` rounds as float32 division does. With y the rounded reciprocal and q within
@@ -52,6 +54,7 @@ HELPER void store4(u8 *p, u32 v) { *(u32 *)p = v; }
 HELPER void store2(u8 *p, u32 v) { *(u16 *)p = (u16)v; }
 HELPER void store1(u8 *p, u32 v) { *p = (u8)v; }
 HELPER u32 join(u32 low, u32 high, u32 shift) { return __funnelshift_r(low, high, shift); }
+HELPER u32 perm(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
 HELPER u32 halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
 HELPER u32 bytes(const u32 *v) {
   return __byte_perm(__byte_perm(v[0], v[1], 0x0040), __byte_perm(v[2], v[3], 0x0040), 0x5410);
@@ -68,12 +71,22 @@ HELPER u32 half_of(float v) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
   return h;
 }
+HELPER u32 half_pair(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  u32 both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return halves(half_of(low), half_of(high));
+#endif
+}
+HELPER float saturated(float v) { return __saturatef(v); }
 HELPER float of_half(u32 v) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)v));
   return f;
 }
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS) convert
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) convert
 #define BODY(src, dst, s) \\
   one(src, dst, s, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y, (int)threadIdx.x)
 """
@@ -83,9 +96,9 @@ typedef struct {
   int batch, channels, height, width;
   int src_line, dst_line, src_held, dst_held;
   int groups, columns, pitch, chroma_pitch;
-  float src_scale, dst_scale, inverse, low, high, luma_offset;
-  float mean[3], factor[3], luma, red_v, green_u, green_v, blue_u;
-  float slope;
+  float src_scale, dst_scale, inverse, low, high;
+  float mean[3], factor[3], colour[3], luma, red_v, green_u, green_v, blue_u;
+  float slope[3], start[3], span, base;
   i64 chroma;
 } Numbers;
 
@@ -107,11 +120,24 @@ typedef struct {
 #else
 #define DST_K CW
 #endif
+/* halves are made of two values at once, when they are stored */
+#define LATE (DST_T == 1 && !RAW)
+/* a byte b is the float 2**23 + b: one byte permutation, and a sum that is exact */
+#define LIFTED (SRC_SIZE == 1 && !RAW)
+#define LIFT (SRC_T == 3 ? 8388736.0f : 8388608.0f)
+#define ROUND 12582912.0f
 #define SRC_BYTES (SRC_K * SRC_SIZE)
 #define DST_BYTES (DST_K * DST_SIZE)
 
 HELPER u32 load_one(const u8 *p) {
   return SRC_SIZE == 4 ? load4(p) : SRC_SIZE == 2 ? load2(p) : load1(p);
+}
+
+/* an element of a word; a byte that is not only moved as a float, 2**23 + 128 higher if signed */
+HELPER u32 element(u32 word, int k) {
+  if (LIFTED) return perm(SRC_T == 3 ? word ^ 0x80808080u : word, 0x4b000000u, 0x7440u + k);
+  if (SRC_SIZE == 2) return k ? word >> 16 : word & 0xffffu;
+  return SRC_SIZE == 1 ? word >> 8 * k : word;
 }
 
 /* the words of a run; only for modes 1 and 2 */
@@ -157,15 +183,17 @@ HELPER void load_run(u32 *run, const u8 *p, int valid, int full) {
     u32 words[(SRC_BYTES + 3) / 4];
     load_words(words, p);
 #pragma unroll
-    for (int k = 0; k < SRC_K; k++) {
-      u32 word = words[k * SRC_SIZE / 4] >> (k * SRC_SIZE % 4 * 8);
-      run[k] = SRC_SIZE == 4 ? word : word & (SRC_SIZE == 2 ? 0xffffu : 0xffu);
-    }
+    for (int k = 0; k < SRC_K; k++)
+      run[k] = element(words[k * SRC_SIZE / 4], k % (4 / SRC_SIZE));
   } else {
 #pragma unroll
     for (int k = 0; k < SRC_K; k++)
-      run[k] = full || k < valid ? load_one(p + k * SRC_SIZE) : 0;
+      run[k] = element(full || k < valid ? load_one(p + k * SRC_SIZE) : 0, 0);
   }
+}
+
+HELPER u32 both(u32 a, u32 b) {
+  return LATE ? half_pair(float_of(a), float_of(b)) : halves(a, b);
 }
 
 HELPER void store_run(u8 *p, const u32 *run, int valid, int full) {
@@ -175,7 +203,7 @@ HELPER void store_run(u8 *p, const u32 *run, int valid, int full) {
     for (int i = 0; i < (DST_BYTES + 3) / 4; i++) {
       int k = i * (4 / DST_SIZE), last = DST_K - 1;
       if (DST_SIZE == 4) words[i] = run[k];
-      else if (DST_SIZE == 2) words[i] = halves(run[k], run[k < last ? k + 1 : last]);
+      else if (DST_SIZE == 2) words[i] = both(run[k], run[k < last ? k + 1 : last]);
       else words[i] = bytes(run + (k + 3 < last ? k : last - 3));
     }
     store_words(p, words);
@@ -184,7 +212,7 @@ HELPER void store_run(u8 *p, const u32 *run, int valid, int full) {
     for (int k = 0; k < DST_K; k++) {
       if (full || k < valid) {
         if (DST_SIZE == 4) store4(p + 4 * k, run[k]);
-        else if (DST_SIZE == 2) store2(p + 2 * k, run[k]);
+        else if (DST_SIZE == 2) store2(p + 2 * k, LATE ? half_of(float_of(run[k])) : run[k]);
         else store1(p + k, run[k]);
       }
     }
@@ -200,30 +228,32 @@ HELPER u32 quantise(float v, const Numbers *s) {
     q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
     q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
   }
-  return bits_of(add(q, 12582912.0f)) & 0xffu;
+  return bits_of(add(q, ROUND));
 }
 
+/* what is stored: bits, of which a byte takes the lowest eight; a value where it is stored LATE */
 HELPER u32 written(float v, const Numbers *s) {
-  if (DST_T == 0) return bits_of(v);
-  if (DST_T == 1) return half_of(v);
+  if (DST_T < 2) return bits_of(v);
   if (DST_T == 3) return quantise(v, s);
   if (NANS) v = v == v ? v : 0.0f;
-  return bits_of(add(smaller(larger(v, 0.0f), 255.0f), 12582912.0f)) & 0xffu;
+  return bits_of(add(smaller(larger(v, 0.0f), 255.0f), ROUND));
+}
+
+/* the step of a byte's value: saturated between 0 and 1, then spread over the steps */
+HELPER u32 step(float v, int c, const Numbers *s) {
+  return bits_of(fused(saturated(fused(v, s->slope[c], s->start[c])), s->span, s->base));
 }
 
 HELPER u32 turned(u32 bits, const Numbers *s) {
   if (RAW) return bits;
-  float v;
+  float v = SRC_T == 1 ? of_half(bits) : float_of(bits);
+  if (LIFTED) v = add(v, -LIFT);
+  if (QUICK == 2) return step(v, 0, s);
   if (QUICK) {
-    v = SRC_T == 2 ? (float)bits : (float)(int)(signed char)bits;
     if (LOWER) v = larger(v, s->low);
     if (UPPER) v = smaller(v, s->high);
-    return bits_of(fused(v, s->slope, 12582912.0f)) & 0xffu;
+    return bits_of(fused(v, s->slope[0], ROUND));
   }
-  if (SRC_T == 0) v = float_of(bits);
-  else if (SRC_T == 1) v = of_half(bits);
-  else if (SRC_T == 2) v = (float)bits;
-  else v = (float)(int)(signed char)bits;
   if (SCALED) v = times(v, s->src_scale);
   return written(v, s);
 }

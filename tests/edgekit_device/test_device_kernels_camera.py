@@ -28,18 +28,16 @@ def _picture(frame: CameraFrame, memory: NDArray[np.uint8]) -> NDArray[np.float3
         lines = memory.reshape(height, frame.pitch)[:, : 3 * width]
         colours = lines.reshape(height, width, 3).transpose(2, 0, 1).astype(np.float32)
         return colours if frame.kind.startswith(frame.order) else colours[::-1]
-    luma = memory[: frame.chroma].reshape(height, frame.pitch)[:, :width].astype(np.float32)
+    luma = memory[: frame.chroma].reshape(height, frame.pitch)[:, :width].astype(np.int64)
     pairs = memory[frame.chroma :].reshape(-1, frame.chroma_pitch)[:, : width + width % 2]
-    whole = pairs.repeat(2, axis=0)[:height].astype(np.float32) - np.float32(128)
+    whole = pairs.repeat(2, axis=0)[:height].astype(np.int64) - 128
     u, v = whole[:, ::2].repeat(2, axis=1)[:, :width], whole[:, 1::2].repeat(2, axis=1)[:, :width]
-    number = {
-        name: np.float32(value)
-        for name, value in colour_matrix(frame.matrix, frame.limited).items()
-    }
-    y = (luma - number["luma_offset"]) * number["luma"]
+    number = colour_matrix(frame.matrix, frame.limited)
+    y = (luma - (16 if frame.limited else 0)) * number["luma"]
     red, blue = y + number["red_v"] * v, y + number["blue_u"] * u
-    green = (y + number["green_u"] * u) + number["green_v"] * v
-    colours = np.clip(np.stack([red, green, blue]), np.float32(0), np.float32(255))
+    green = y + number["green_u"] * u + number["green_v"] * v
+    shares = np.clip(np.stack([red, green, blue]) / 2**22, 0, 1)
+    colours = np.rint(shares * 255).astype(np.float32)
     return colours if frame.order == "RGB" else colours[::-1]
 
 
@@ -78,17 +76,35 @@ def test_frames_equal_numpy(emulator: Emulator, kind: str, form: str, dtype: str
             assert same(found, wanted), (frame, dst)
 
 
+def _colours(matrix: str, limited: bool, y: int, u: int, v: int) -> list[float]:
+    number = colour_matrix(matrix, limited)
+    luma = y * number["luma"]
+    red, blue = number["red_v"] * v + number["red"], number["blue_u"] * u + number["blue"]
+    green = number["green_u"] * u + number["green_v"] * v + number["green"]
+    return [(luma + one) * 255 / 2**22 for one in (red, green, blue)]
+
+
 def test_colours_of_known_frames() -> None:
-    # white, black and the red of BT.709's limited range: 235 16 63 with Cr 240 (BT.709-6, 3)
-    number = colour_matrix("bt709", limited=True)
-    white = (235 - number["luma_offset"]) * number["luma"]
-    assert white == pytest.approx(255)
-    luma_of_red = 16 + 219 * 0.2126
-    red = (luma_of_red - 16) * number["luma"] + number["red_v"] * (240 - 128)
-    assert red == pytest.approx(255)
-    full = colour_matrix("bt601", limited=False)
-    assert (full["luma"], full["red_v"], full["blue_u"]) == pytest.approx((1, 1.402, 1.772))
-    assert (full["green_u"], full["green_v"]) == pytest.approx((-0.344136, -0.714136), abs=1e-6)
+    # white and black; 75 % bars of BT.709 as SMPTE RP 219 has them: (Y, Cb, Cr) of limited range
+    assert _colours("bt709", True, 235, 128, 128) == pytest.approx([255] * 3, abs=0.02)
+    assert _colours("bt709", True, 16, 128, 128) == pytest.approx([0] * 3, abs=0.02)
+    assert _colours("bt709", True, 168, 44, 136) == pytest.approx([191, 191, 0], abs=1.5)
+    assert _colours("bt709", True, 51, 109, 212) == pytest.approx([191, 0, 0], abs=1.5)
+    # JFIF's numbers of BT.601 in full range: red = Y + 1.402 (Cr - 128), ...
+    wanted = [90 + 1.402 * 70, 90 - 0.344136 * 40 - 0.714136 * 70, 90 + 1.772 * 40]
+    assert _colours("bt601", False, 90, 168, 198) == pytest.approx(wanted, abs=0.02)
+
+
+@pytest.mark.parametrize("matrix", ["bt601", "bt709"])
+@pytest.mark.parametrize("limited", [True, False])
+def test_no_sum_of_colours_needs_more_bits_than_a_float_has(matrix: str, limited: bool) -> None:
+    number = colour_matrix(matrix, limited)
+    parts = ("red", "red_v"), ("green", "green_u", "green_v"), ("blue", "blue_u")
+    for start, *factors in parts:
+        ends = [number[start]]
+        for factor in [number[name] for name in (*factors, "luma")]:
+            ends = [one + byte * factor for one in ends for byte in (0, 255)]
+            assert max(map(abs, ends)) < 1 << 24
 
 
 @pytest.mark.parametrize(

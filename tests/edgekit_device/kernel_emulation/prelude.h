@@ -41,6 +41,12 @@ HELPER void store1(u8 *p, u32 v) { check_store(p, 1); *p = (u8)v; }
 HELPER u32 join(u32 low, u32 high, u32 shift) {
   return (u32)((((uint64_t)high << 32) | low) >> (shift & 31));
 }
+HELPER u32 perm(u32 a, u32 b, u32 which) {
+  uint64_t both = (uint64_t)b << 32 | a;
+  u32 v = 0;
+  for (int i = 0; i < 4; i++) v |= (u32)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+  return v;
+}
 HELPER u32 halves(u32 a, u32 b) { return (a & 0xffff) | b << 16; }
 HELPER u32 bytes(const u32 *v) {
   return (v[0] & 255) | (v[1] & 255) << 8 | (v[2] & 255) << 16 | v[3] << 24;
@@ -60,6 +66,8 @@ HELPER u32 half_of(float v) {
   if (rest < 0x38800000) return sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000);
   return sign | ((rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
 }
+HELPER u32 half_pair(float low, float high) { return half_of(low) | half_of(high) << 16; }
+HELPER float saturated(float v) { return v > 0 ? fminf(v, 1.0f) : 0.0f; }
 HELPER float of_half(u32 h) {
   u32 sign = (h & 0x8000) << 16, rest = h & 0x7fff;
   if (rest < 0x400) return float_of(sign | bits_of((float)rest * 5.9604644775390625e-8f));
