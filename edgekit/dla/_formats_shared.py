@@ -20,10 +20,11 @@ def vector_format(dtype: str) -> str:
     return next(str(n) for n, own in facts if own["layout"] == "vector" and dtype in own["types"])
 
 
-def shared_with_gpu(format: str) -> bool:
-    """Says whether GPU kernels read and write a format too.
+def shared_with_gpu(format: str, dtype: str) -> bool:
+    """Says whether engines of the GPU read and write a type in a format of loadables too.
 
-    They have the vectorised ones; DLA_LINEAR and DLA_HWC4 are the DLA's alone (TensorFormat,
-    NvInferRuntimeBase.h).
+    Args:
+        format: TensorRT's name.
+        dtype: "int8" or "float16".
     """
-    return str(format_facts()["formats"][format]["layout"]) == "vector"
+    return dtype in format_facts()["formats"][format].get("gpu", ())

@@ -2,7 +2,8 @@
 
 A loadable takes and gives INT8 or FP16 in the DLA's formats alone. What a GPU engine exchanges with
 one has the same type and, where the GPU has that format too, the same format: so nothing is
-reformatted in between. Formats by type and side: NVIDIA's "DLA runtime configuration" guide.
+reformatted in between (INT8 in CHW32). Formats by type and side: NVIDIA's guides "DLA runtime
+configuration" and, for the GPU, "I/O Formats".
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Border:
         """
         if device != "GPU":
             return self.on_dla
-        return self.on_dla if self.on_dla and shared_with_gpu(self.on_dla) else "LINEAR"
+        shared = self.on_dla and shared_with_gpu(self.on_dla, self.dtype)
+        return self.on_dla if shared else "LINEAR"
 
 
 def borders_of(

@@ -26,9 +26,9 @@ def toy():
     return model, network_of(model)
 
 
-def requested(lanes, **options):
+def requested(lanes, tensorrt="10.3", **options):
     attempts = {kind: [{"flags": [], "gives_up": ""}] for kind in ("plan", "loadable")}
-    chosen = BuildOptions("tensorrt", "10.3", "weak", ("fp16", "int8"), **options)
+    chosen = BuildOptions("tensorrt", tensorrt, "weak", ("fp16", "int8"), **options)
     return build_request("toy", lanes, chosen, inputs=[], outputs=[], attempts=attempts)
 
 
@@ -81,6 +81,10 @@ def test_without_int8_on_both_sides_a_border_is_fp16(precision, scales):
     (lane,) = lanes_of(model, network, plan_of(mixed), "split", scales)
     (border,) = lane.engines[1].inputs
     assert (border["dtype"], border["formats"], border["scale"]) == ("float16", ["CHW16"], None)
+    # NVIDIA's table of I/O formats: FP16 in CHW16 is only for the DLA
+    (given,), (taken,) = lane.engines[0].outputs, lane.engines[2].inputs
+    assert given["formats"] == taken["formats"] == ["LINEAR"]
+    assert given["dtype"] == taken["dtype"] == "float16"
 
 
 def test_a_format_that_only_the_dla_has_is_linear_on_the_gpu():
@@ -141,6 +145,20 @@ def test_a_request_names_its_blobs_and_is_the_same_each_time():
     assert named == set(one.blobs)
     other = requested(lanes_of(model, network, plan, "split", SCALES), calibration="TRT-2-E\n")
     assert other.digest != one.digest
+
+
+@pytest.mark.parametrize(
+    ("tensorrt", "dtype"), [("8.5.2", "int32"), ("8.6", "int32"), ("10.3", "int64")]
+)
+def test_indices_have_a_type_that_the_release_has(tensorrt, dtype):
+    model = model_of([node("ArgMax", "x", "i", axis=1)], {}, {"x": [1, 8, 6, 6]}, ["i"])
+    network = network_of(model)
+    plan = plan_of(place_all(network, "fp16", lambda i: 0))
+    for mode in ("hybrid", "split"):
+        (engine,) = requested(lanes_of(model, network, plan, mode, {}), tensorrt).document[
+            "engines"
+        ]
+        assert [x["dtype"] for x in engine["inputs"] + engine["outputs"]] == ["float32", dtype]
 
 
 def test_a_board_reads_the_request():

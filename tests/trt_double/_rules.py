@@ -7,6 +7,7 @@ quotes are real ones; the others say which rule it was.
 from collections.abc import Iterator
 from typing import Any
 
+from ._io_formats import misplaced
 from ._play_config import flag_names
 
 _WEAK = (
@@ -64,7 +65,9 @@ def failures(
         yield f"Cannot create DLA engine, {double.settings.dla_cores} not available"
     if standalone:
         yield from _standalone(network, config, flags, on_gpu)
-    elif refused and "GPU_FALLBACK" not in flags:
+    else:
+        yield from misplaced(network, bool(on_dla))
+    if not standalone and refused and "GPU_FALLBACK" not in flags:
         yield f"DLA: layer {refused[0]._s.name} cannot run on DLA and GPU fallback is not enabled."
 
 
