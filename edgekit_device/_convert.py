@@ -38,6 +38,9 @@ def convert(
             # out of range is infinity, as the GPU's conversion has it; not worth a warning
             with np.errstate(over="ignore"):
                 return values.astype(kind)
+        if values.dtype == np.int64 and kind == np.int32:
+            # engines of releases without INT64: an index beyond must not become another one
+            values = np.clip(values, -(1 << 31), (1 << 31) - 1)
         return values.astype(kind)
     with np.errstate(invalid="ignore", over="ignore"):
         steps = np.rint(values.astype(np.float32) / np.float32(to_scale))

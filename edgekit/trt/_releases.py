@@ -43,6 +43,11 @@ class Release:
         """How precision can be told: "weak" (flags), "strong" (types in the network), or both."""
         return tuple(n for n, row in facts()["typing"].items() if within(row, self.version))
 
+    def dtype(self, name: str) -> str:
+        """Returns the NumPy type that an engine's input or output of a model's type has."""
+        row = facts()["narrowed"].get(name)
+        return str(row["to"]) if row is not None and within(row, self.version) else name
+
     def warnings(self, features: frozenset[str]) -> tuple[str, ...]:
         """Returns what the release is known to do wrong with any of these features."""
         rows = [row for row in facts()["warnings"] if within(row, self.version)]

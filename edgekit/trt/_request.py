@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.trt._engines import Engine, Lane
+from edgekit.trt._releases import release
 
 if TYPE_CHECKING:
     from edgekit.network import Model
@@ -81,6 +82,9 @@ def build_request(
 ) -> Request:
     """Returns the request that builds lanes of engines on a board.
 
+    An engine's inputs and outputs have types that the release has; the loader converts them from
+    and to the network's own.
+
     Args:
         name: The application's.
         lanes: The engines.
@@ -94,6 +98,7 @@ def build_request(
     Raises:
         ModelError: A model cannot be written.
     """
+    on = release(options.tensorrt)
     blobs: dict[str, bytes] = {}
 
     def keep(data: bytes) -> str:
@@ -123,8 +128,8 @@ def build_request(
             "typing": options.typing,
             "precisions": list(options.precisions),
             "layers": list(engine.layers),
-            "inputs": list(engine.inputs),
-            "outputs": list(engine.outputs),
+            "inputs": [{**x, "dtype": on.dtype(x["dtype"])} for x in engine.inputs],
+            "outputs": [{**x, "dtype": on.dtype(x["dtype"])} for x in engine.outputs],
             "calibration": cache,
             "pools": {k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
             "constraints": options.constraints if options.typing == "weak" else "none",

@@ -104,6 +104,21 @@ def open_onnx() -> bytes:
     return bytes(model.SerializeToString())
 
 
+def index_onnx() -> bytes:
+    """INT64 in and out: a cast to float32 and the place of the greatest along axis 1."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["f"], "cast", to=TensorProto.FLOAT),
+        helper.make_node("ArgMax", ["f"], ["y"], "argmax", axis=1, keepdims=0),
+    ]
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.INT64, [1, 6, 4]),
+        helper.make_tensor_value_info("y", TensorProto.INT64, [1, 4]),
+    ]
+    graph = helper.make_graph(nodes, "index", *_split(ends))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
 def _split(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return [values[0]], [values[1]]
 

@@ -95,6 +95,36 @@ def test_a_stripped_plan_is_refitted_and_gives_the_networks_own_outputs(
     assert on.offences() == []
 
 
+@pytest.mark.parametrize(("version", "dtype"), [("8.6.1", "int32"), ("10.3.0", "int64")])
+def test_indices_are_the_networks_type_outside_of_an_engine_that_narrows_them(
+    version: str, dtype: str, make: Any
+) -> None:
+    on, model = make(version), toys.index_onnx()
+    layers = [
+        {"name": n, "builder_name": n, "nodes": [n], "kind": kind, "device": "GPU",
+         "precision": "fp16"}
+        for n, kind in (("cast", "CAST"), ("argmax", "TOPK"))
+    ]  # fmt: skip
+    ends = {"inputs": ("x", [1, 6, 4]), "outputs": ("y", [1, 4])}
+    given = toys.engine(
+        **GPU, model=toys.sha(model), layers=layers, precisions=["fp16"], calibration=None,
+        pools={}, **{side: [toys.io(*end, dtype)] for side, end in ends.items()},
+    )  # fmt: skip
+    network = {
+        side: [{"name": name, "dtype": "int64", "shape": shape}]
+        for side, (name, shape) in ends.items()
+    }
+    golden = [{"seed": 3, "inputs": {"x": {"low": -50.0, "high": 50.0}}, "lane": None}]
+    result = on.run(toys.request(given, golden=golden, network=network), model)
+    assert [io["dtype"] for io in result["engines"][0]["io"]] == [dtype, dtype]
+    told = result["golden"][0]["outputs"]["y"]
+    assert told["dtype"] == "int64"
+    found = np.frombuffer(on.blob(told["digest"]), "int64").reshape(told["shape"])
+    feeds = golden_inputs([TensorEntry("x", "int64", (1, 6, 4), "LINEAR", ())], 3, {"x": (-50, 50)})
+    np.testing.assert_array_equal(found, ort.InferenceSession(model).run(["y"], feeds)[0])
+    assert on.offences() == []
+
+
 def test_weights_that_lie_outside_of_the_model_are_found(make: Any, tmp_path: Path) -> None:
     model, data = toys.outside_onnx(tmp_path / "outside")
     given = toys.engine(

@@ -100,3 +100,9 @@ def test_steps_become_values_and_other_types() -> None:
     assert convert(steps, "int8", 0.5, 0.25).tolist() == [-128, 0, 127]
     assert convert(steps, "int8", 0.5, None) is steps
     assert convert(np.array([1e6], np.float32), "float16", None, None).tolist() == [np.inf]
+
+
+def test_an_index_that_int32_lacks_is_held_at_its_end() -> None:
+    values = np.array([-(1 << 40), -7, (1 << 31) - 1, 1 << 40])
+    found = convert(values, "int32", None, None)
+    assert found.tolist() == [-(1 << 31), -7, (1 << 31) - 1, (1 << 31) - 1]

@@ -28,7 +28,8 @@ def new_tensor(network: Any, name: str, dtype: str, shape: list[int]) -> Any:
         "ITensor",
         network=network,
         name=name,
-        dtype=types.get(dtype, types["FLOAT"]),
+        # convertDtype of onnx-tensorrt before 10.0, where the enum has no INT64
+        dtype=types.get(dtype) or types["INT32" if dtype == "INT64" else "FLOAT"],
         shape_values=list(shape),
         allowed_formats=(1 << 16) - 1,
         formats_set=False,
