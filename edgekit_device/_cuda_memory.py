@@ -8,8 +8,9 @@ nothing is allocated once as many frames were in flight as ever will be. On an i
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Deque, Dict, Iterator, List, Optional, Tuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,8 +34,11 @@ class Pool:
         self.staging = staging
         self.pinned = pinned
         self._free: Dict[int, List[int]] = {}
-        self._streams: List[int] = []
         self._lock = threading.Lock()
+        # Leases come back from __del__, which the collector may run in any thread at any place,
+        # within ``take`` too: that must wait for nothing, so it only appends to a deque
+        self._back: Deque[Tuple[int, int]] = deque()
+        self._streams: Deque[int] = deque()
         self.allocated = 0
 
     def take(self, nbytes: int) -> Lease:
@@ -44,29 +48,32 @@ class Pool:
             DeviceError: "cuda.no-memory".
         """
         with self._lock:
+            while self._back:
+                ptr, size = self._back.popleft()
+                self._free.setdefault(size, []).append(ptr)
             free = self._free.get(nbytes)
-            if free:
-                return Lease(self, free.pop(), nbytes)
-            self.allocated += 1
+            found = free.pop() if free else None
+            self.allocated += found is None
+        if found is not None:
+            return Lease(self, found, nbytes)
         allocate = self.cuda.host_alloc if self.pinned else self.cuda.malloc
         return Lease(self, allocate(nbytes), nbytes)
 
     def give(self, ptr: int, nbytes: int) -> None:
-        """Takes memory back."""
-        with self._lock:
-            self._free.setdefault(nbytes, []).append(ptr)
+        """Takes memory back; never waits."""
+        self._back.append((ptr, nbytes))
 
     @contextmanager
     def stream(self) -> Iterator[int]:
         """A stream that nobody else uses within the block."""
-        with self._lock:
-            stream = self._streams.pop() if self._streams else 0
-        stream = stream or self.cuda.stream()
+        try:
+            stream = self._streams.pop()
+        except IndexError:
+            stream = self.cuda.stream()
         try:
             yield stream
         finally:
-            with self._lock:
-                self._streams.append(stream)
+            self._streams.append(stream)
 
     def __del__(self) -> None:
         for stream in self._streams:
@@ -75,12 +82,12 @@ class Pool:
             except Exception:  # at the process's end the context may be gone already
                 return
         release = self.cuda.host_free if self.pinned else self.cuda.free
-        for pointers in self._free.values():
-            for ptr in pointers:
-                try:
-                    release(ptr)
-                except Exception:  # at the process's end the context may be gone already
-                    return
+        unused = [ptr for pointers in self._free.values() for ptr in pointers]
+        for ptr in unused + [ptr for ptr, _ in self._back]:
+            try:
+                release(ptr)
+            except Exception:  # at the process's end the context may be gone already
+                return
 
 
 class Lease:
