@@ -34,14 +34,19 @@ class Knot:
 def test_leases_that_the_collector_gives_back_wait_for_nobody() -> None:
     pool: Any = Pool(Addresses())  # type: ignore[arg-type]
     levels = gc.get_threshold()
+    many = [pool.take(64) for _ in range(1000)]
+    del many  # so that ``take`` finds free memory each time
 
     def work() -> None:
-        for _ in range(200):
+        kept: list[Any] = []
+        for turn in range(200):
             Knot(pool.take(64))
+            # so that collections fall on every place of the loop, within ``take`` too
+            kept.extend([] for _ in range(turn % 5))
 
     # a waiting thread would never end, so it may not hold up the process
     thread = threading.Thread(target=work, daemon=True)
-    gc.set_threshold(1)
+    gc.set_threshold(3)
     try:
         thread.start()
         thread.join(60)
