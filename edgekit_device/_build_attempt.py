@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Dict, List, Sequence, Set
 
 from ._build_calibrator import missing_scales
@@ -14,8 +15,10 @@ from ._errors import DeviceError
 
 __all__ = [
     "ATTEMPT",
+    "PLUGINS",
     "check_callbacks",
     "check_loadable",
+    "check_plugins",
     "check_standalone",
     "code_of",
     "failed",
@@ -24,6 +27,8 @@ __all__ = [
 
 #: Code of a failure that other flags may mend.
 ATTEMPT = "build.attempt"
+#: Code of a version compatible plan that would need plugins: it is built without that.
+PLUGINS = "build.plugins"
 _SHOWN = 10
 # as TensorRT's errors and CUDA's say it, and the builder of a memory that it asked for in vain
 _NO_MEMORY = re.compile(
@@ -48,6 +53,32 @@ def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
         faults.append("a loadable cannot fall back to the GPU")
     if faults:
         raise _not_on_dla(spec, faults)
+
+
+def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[str]) -> None:
+    """Refuses a version compatible plan that works with plugin libraries beside it alone.
+
+    Such a plan has the libraries inside (``plugins_to_serialize``), which is code that a board
+    would run, or every runtime has to be given them ("getUsedVCPluginLibraries" in NvOnnxParser.h).
+    The loader does neither.
+
+    Args:
+        spec: The engine.
+        flags: The attempt's.
+        libraries: What the parser says that the network needs.
+
+    Raises:
+        DeviceError: "build.plugins".
+    """
+    if "VERSION_COMPATIBLE" not in flags or not libraries:
+        return
+    names = ", ".join(sorted({PurePosixPath(path).name for path in libraries}))
+    raise DeviceError(
+        "a version compatible plan of this network needs plugins of {}".format(names),
+        code=PLUGINS,
+        where=spec.key,
+        hint="build.version_compatible: auto or false builds a plan for this release alone",
+    )
 
 
 def check_standalone(

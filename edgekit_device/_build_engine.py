@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _build_python as python
 from . import _build_trtexec as trtexec
-from ._build_attempt import ATTEMPT
+from ._build_attempt import ATTEMPT, PLUGINS
 from ._build_cache import timing_file
 from ._build_child import CRASHED, Tell, isolated
 from ._build_entry import entry_of
@@ -28,7 +28,7 @@ from ._trt_modules import find
 __all__ = ["EngineBuild"]
 
 # what other flags may mend: the builder's refusal or death, and a plan that is of no use here
-_NEXT = (ATTEMPT, CRASHED, "build.no-memory")
+_NEXT = (ATTEMPT, PLUGINS, CRASHED, "build.no-memory")
 _NEXT_KINDS = ("engine.", "refit.", "tensorrt.")
 _TEXT_EVERY_S = 1.0
 _NO_FACTS: Dict[str, Any] = {

@@ -14,6 +14,7 @@ from . import _build_network as networks
 from ._build_attempt import (
     check_callbacks,
     check_loadable,
+    check_plugins,
     check_standalone,
     failed,
     note_missing,
@@ -62,7 +63,8 @@ def build_attempt(
         cancelled: Whether to stop.
 
     Raises:
-        DeviceError: "build.attempt" where other flags may help; "build.parser", "build.io",
+        DeviceError: "build.attempt" or "build.plugins" where other flags may help;
+            "build.no-memory"; "build.parser", "build.io",
             "build.no-dla", "build.not-on-dla", "build.calibration" and others where none will.
         JobCancelled: ``cancelled`` said so.
     """
@@ -74,6 +76,8 @@ def build_attempt(
     # held to the end: the network's weights are the parser's memory
     native = "VERSION_COMPATIBLE" in attempt.flags
     parser = networks.parse(trt, network, log.logger, model, spec.key, native=native)
+    if native:
+        check_plugins(spec, attempt.flags, list(parser.get_used_vc_plugin_libraries()))
     config = builder.create_builder_config()
     built = Built(b"")
     mapped = _set_up(trt, builder, network, config, spec, attempt, scales, built)

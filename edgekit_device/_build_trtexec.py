@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from ._build_attempt import code_of
+from ._build_attempt import check_plugins, code_of
 from ._build_calibrator import for_release
 from ._build_child import CRASHED
 from ._build_log import BuildLog, last_errors
@@ -28,6 +28,8 @@ _POLL_S = 0.2
 _GRACE_S = 5.0
 _BANNER = re.compile(r"&&&& RUNNING TensorRT\.trtexec \[TensorRT v(\d+)\]")
 _BANNER_LINES = 20
+# it puts these into the plan (modelToNetwork in samples/common/sampleEngines.cpp)
+_VC_PLUGIN = re.compile(r"Using VC plugin library (\S+)")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -77,7 +79,8 @@ def build_attempt(
         cancelled: Whether to stop: trtexec is ended.
 
     Raises:
-        DeviceError: "build.attempt", or "build.trtexec" when it cannot be started.
+        DeviceError: "build.attempt", "build.crashed", "build.no-memory" or "build.plugins"; or
+            "build.trtexec" when it cannot be started.
         JobCancelled: ``cancelled`` said so.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,6 +113,7 @@ def build_attempt(
     engine = files["engine"]
     if status != 0 or not engine.is_file() or not engine.stat().st_size:
         raise _failed(spec, log, mark, status)
+    check_plugins(spec, attempt.flags, _VC_PLUGIN.findall(log.text()))
     built = Built(engine.read_bytes(), flags=attempt.flags)
     if files["layer_info"].is_file():
         built.inspector = files["layer_info"].read_text(encoding="utf-8", errors="replace")

@@ -63,6 +63,10 @@ without all that is `auto` is among them always: a plan that was built may still
 one that cannot be refitted. What an engine does without is told. A build never gives up the DLA:
 where version compatibility matters more, `placement.dla_cores: []` plans for the GPU alone.
 
+Where TensorRT's parser makes plugins (`RoiAlign` and others), a version compatible plan would carry
+their library or need it in every runtime, which edgekit's loader does not give it: such a network
+is built without version compatibility.
+
 What a build shows is kept in the host's cache folder (`trt-outcomes.json`) by module, L4T, TensorRT
 and DLA compiler: the next build for such a board leaves out what the builder refused there, while
 something else went through. A lack of memory, a process that died or a plan that cannot be refitted

@@ -119,6 +119,24 @@ def index_onnx() -> bytes:
     return bytes(model.SerializeToString())
 
 
+def plugin_onnx() -> bytes:
+    """RoiAlign, which TensorRT's parser makes a plugin of."""
+    boxes = [
+        numpy_helper.from_array(np.float32([[0, 0, 4, 4]]), "boxes"),
+        numpy_helper.from_array(np.int64([0]), "batch"),
+    ]
+    node = helper.make_node(
+        "RoiAlign", ["x", "boxes", "batch"], ["y"], "roi", output_height=2, output_width=2
+    )
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 2, 2]),
+    ]
+    graph = helper.make_graph([node], "plugin", *_split(ends), boxes)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
 def _split(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return [values[0]], [values[1]]
 

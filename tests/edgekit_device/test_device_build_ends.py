@@ -122,6 +122,25 @@ def test_an_attempts_code_tells_a_refusal_from_a_lack_of_memory(
     assert [one["code"] for one in entry["attempts"]] == [code, None]
 
 
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "11.4.0"])
+def test_a_plan_with_plugins_is_for_its_own_release(make: Any, version: str) -> None:
+    on, model = make(version), toys.plugin_onnx()
+    roi = {"name": "roi", "builder_name": "roi", "nodes": ["roi"], "kind": "PLUGIN_V2",
+           "device": "GPU", "precision": "fp32"}  # fmt: skip
+    flags = ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"]
+    given = toys.engine(
+        model=toys.sha(model), device="GPU", gpu_fallback=False, pools={}, precisions=[],
+        typing="strong" if version.startswith("11") else "weak", calibration=None, layers=[roi],
+        outputs=[toys.io("y", [1, 3, 2, 2])],
+        attempts=[{"flags": f, "gives_up": "x" * (not f)} for f in (flags, [])],
+    )  # fmt: skip
+    (entry,) = on.run(toys.request(given), model)["engines"]
+    assert [one["code"] for one in entry["attempts"]] == ["build.plugins", None]
+    assert "libnvinfer_vc_plugin.so" in entry["attempts"][0]["error"]
+    assert not entry["version_compatible"]
+    assert on.offences() == []
+
+
 def test_blobs_that_are_not_there_are_told_before_anything_starts(make: Any) -> None:
     on = make("10.3.0")
     with pytest.raises(DeviceError) as failed:

@@ -37,6 +37,8 @@ if do == "fail":
     say("E", "Error Code 10: Internal Error (Could not find any implementation for node conv1.)")
     say("E", "Engine could not be created from network")
     sys.exit(1)
+if do == "plugin":
+    say("I", "Using VC plugin library /usr/lib/libnvinfer_vc_plugin.so.10")
 if do == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 if do == "sleep":
@@ -72,7 +74,13 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def build(program: Path, folder: Path, *arguments: str, cancelled: Any = None) -> tuple[Built, Any]:
+def build(
+    program: Path,
+    folder: Path,
+    *arguments: str,
+    cancelled: Any = None,
+    flags: tuple[str, ...] = ("FP16", "STRIP_PLAN"),
+) -> tuple[Built, Any]:
     model = folder / "model.onnx"
     model.write_bytes(toys.toy_onnx())
     log = BuildLog(None, lambda line: None)
@@ -81,7 +89,7 @@ def build(program: Path, folder: Path, *arguments: str, cancelled: Any = None) -
         program,
         log,
         toys.spec(toys.engine()),
-        Attempt(("FP16", "STRIP_PLAN"), ""),
+        Attempt(flags, ""),
         [*ARGUMENTS, *arguments],
         folder=folder / "work",
         model=model,
@@ -128,6 +136,16 @@ def test_failures_tell_how_it_ended_and_its_last_errors(
     with pytest.raises(DeviceError, match=text) as failed:
         build(program, tmp_path, "--do=" + do)
     assert failed.value.code == ("build.crashed" if do == "die" else "build.attempt")
+
+
+def test_a_version_compatible_plan_with_plugins_inside_is_refused(
+    program: Path, tmp_path: Path
+) -> None:
+    given = ("--do=plugin",)
+    assert build(program, tmp_path, *given)
+    with pytest.raises(DeviceError, match=r"libnvinfer_vc_plugin\.so\.10") as failed:
+        build(program, tmp_path, *given, flags=("VERSION_COMPATIBLE",))
+    assert failed.value.code == "build.plugins"
 
 
 def test_cancelling_ends_it_and_what_it_started(program: Path, tmp_path: Path) -> None:

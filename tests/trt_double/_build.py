@@ -70,6 +70,10 @@ def _build(this: Any, network: Any, config: Any, kernel_text: Any = None) -> Any
     double, logger = this._s.double, this._s.logger
     double.builds.append(flag_names(config))
     on_dla, on_gpu, refused = placement(network, config)
+    if "VERSION_COMPATIBLE" in flag_names(config) and not config._s.plugins_to_serialize:
+        for layer in on_gpu:
+            if layer._s.kind_name == "PLUGIN_V2":
+                double.offend(f"VERSION_COMPATIBLE without the library of {layer._s.name}'s plugin")
     scales = _calibrate(network, config)
     log_build(double, logger, config, on_dla, on_gpu, refused)
     reasons = list(failures(network, config, (on_dla, on_gpu, refused)))

@@ -38,6 +38,7 @@ _ONE = {
     "NMS": "NonMaxSuppression",
     "ELEMENTWISE": "Add Sub Mul Div Pow Max Min And Or Xor Equal Greater Less Sum",
     "MATRIX_MULTIPLY": "MatMul",
+    "PLUGIN_V2": "RoiAlign",
     "QUANTIZE": "QuantizeLinear",
     "DEQUANTIZE": "DequantizeLinear",
 }

@@ -63,8 +63,11 @@ def _supports(_this: Any, op_name: str) -> bool:
 
 
 @plays("OnnxParser", "get_used_vc_plugin_libraries")
-def _vc_plugins(_this: Any) -> list[str]:
-    return []
+def _vc_plugins(this: Any) -> list[str]:
+    """The library of the plugins that the parser made (ImporterContext::addUsedVCPluginLibrary)."""
+    plugins = any(one._s.kind_name == "PLUGIN_V2" for one in this._s.network._s.layers)
+    name = f"libnvinfer_vc_plugin.so.{this._s.double.build[0]}"
+    return [f"/usr/lib/aarch64-linux-gnu/{name}"] if plugins else []
 
 
 @plays("OnnxParser", "parse")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.edgekit_device.build_toys import plugin_onnx
 from tests.trt_double import double
 from tests.trt_double._plan_format import LOADABLE
 from tests.trt_double.double_toys import Setup, dla_toy, setup, toy
@@ -233,3 +234,12 @@ def test_a_timing_cache_is_of_its_release() -> None:
     assert other.config.set_timing_cache(again, True)
     with pytest.raises(TypeError):
         on.config.set_timing_cache(cache)
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0"])
+def test_a_version_compatible_plan_wants_the_library_of_its_plugins(version: str) -> None:
+    for libraries, offences in (([], 1), (["/lib/libnvinfer_vc_plugin.so"], 0)):
+        on = setup(version, "VERSION_COMPATIBLE", model=plugin_onnx())
+        on.config.plugins_to_serialize = libraries
+        assert on.plan() is not None
+        assert len(on.violations) == offences
