@@ -14,7 +14,7 @@ from ._cuda import Cuda
 from ._errors import DeviceError
 from ._tensor import DeviceTensor
 from ._trt_feed import Feeder, Tensor, at_shape
-from ._trt_io import io_bytes
+from ._trt_io import check_strides, io_bytes
 from ._trt_load import Loaded
 from ._trt_profile import LayerTimes, profiler
 from ._types import IoEntry, SegmentEntry
@@ -64,7 +64,9 @@ class Engine:
         if profile:
             self._profiler, self._layers = profiler(loaded.trt)
         # the first context now: what cannot run is told when the engine is opened
-        self._give(self._make(0))
+        first = self._make(0)
+        self._give(first)
+        check_strides(engine, first.context, [*inputs, *outputs])
 
     def run(self, segment: SegmentEntry, feeds: Mapping[str, Tensor]) -> Dict[str, Tensor]:
         """Runs the segment.

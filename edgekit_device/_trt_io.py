@@ -7,10 +7,10 @@ import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ._errors import DeviceError
-from ._packing import stored_shape
+from ._packing import four, stored_shape
 from ._types import DTYPES, IoEntry
 
-__all__ = ["NUMPY_TYPES", "check_io", "io_bytes", "io_of", "names_of"]
+__all__ = ["NUMPY_TYPES", "check_io", "check_strides", "io_bytes", "io_of", "names_of"]
 
 #: NumPy's names by DataType's; NumPy has none for the others.
 NUMPY_TYPES = {
@@ -27,6 +27,9 @@ _BEGINNINGS = {
     "Thirty-two wide channel": "CHW32",
 }
 
+# formats whose channels lie beside each other
+_INNERMOST = ("HWC", "HWC8", "HWC16", "DLA_HWC4")
+
 
 def names_of(engine: Any) -> Tuple[List[str], List[str]]:
     """Names of inputs and of outputs, in the engine's order."""
@@ -40,8 +43,6 @@ def names_of(engine: Any) -> Tuple[List[str], List[str]]:
 
 def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
     """Describes one input or output of an engine that no manifest describes.
-
-    Strides are the context's; TensorRT counts them in vectors where a format has vectors.
 
     Raises:
         DeviceError: "engine.io" for a type or format that this loader cannot handle.
@@ -59,14 +60,7 @@ def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -
     shape = tuple(int(size) for size in engine.get_tensor_shape(name))
     if format == "LINEAR" or -1 in shape:
         return IoEntry(name, dtype, shape, format, _dense(dtype, shape), scale)
-    step = DTYPES[dtype]
-    parts = int(engine.get_tensor_components_per_element(name))
-    if parts > 0 and format.startswith("CHW"):
-        step *= parts
-    strides = tuple(int(each) * step for each in context.get_tensor_strides(name))
-    if len(strides) < 4:
-        # leading axes that the tensor lacks have one element: any stride is right
-        strides = (0,) * (4 - len(strides)) + strides
+    strides = _strides(engine, context, name, dtype, format)
     return IoEntry(name, dtype, shape, format, strides, scale)
 
 
@@ -120,6 +114,65 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
             where=where,
             hint="build the bundle again",
         )
+
+
+def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry], where: str = "") -> None:
+    """Compares the strides of inputs and outputs with the context's.
+
+    The manifest has them by formulas: wrong ones would have the engine read or write elsewhere.
+    Axes of one element have no stride that counts; shapes that are not set yet have none.
+
+    Raises:
+        DeviceError: "engine.io", naming every difference.
+    """
+    faults = []
+    for io in wanted:
+        if -1 in tuple(engine.get_tensor_shape(io.name)):
+            continue
+        sizes = list(io.shape)
+        if io.format != "LINEAR":
+            sizes = list(four(io.shape))
+            stored = stored_shape(io.shape, DTYPES[io.dtype], io.format, io.strides)
+            sizes[1] = 1 if io.format in _INNERMOST else stored[1]
+        found = _strides(engine, context, io.name, io.dtype, io.format)
+        pairs = zip(sizes, io.strides, found)  # noqa: B905
+        if len(found) != len(io.strides) or any(n > 1 and a != b for n, a, b in pairs):
+            faults.append(
+                "{!r} has the strides {} as {}, the manifest says {}".format(
+                    io.name[:80], list(found), io.format, list(io.strides)
+                )
+            )
+    if faults:
+        raise DeviceError(
+            "the engine's inputs or outputs lie otherwise in memory: {}".format("; ".join(faults)),
+            code="engine.io",
+            where=where,
+            hint="build with LINEAR inputs and outputs, and report this: the board's layout of the "
+            "format is another one than its documentation says",
+        )
+
+
+def _strides(engine: Any, context: Any, name: str, dtype: str, format: str) -> Tuple[int, ...]:
+    """A context's strides in bytes, as manifests have them.
+
+    TensorRT counts vectors "for a vectorized format": "for TensorFormat::kHWC8, a stride of one
+    spans 8 scalars" (getTensorStrides, NvInferRuntime.h); along C we count channels where they
+    lie beside each other.
+    """
+    size = DTYPES[dtype]
+    parts = int(engine.get_tensor_components_per_element(name))
+    step = size * parts if parts > 0 and format != "LINEAR" else size
+    told = [int(each) for each in context.get_tensor_strides(name)]
+    if format == "DLA_HWC4" and told[-1] != 1:
+        step = size  # nobody says whether this one counts as vectorized: then it does not
+    found = [each * step for each in told]
+    if format == "LINEAR":
+        return tuple(found)
+    # leading axes that the tensor lacks have one element: any stride is right
+    found = [0] * (4 - len(found)) + found[-4:]
+    if format in _INNERMOST:
+        found[1] = size
+    return tuple(found)
 
 
 def _format(engine: Any, name: str) -> Optional[str]:

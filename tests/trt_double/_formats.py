@@ -90,7 +90,11 @@ def pack(array: Any, dtype: str, form: str) -> bytes:
 
 
 def strides(shape: list[int], dtype: str, form: str) -> list[int]:
-    """get_tensor_strides: per logical axis, in elements (a packed axis counts its groups)."""
+    """get_tensor_strides: per logical axis, "in units of elements, not components or bytes".
+
+    NvInferRuntime.h: elements are vectors for a vectorized format; "for TensorFormat::kHWC8, a
+    stride of one spans 8 scalars".
+    """
     stored, order = physical(shape, dtype, form)
     steps, left = [], 1
     for size in reversed(stored):
@@ -98,7 +102,8 @@ def strides(shape: list[int], dtype: str, form: str) -> list[int]:
         left *= size
     steps.reverse()
     if form in _GROUPS:
-        return [steps[0], steps[1], steps[2], steps[3]]
+        return [step // _GROUPS[form] for step in steps[:4]]
     if order:
-        return [steps[0], steps[3], steps[1], steps[2]]
+        vector = 1 if form == "HWC" else stored[3]
+        return [steps[0] // vector, 1, steps[1] // vector, steps[2] // vector]
     return steps
