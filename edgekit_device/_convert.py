@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
+from ._errors import DeviceError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -11,7 +13,11 @@ __all__ = ["convert"]
 
 
 def convert(
-    array: np.ndarray, dtype: str, scale: Optional[float], to_scale: Optional[float]
+    array: np.ndarray,
+    dtype: str,
+    scale: Optional[float],
+    to_scale: Optional[float],
+    where: str = "",
 ) -> np.ndarray:
     """Returns ``array`` as ``dtype``; the array itself where nothing changes.
 
@@ -24,12 +30,24 @@ def convert(
         dtype: NumPy type name wanted.
         scale: Value of one step where ``array`` is INT8 steps; None where it holds values.
         to_scale: The same of the result.
+        where: The tensor's name, for the message.
+
+    Raises:
+        DeviceError: "input.dtype" for values that would have to become INT8 steps of no known
+            scale.
     """
     import numpy as np
 
     kind = np.dtype(dtype)
     if array.dtype == kind and (kind != np.int8 or None in (scale, to_scale) or scale == to_scale):
         return array
+    if kind == np.int8 and to_scale is None:
+        raise DeviceError(
+            "{} values for INT8 steps whose scale nobody says".format(array.dtype),
+            code="input.dtype",
+            where=where[:80],
+            hint="give INT8 steps; or say the value of a step (load_plan's scales)",
+        )
     values = array
     if scale is not None and array.dtype == np.int8:
         values = array.astype(np.float32) * np.float32(scale)

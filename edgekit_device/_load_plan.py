@@ -41,7 +41,7 @@ class PlanModel:
         """Runs once and fetches every output, in the engine's own types.
 
         Raises:
-            DeviceError: "input.missing", "input.shape" or "engine.failed".
+            DeviceError: "input.missing", "input.shape", "input.dtype" or "engine.failed".
         """
         made: Dict[str, DeviceTensor] = self.engine.enqueue(inputs)
         return {name: tensor.numpy() for name, tensor in made.items()}

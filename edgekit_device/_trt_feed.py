@@ -54,7 +54,7 @@ class Feeder:
             keep: Gets what must live until the stream's work is done.
 
         Raises:
-            DeviceError: "cuda.*" or "format.*".
+            DeviceError: "input.dtype", "cuda.*" or "format.*".
         """
         import numpy as np
 
@@ -65,7 +65,7 @@ class Feeder:
                 return value.ptr
             place = self._on_gpu(value, io, stream)
             if place is None:
-                array = convert(value.numpy(), io.dtype, value.scale, io.scale)
+                array = convert(value.numpy(), io.dtype, value.scale, io.scale, io.name)
                 place = self._upload(pack(array, io.format, io.strides), stream, keep)
             keep.append(place)
             return place.ptr
@@ -80,7 +80,7 @@ class Feeder:
             if place is not None:
                 keep.append(place)
                 return place.ptr
-        stored = pack(convert(array, io.dtype, None, io.scale), io.format, io.strides)
+        stored = pack(convert(array, io.dtype, None, io.scale, io.name), io.format, io.strides)
         place = self._upload(stored, stream, keep)
         keep.append(place)
         return place.ptr
