@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from itertools import count
+from types import FrameType
 from typing import Any
 
 from edgekit_device._cuda_memory import Pool
@@ -33,25 +35,25 @@ class Knot:
 
 def test_leases_that_the_collector_gives_back_wait_for_nobody() -> None:
     pool: Any = Pool(Addresses())  # type: ignore[arg-type]
-    levels = gc.get_threshold()
-    many = [pool.take(64) for _ in range(1000)]
+    many = [pool.take(64) for _ in range(50)]
     del many  # so that ``take`` finds free memory each time
 
-    def work() -> None:
-        kept: list[Any] = []
-        for turn in range(200):
-            Knot(pool.take(64))
-            # so that collections fall on every place of the loop, within ``take`` too
-            kept.extend([] for _ in range(turn % 5))
+    def collect(_frame: FrameType, _event: str, _argument: Any) -> Any:
+        gc.collect(0)
+        return collect
 
-    # a waiting thread would never end, so it may not hold up the process
+    def work() -> None:
+        sys.settrace(collect)  # the collector runs at every line, within ``take`` too
+        try:
+            for _ in range(20):
+                Knot(pool.take(64))
+        finally:
+            sys.settrace(None)
+
+    # one that waits would wait for ever: it may not hold up the process
     thread = threading.Thread(target=work, daemon=True)
-    gc.set_threshold(3)
-    try:
-        thread.start()
-        thread.join(60)
-    finally:
-        gc.set_threshold(*levels)
+    thread.start()
+    thread.join(60)
     assert not thread.is_alive()
 
 
