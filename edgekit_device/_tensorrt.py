@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["open_engines"]
 
 _SHOWN = 10
+_TAKES_OTHERS = ("any", "individual")
 _MAPPED_BYTES = 256 << 20  # from here on a plan is not copied to be hashed
 _FIRST_HEADER: Version = (8, 6)
 
@@ -34,7 +35,7 @@ _FIRST_HEADER: Version = (8, 6)
 def open_engines(
     checked: Checked, threads: int = 0, profile: Optional[Path] = None
 ) -> Dict[str, Any]:
-    """Opens every engine of the bundle, refitted with its weights where it lacks them.
+    """Opens every engine of the bundle, refitted with the bundle's weights where it takes any.
 
     Args:
         checked: A bundle whose signature and manifest were checked.
@@ -113,16 +114,18 @@ def _open_plan(
     version = _version(data, entry, digest)
     names: Optional[List[str]] = []
     loaded: Optional[Loaded] = None
+    # an engine that has its weights takes those of the bundle all the same: they may be others
+    takes = entry.stripped or (entry.refit in _TAKES_OTHERS and bool(checked.manifest.weights))
     for choice in runtimes.choices(version, entry, checked.signer is not None, digest):
         plan: Buffer = data
         full = None
-        if entry.stripped:
+        if takes:
             full = kept(checked.files.release, digest, runtimes.name_of(choice.flavour))
             plan = data if full is None else full
         loaded = runtimes.load(plan, choice, entry.dla_core, digest)
         if loaded is None:
             continue
-        if entry.stripped:
+        if takes:
             names = None
             if full is None:
                 names = _refit(checked, digest, entry, loaded, choice, runtimes)

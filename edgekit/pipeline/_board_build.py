@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import listed
 from edgekit.errors import BoardError, GateError, UsageError
 from edgekit.pipeline._board_request import release_of, request_of
 from edgekit.pipeline._building import Built, alike
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.pipeline._building import Building
     from edgekit.pipeline._work import Work
-    from edgekit.trt import Request
+    from edgekit.trt import Lane, Request
 
 __all__ = ["build_on", "reweighed"]
 
@@ -67,15 +68,16 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
     comparison = compare_build(work.network, work.judgement, work.plan, lanes, result, logs)
     if work.file.build.strict and comparison["differences"]:
         raise _differs(client, comparison)
+    artefacts = artefacts_of(request, result, lanes, fetch)
     return Built(
         key,
-        artefacts_of(request, result, lanes, fetch),
+        artefacts,
         tuple(golden_of(result, fetch)),
         comparison,
         record["board"],
         record["job"],
         result,
-        tuple(f"{client.name}: {text}" for text in (*result["notes"], *_shown(comparison))),
+        tuple(f"{client.name}: {text}" for text in (*artefacts.notes, *_shown(comparison))),
     )
 
 
@@ -91,7 +93,8 @@ def reweighed(
     """Returns another model's weights as a board's engines want them, without a build.
 
     Raises:
-        UsageError: "refit.identical": the engines take the weights alone that they were built with.
+        UsageError: "refit.identical": the engines take the weights alone that they were built with;
+            "refit.fixed": some of the weights that differ are fixed in them.
         DataError: "refit.mismatch": the other model has other names.
     """
     from edgekit.trt import artefacts_of
@@ -105,10 +108,41 @@ def reweighed(
             where=work.config.document.where(("build", "refit")),
             hint="build.refit: any builds engines that do (slower: fewer fusions)",
         )
-    request, lanes = request_of(work, {"fingerprint": built.artefacts.fingerprint}, "tensorrt",
-                                model=model)  # fmt: skip
+    probe = {"fingerprint": built.artefacts.fingerprint}
+    request, lanes = request_of(work, probe, "tensorrt", model=model)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
+    fixed = _fixed(request_of(work, probe, "tensorrt")[1], lanes, built.result["engines"])
+    if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
+        raise UsageError(
+            f"the engines take no other values of {listed(fixed, _SHOWN) or 'some weights'}",
+            code="refit.fixed",
+            where=work.config.document.where(("build", "refit")),
+            hint="edgekit build builds engines of the other file; build.refit: any builds some "
+            "that take most weights",
+        )
     return made.weights, made.values
+
+
+def _fixed(
+    old: Iterable[Lane], new: Iterable[Lane], engines: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Returns the weights that differ, and that their engine takes neither by name nor folded.
+
+    Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
+    """
+    taken = {one["key"]: set(one["weights"]) for one in engines}
+    models = {engine.key: engine.model for lane in new for engine in lane.engines}
+    found: dict[str, None] = {}
+    for engine in (engine for lane in old for engine in lane.engines):
+        names, graph = taken[engine.key], engine.model.proto.graph
+        if any(name.startswith("tmp_") for name in names):
+            norms = (node for node in graph.node if node.op_type == "BatchNormalization")
+            names.update(name for node in norms for name in node.input[1:5])
+        others = models[engine.key].weights
+        for name, array in engine.model.weights.items():
+            if name not in names and array.tobytes() != others[name].tobytes():
+                found[name] = None
+    return list(found)
 
 
 def _check(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:

@@ -26,13 +26,18 @@ _FACTS = (
 )  # fmt: skip
 
 
+_TAKES_OTHERS = ("any", "individual")
+
+
 def artefacts_of(
     request: Request, result: Mapping[str, Any], lanes: Sequence[Lane], fetch: Fetch
 ) -> Artefacts:
     """Returns the artefacts of a build.
 
-    The weights that stripped engines lack come from the very models that were built, by the
-    names that TensorRT's ONNX parser gives them (``edgekit_device._refit_rules``).
+    The weights that stripped engines lack, and those that engines take others of, come from the
+    very models that were built, by the names that TensorRT's ONNX parser gives them
+    (``edgekit_device._refit_rules``). An engine with all its weights of which one has no such name
+    stays as it is: its "refit" is "none" then.
 
     Args:
         request: What was asked.
@@ -58,6 +63,7 @@ def artefacts_of(
     engines = dict(fetch(dict.fromkeys(built[key]["engine"] for key in built)))
     store = _Weights()
     facts: dict[str, Any] = {}
+    notes = list(result["notes"])
     asked = {one["key"]: one for one in request.document["engines"]}
     found = []
     for lane in lanes:
@@ -65,10 +71,6 @@ def artefacts_of(
         for index, engine in enumerate(lane.engines):
             one = built[engine.key]
             facts[one["engine"]] = _facts(engine, one, result)
-            if one["stripped"]:
-                renamed = store.take(engine, one, request.blobs, asked[engine.key])
-                if renamed:
-                    facts[one["engine"]]["weights"] = renamed
             segments.append(
                 Segment(
                     index,
@@ -79,6 +81,18 @@ def artefacts_of(
                     one["engine"],
                 )
             )
+            if not one["stripped"] and one["refit"] not in _TAKES_OTHERS:
+                continue
+            try:
+                renamed = store.take(engine, one, request.blobs, asked[engine.key])
+            except BuildError as error:
+                if one["stripped"]:
+                    raise
+                facts[one["engine"]]["refit"] = "none"
+                notes.append(f"{engine.key} takes no other weights: {error.message}")
+                continue
+            if renamed:
+                facts[one["engine"]]["weights"] = renamed
         found.append((lane.share, tuple(segments)))
     return Artefacts(
         backend="tensorrt",
@@ -89,7 +103,7 @@ def artefacts_of(
         fingerprint={**result["fingerprint"], "builder": result["builder"]},
         inputs=tuple(tensor["name"] for tensor in request.document["network"]["inputs"]),
         outputs=tuple(tensor["name"] for tensor in request.document["network"]["outputs"]),
-        notes=tuple(result["notes"]),
+        notes=tuple(notes),
         engine_facts=facts,
     )
 
@@ -157,7 +171,7 @@ class _Weights:
         lacking = sorted(set(one["weights"]) - set(arrays))
         if lacking:
             raise BuildError(
-                f"{len(lacking)} weights that the stripped engine lacks are not in its model, "
+                f"{len(lacking)} weights that the engine wants are not in its model, "
                 f"such as {lacking[0]!r}",
                 code="build.weights",
                 where=engine.key,

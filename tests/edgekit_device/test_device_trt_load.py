@@ -67,6 +67,18 @@ def test_the_full_plan_is_kept_in_the_release(
     assert np.array_equal(open_model(bundle)({"x": x})["y"], first)
 
 
+def test_an_engine_with_its_weights_takes_others_of_the_bundle(here: Here) -> None:
+    here.has("10.3.0")
+    data, x = plan("10.3.0", ["REFIT"]), random_input()
+    about = entry("10.3.0", refit="any")
+    own = open_model(checked(data, about))({"x": x})["y"]
+    np.testing.assert_allclose(own, reference(network(), x), rtol=1e-5)
+    other = network(seed=4)
+    found = open_model(checked(data, about, weights=weights_of(other, "10.3.0")))({"x": x})["y"]
+    np.testing.assert_allclose(found, reference(other, x), rtol=1e-5)
+    assert not np.allclose(found, own)
+
+
 def test_a_kept_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> None:
     here.has("10.3.0")
     about = entry("10.3.0", stripped=True, refit="identical")

@@ -13,9 +13,10 @@ from edgekit.trt import BuildOptions, artefacts_of, build_request, golden_of, la
 from tests.build.toy_nets import model_of, network_of, node, place_all, plan_of
 
 NORM = ("scale", "bias", "mean", "var")
+NAMES = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")
 
 
-def built(stripped=True):
+def built(stripped=True, refit="identical", names=NAMES):
     """Two GPU segments around a loadable, each with a BatchNormalization of its own."""
     rng = np.random.default_rng(0)
     weights = {"w": rng.standard_normal((8, 8, 1, 1)).astype(np.float32)}
@@ -49,7 +50,6 @@ def built(stripped=True):
         data = spec["key"].encode()
         blobs[hashlib.sha256(data).hexdigest()] = data
         plan = spec["kind"] == "plan"
-        names = ("tmp_batch_norm_weight", "tmp_batch_norm_weight_0")
         io = [
             {"name": t["name"], "mode": mode[:-1], "dtype": t["dtype"], "shape": t["shape"],
              "format": "LINEAR", "strides": [], "scale": None}
@@ -58,8 +58,8 @@ def built(stripped=True):
         engines.append({
             "key": spec["key"], "engine": hashlib.sha256(data).hexdigest(), "io": io,
             "stripped": plan and stripped, "version_compatible": False, "lean_embedded": False,
-            "refit": "identical" if plan else "none", "dla_core": None if plan else 0,
-            "weights": {n: {"dtype": "float32"} for n in names} if plan and stripped else {},
+            "refit": refit if plan else "none", "dla_core": None if plan else 0,
+            "weights": {n: {"dtype": "float32"} for n in names} if plan and refit != "none" else {},
         })  # fmt: skip
     result = {
         "engines": engines, "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
@@ -112,6 +112,21 @@ def test_a_weight_that_is_not_in_the_model_is_told():
     assert caught.value.code == "build.weights"
     assert "tmp_weight_7" in caught.value.message
     assert "strip" in caught.value.hint
+
+
+@pytest.mark.parametrize("refit", ["any", "individual"])
+def test_engines_that_take_other_weights_have_theirs_in_the_bundle(refit):
+    request, result, lanes, fetch, _ = built(stripped=False, refit=refit)
+    made = artefacts_of(request, result, lanes, fetch)
+    assert set(NAMES) < set(made.weights)
+    assert {facts["refit"] for facts in made.engine_facts.values()} == {refit, "none"}
+    # one that has a weight which no name leads to keeps those that it was built with
+    names = (*NAMES, "tmp_weight_7")
+    request, result, lanes, fetch, _ = built(stripped=False, refit=refit, names=names)
+    made = artefacts_of(request, result, lanes, fetch)
+    assert made.weights == {}
+    assert {facts["refit"] for facts in made.engine_facts.values()} == {"none"}
+    assert any("tmp_weight_7" in note for note in made.notes)
 
 
 def test_an_answer_without_an_engine_is_refused():
