@@ -10,7 +10,7 @@ kernel's V4L2_PIX_FMT_NV12 (a plane of luma, then one of Cb and Cr in turn at ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Tuple
 
 from ._errors import DeviceError
@@ -158,9 +158,13 @@ def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
     length = defines["PX"] * (hold or 1) if hold or b.kind == PLANES else defines["CW"]
     lines = frame.height * (_COLOURS if b.kind == PLANES else 1)
     defines["DST_MODE"] = mode(b, lines, length, hold, loads=False)
+    flat = not planar and pitches[0] == _COLOURS * frame.width and b.line == frame.width
+    if flat and b.kind != VECTORS:
+        shape = (1, _COLOURS, 1, frame.height * frame.width)
+        b = replace(b, line=shape[3])
+        defines["FLAT"] = 1
     a = Side(LAST, TYPES["uint8"], 1, frame.width, _COLOURS, 0, False)
-    made = launch({**defines, "SRC_HOLD": hold}, numbers, shape, a, b)
-    return Launch(tuple(sorted(defines.items())), made.numbers, made.grid)
+    return launch(defines, numbers, shape, a, b)
 
 
 def _given(frame: CameraFrame) -> str:

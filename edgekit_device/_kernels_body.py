@@ -39,8 +39,7 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
     float value[3];
 #if CAMERA == 2
     /* multiples of 2**-22 below 4: no sum is rounded */
-    float u = add(float_of(pairs[j / 2 * 2]), -LIFT);
-    float v = add(float_of(pairs[j / 2 * 2 + 1]), -LIFT), y = add(float_of(run[j]), -LIFT);
+    float u = (float)pairs[j / 2 * 2], v = (float)pairs[j / 2 * 2 + 1], y = (float)run[j];
     float red = fused(v, s->red_v, s->colour[0]), blue = fused(u, s->blue_u, s->colour[2]);
     float green = fused(v, s->green_v, fused(u, s->green_u, s->colour[1]));
     value[SWAP ? 2 : 0] = colour(fused(y, s->luma, red));
@@ -179,47 +178,62 @@ HELPER void store_square(u8 *dst, const u32 *words, const Numbers *s, int n, int
 #define store_square(dst, words, s, n, c0, h, w0) (void)0
 #endif
 
+/* a thread's blocks: STEP items apart, or two lines of a frame that share their colours */
+#define STEP (PAIRED ? 0 : THREADS / LANES)
+HELPER u32 items_of(const Numbers *s) {
+  return (u32)s->columns * (PAIRED ? (s->height + 1) / 2 : s->height);
+}
+HELPER u32 row_of(u32 item, int u, const Numbers *s) {
+  u32 h = FLAT ? 0 : item / s->columns;
+  return PAIRED ? 2 * h + u : h;
+}
+HELPER int column_of(u32 item, u32 h, const Numbers *s) {
+  return (int)(item - (PAIRED ? h / 2 : h) * s->columns) * PX;
+}
+
 /* the blocks of a thread: `full` where each lies within the tensor, which needs no branches */
 HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, int c0, u32 first,
                    int full) {
-  u32 cell[UNROLL][CELLS], items = (u32)s->columns * s->height;
+  u32 cell[UNROLL][CELLS], items = items_of(s);
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
-    u32 item = first + u * (THREADS / LANES), h = FLAT ? 0 : item / s->columns;
-    int w0 = (int)(item - h * s->columns) * PX;
+    u32 item = first + u * STEP, h = row_of(item, u, s);
+    int w0 = column_of(item, h, s);
+    if (WHOLE && item >= items) continue;
     if (full && STRAIGHT == 2) load_square(cell[u], src, s, n, c0, (int)h, w0);
     else if (full && STRAIGHT)
       load_words(cell[u], src + SRC_SIZE * place(SRC_SIDE, s, s->src_line, s->src_held, n, c0,
                                                  (int)h, w0));
-    else if (full || item < items) load_block(cell[u], src, s, n, c0, (int)h, w0, full);
+    else if (full || (item < items && h < (u32)s->height)) load_block(cell[u], src, s, n, c0, (int)h, w0, full);
   }
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
-    u32 item = first + u * (THREADS / LANES), h = FLAT ? 0 : item / s->columns;
-    int w0 = (int)(item - h * s->columns) * PX;
+    u32 item = first + u * STEP, h = row_of(item, u, s);
+    int w0 = column_of(item, h, s);
+    if (WHOLE && item >= items) continue;
     if (full && STRAIGHT == 2) store_square(dst, cell[u], s, n, c0, (int)h, w0);
     else if (full && STRAIGHT)
       store_words(dst + DST_SIZE * place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0,
                                          (int)h, w0), cell[u]);
-    else if (full || item < items) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
+    else if (full || (item < items && h < (u32)s->height)) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
   }
 }
 
 /* Thread blocks of one place and different channel groups run together: they share lines. */
 HELPER void one(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int bx, int by, int gy, int t) {
   int c0 = CHANNELS ? 0 : (bx % s->groups * LANES + t % LANES) * CW;
-  u32 first = (u32)(bx / s->groups) * (THREADS / LANES * UNROLL) + t / LANES;
-  u32 last = first + (UNROLL - 1) * (THREADS / LANES);
+  u32 first = (u32)(bx / s->groups) * (THREADS / LANES * (PAIRED ? 1 : UNROLL)) + t / LANES;
+  u32 last = first + (UNROLL - 1) * STEP;
   int full = CAMERA || c0 + (CHANNELS ? CHANNELS : CW) <= s->channels;
-  full = full && last < (u32)s->columns * s->height;
+  full = full && last < items_of(s);
   if (DST_SIDE != 2 && !DST_HOLD && c0 >= s->channels) return;
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
-    u32 item = first + u * (THREADS / LANES), h = FLAT ? 0 : item / s->columns;
-    full = full && (int)(item - h * s->columns) * PX + PX <= s->width;
+    u32 item = first + u * STEP, h = row_of(item, u, s);
+    full = full && column_of(item, h, s) + PX <= s->width && h < (u32)s->height;
   }
   for (int n = by; n < s->batch; n += gy) {
-    if (full) blocks(src, dst, s, n, c0, first, 1);
+    if (WHOLE || full) blocks(src, dst, s, n, c0, first, 1);
     else blocks(src, dst, s, n, c0, first, 0);
   }
 }

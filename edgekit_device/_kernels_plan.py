@@ -20,6 +20,7 @@ __all__ = ["THREADS", "Launch", "Numbers", "cut", "launch", "mode", "plan", "set
 
 THREADS = 256
 _MOST_ROWS = 65535  # of a grid's y (CUDA C++ Programming Guide, "Compute Capabilities")
+_NV12 = 2  # of CAMERA
 _SMALL = 4  # channels that one thread takes together
 _LANES = 8  # times 4 bytes: a sector
 # scales in whose range the kernel's division is exact (its remainders do not underflow)
@@ -105,16 +106,26 @@ def launch(
     """Fills in the numbers that place the blocks, and the grid that covers them."""
     batch, channels, height, width = shape
     groups = 1
-    if not (defines["SRC_HOLD"] or defines["DST_HOLD"]):
+    # pixels lie in one thread; a frame's do, too, where they become vectors
+    held = defines["DST_HOLD"] or (defines["SRC_HOLD"] and not defines["CAMERA"])
+    if not held:
         covered = -(-channels // b.vector) * b.vector if b.vector else channels
         groups = -(-covered // (defines["CW"] * defines["LANES"]))
-    columns = -(-(b.line if b.kind != VECTORS else width) // defines["PX"])
+    across = b.line if b.kind != VECTORS else width
+    columns = -(-across // defines["PX"])
+    paired = int(defines["CAMERA"] == _NV12 and defines["UNROLL"] == 2)  # noqa: PLR2004
+    rows = -(-height // 2) if paired else height
+    whole = across == width and width % defines["PX"] == 0
+    whole = whole and not (paired and height % 2)
+    if not (held or defines["CAMERA"]):
+        whole = whole and channels % (defines["CW"] * defines["LANES"]) == 0
+    defines.update(PAIRED=paired, WHOLE=int(whole))
     numbers.batch, numbers.channels, numbers.height, numbers.width = shape
     numbers.src_line, numbers.dst_line = a.line, b.line
     numbers.src_held, numbers.dst_held = a.held, b.held
     numbers.groups, numbers.columns = groups, columns
-    items = THREADS // defines["LANES"] * defines["UNROLL"]
-    grid = (-(-columns * height // items) * groups, min(batch, _MOST_ROWS), 1)
+    items = THREADS // defines["LANES"] * (1 if paired else defines["UNROLL"])
+    grid = (-(-columns * rows // items) * groups, min(batch, _MOST_ROWS), 1)
     return Launch(tuple(sorted(defines.items())), numbers, grid)
 
 

@@ -18,6 +18,8 @@ Definitions (``_kernels_plan`` chooses them):
   QUICK: bytes become bytes by one multiplication, 1 between LOWER and UPPER ends where these are
     set, 2 saturated by the multiplication itself.
   BLOCKS: thread blocks that a multiprocessor must have registers for.
+  WHOLE: each block lies within the tensor; PAIRED: a thread's two blocks are lines of a frame that
+    have their chroma in common.
   CAMERA: 0 none, 1 UINT8 channels last, 2 NV12; SWAP: the order of three channels is turned.
 
 Division: ``quantise`` rounds as float32 division does. With y the rounded reciprocal and q within
@@ -123,7 +125,7 @@ typedef struct {
 /* halves are made of two values at once, when they are stored */
 #define LATE (DST_T == 1 && !RAW)
 /* a byte b is the float 2**23 + b: one byte permutation, and a sum that is exact */
-#define LIFTED (SRC_SIZE == 1 && !RAW)
+#define LIFTED (SRC_SIZE == 1 && !RAW && CAMERA != 2)
 #define LIFT (SRC_T == 3 ? 8388736.0f : 8388608.0f)
 #define ROUND 12582912.0f
 #define SRC_BYTES (SRC_K * SRC_SIZE)
@@ -137,7 +139,7 @@ HELPER u32 load_one(const u8 *p) {
 HELPER u32 element(u32 word, int k) {
   if (LIFTED) return perm(SRC_T == 3 ? word ^ 0x80808080u : word, 0x4b000000u, 0x7440u + k);
   if (SRC_SIZE == 2) return k ? word >> 16 : word & 0xffffu;
-  return SRC_SIZE == 1 ? word >> 8 * k : word;
+  return SRC_SIZE == 4 ? word : RAW ? word >> 8 * k : word >> 8 * k & 0xffu;
 }
 
 /* the words of a run; only for modes 1 and 2 */
