@@ -38,15 +38,26 @@ def test_leases_that_the_collector_gives_back_wait_for_nobody() -> None:
     many = [pool.take(64) for _ in range(50)]
     del many  # so that ``take`` finds free memory each time
 
-    def collect(_frame: FrameType, _event: str, _argument: Any) -> Any:
-        gc.collect(0)
-        return collect
+    def collects_at(place: int) -> Any:
+        left = [place]
+
+        def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+            if frame.f_code.co_name != "take":
+                return None
+            left[0] -= event == "line"
+            if left[0] == 0:
+                gc.collect()
+            return trace
+
+        return trace
 
     def work() -> None:
-        sys.settrace(collect)  # the collector runs at every line, within ``take`` too
         try:
-            for _ in range(20):
+            for place in range(1, 20):  # the collector runs at this line of ``take``
                 Knot(pool.take(64))
+                sys.settrace(collects_at(place))
+                pool.take(64)
+                sys.settrace(None)
         finally:
             sys.settrace(None)
 
