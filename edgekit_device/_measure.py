@@ -134,8 +134,10 @@ def _by_host(events: List[Event]) -> bool:
 
 def _segments(model: Model, events: List[Event]) -> List[Dict[str, Any]]:
     times: Dict[Tuple[int, int], List[float]] = {}
+    by_host = _by_host(events)  # one clock for all: what follows compares them
     for event in events:
-        spent = (event.end - event.start) * 1e3 if event.device_ms is None else event.device_ms
+        device_ms = None if by_host else event.device_ms
+        spent = (event.end - event.start) * 1e3 if device_ms is None else device_ms
         times.setdefault((event.lane, event.index), []).append(spent)
     return [
         {
