@@ -8,6 +8,7 @@ device. Times are CUDA events around the enqueued work, without the copies.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ._cuda import Cuda
@@ -108,6 +109,11 @@ class Engine:
             self._cuda.record(slot.end, slot.stream)
             self._cuda.synchronize(slot.stream)
             self._times.ms = self._cuda.elapsed_ms(slot.begin, slot.end)
+        except BaseException:
+            # copies may be on their way: their memory must not be another frame's yet
+            with suppress(DeviceError):
+                self._cuda.synchronize(slot.stream)
+            raise
         finally:
             self._give(slot)
         del keep
