@@ -105,8 +105,10 @@ class Ears:
         self.recorded.clear()
 
     def error(self, what: str, code: str, where: str = "", hint: str = "") -> DeviceError:
-        """The DeviceError of a call that failed just now."""
-        return explain(what, code, self.recorded, list(self.lines), where, hint)
+        """The DeviceError of a call that failed just now; what was heard is told once."""
+        error = explain(what, code, self.recorded, list(self.lines), where, hint)
+        self.forget()
+        return error
 
 
 def explain(
