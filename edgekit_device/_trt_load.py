@@ -87,7 +87,6 @@ def deserialize(
         runtime.DLA_core = dla_core
     runtime.error_recorder = ears.recorder
     ears.forget()
-    source: Any = plan
     reader = _reader(trt, plan) if len(plan) >= large else None
     try:
         engine = runtime.deserialize_cuda_engine(plan if reader is None else reader)
@@ -96,7 +95,8 @@ def deserialize(
         engine = None
     if engine is None:
         raise ears.error("TensorRT cannot load the plan", "engine.invalid", where)
-    return Loaded(trt, engine, ears, (parent, runtime, reader, source))
+    # TensorRT has copied what it was given whole; a reader is kept, and a mapped file with it
+    return Loaded(trt, engine, ears, (parent, runtime, reader))
 
 
 def _heard_nothing(ears: Ears, what: str, where: str) -> None:

@@ -1,0 +1,33 @@
+"""What stays of a plan once TensorRT has it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from edgekit_device._trt_load import deserialize
+from edgekit_device._trt_pick import Choice
+from tests.edgekit_device.device_trt_here import Here, here_fixture
+from tests.edgekit_device.device_trt_toys import plan
+
+
+class Plan(bytearray):
+    """Bytes whose end shows."""
+
+
+here = pytest.fixture(here_fixture)
+
+
+@pytest.mark.parametrize("large", [1, 1 << 30])
+def test_only_a_plan_that_is_streamed_is_kept(here: Here, large: int) -> None:
+    here.has("10.3.0")
+    data = Plan(plan("10.3.0"))
+    left = weakref.ref(data)
+    loaded = deserialize(here.modules["full"], memoryview(data), Choice("full"), large=large)
+    streamed = len(data) >= large
+    del data
+    gc.collect()
+    assert (left() is not None) == streamed
+    assert loaded.engine.num_io_tensors == 2
