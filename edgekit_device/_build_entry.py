@@ -33,7 +33,11 @@ def entry_of(
     odd: List[str] = []
     if not spec.standalone:
         layers, odd = summary(text)
-    formatted = [io.name for io in (*spec.inputs, *spec.outputs) if io.formats]
+    # what goes from one segment to the next in a format that both have; a reformat to LINEAR is no
+    # surprise: the network's own tensors have it, and borders whose format the GPU lacks
+    formatted = [
+        io.name for io in (*spec.inputs, *spec.outputs) if io.formats and "LINEAR" not in io.formats
+    ]
     notes.extend(made["notes"])
     notes.extend(facts["notes"])
     notes.extend("{}: {}".format(spec.key, text) for text in odd)

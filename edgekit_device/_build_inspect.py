@@ -8,9 +8,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 __all__ = ["inspect_text", "reformats", "summary"]
 
 _DLA = "DLA"
-_REFORMAT = tuple(
-    "Reformatting CopyNode for {}".format(what)
-    for what in ("Input Tensor", "Output Tensor", "Network Input", "Network Output")
+_REFORMATS = tuple(
+    "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
 )
 
 
@@ -61,8 +60,8 @@ def reformats(text: str, borders: Sequence[str]) -> List[str]:
     names, found = set(borders), []
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, str):
-            # names alone: the builder calls those at the network's borders by a fixed text
-            if layer.startswith(_REFORMAT):
+            # names alone: of "Input Tensor 0 to conv1" nobody knows whether it is at a border
+            if any(layer == text + name for text in _REFORMATS for name in names):
                 found.append(layer)
             continue
         if not isinstance(layer, dict) or layer.get("LayerType") != "Reformat":

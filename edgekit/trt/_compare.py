@@ -29,9 +29,9 @@ def compare_build(
     """Returns an ``edgekit.built/1``: where the build differs from the plan.
 
     Three things are compared: what ``can_run_on_DLA`` answered with our verdict, layer by layer;
-    where the builder's log says that layers went with the plan's devices; and the loadables. Of
-    segments that were built with fixed formats, reformats that the inspector still shows at a
-    border count as differences.
+    where the builder's log says that layers went with the plan's devices; and the loadables. At a
+    border between segments whose format both sides have, a reformat that the inspector still shows
+    counts as a difference.
 
     Args:
         network: The layer graph.

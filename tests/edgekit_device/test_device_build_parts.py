@@ -18,6 +18,7 @@ from edgekit_device._build_calibrator import (
     read_scales,
     version_number,
 )
+from edgekit_device._build_entry import entry_of
 from edgekit_device._build_inspect import reformats, summary
 from edgekit_device._build_log import BuildLog, last_errors
 from edgekit_device._build_progress import STEPS, Phases
@@ -163,8 +164,29 @@ def test_layers_of_the_inspector_in_all_its_forms() -> None:
 def test_reformatting_is_seen_at_the_borders_alone() -> None:
     text = json.dumps({"Layers": [row("r1", "Reformat", "x"), row("r2", "Reformat", "inner")]})
     assert reformats(text, ["x", "y"]) == ["r1"]
-    names = ["Reformatting CopyNode for Input Tensor 0 to conv1", "conv1"]
-    assert reformats(json.dumps({"Layers": names}), ["x"]) == names[:1]
+    copy = "Reformatting CopyNode for"
+    names = [
+        f"{copy} Network Input x",
+        f"{copy} Network Input x2",
+        f"{copy} Input Tensor 0 to conv1",
+    ]
+    assert reformats(json.dumps({"Layers": [*names, "conv1"]}), ["x"]) == names[:1]
+
+
+def test_only_borders_of_shared_formats_must_be_without_reformats() -> None:
+    tensors = {
+        "x": {"formats": ["LINEAR"]},  # the network's own: it is FP32 whatever reads it
+        "half": {"dtype": "float16", "formats": ["LINEAR"]},  # the GPU lacks the DLA's format
+        "steps": {"dtype": "int8", "formats": ["CHW32"], "scale": 0.1},
+    }
+    inputs = [toys.io(name, [1, 32, 8, 8], **more) for name, more in tensors.items()]
+    spec = toys.spec(toys.engine(device="GPU", gpu_fallback=False, inputs=inputs))
+    rows = [row(f"from {name}", "Reformat", name) for name in tensors]
+    facts = {"inspector": json.dumps({"Layers": rows}), "notes": [], "full": None}
+    facts.update(full_bytes=None, weights={}, io=[])
+    made = dict.fromkeys(["engine", "bytes", "tensorrt", "log", "timing_cache"], "")
+    made.update(flags=[], notes=[], unmapped=[], can_run_on_dla={}, inspector="")
+    assert entry_of(spec, made, facts, None, [])["reformats"] == ["from steps"]
 
 
 def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def _information(this: Any, format: Any) -> str:
     facts, double = engine._s.facts, this._s.double
     if format.name != "JSON":
         return "\n".join(one["name"] for one in facts["layers"])
-    layers = [_layer(facts, one, double.build) for one in facts["layers"]]
+    layers = [*_reformats(facts), *(_layer(facts, one, double.build) for one in facts["layers"])]
     names = [one["name"] for one in facts["io"]]
     if double.build < (11,):
         return json.dumps({"Layers": layers, "Bindings": names})
@@ -69,6 +69,21 @@ def _layer(facts: dict[str, Any], one: dict[str, Any], build: tuple[int, ...]) -
     found = {"Name": one["name"], "LayerType": one["type"], "Inputs": [tensor], "Outputs": []}
     if one.get("metadata"):
         found["Metadata"] = one["metadata"]
+    return found
+
+
+def _reformats(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What turns FLOAT inputs into the precision of the layers that read them."""
+    if facts["verbosity"] != "DETAILED" or not {"FP16", "INT8"} & set(facts["flags"]):
+        return []
+    found = []
+    for one in facts["io"]:
+        if one["mode"] == "INPUT" and one["dtype"] == "FLOAT":
+            name = f"Input Tensor 0 to {facts['layers'][0]['name']}"
+            found.append({
+                "Name": f"Reformatting CopyNode for {name}", "LayerType": "Reformat",
+                "Inputs": [{"Name": one["name"]}], "Outputs": [{"Name": f"Reformatted {name}"}],
+            })  # fmt: skip
     return found
 
 
