@@ -25,8 +25,12 @@ _TYPES = {
     "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
     "bool": "BOOL", "uint8": "UINT8", "uint16": "BF16",
 }  # fmt: skip
-# what the importer narrows: (array's type, engine's type) to NumPy's
-_NARROWED = {("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32"}
+# what the importer makes of types that TensorRT lacks, by the engine's type where it says one
+# (WeightsContext.cpp of onnx-tensorrt; UINT8 became INT32 before 10.10, INT64 before 10.0)
+_CAST = {
+    ("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32", ("uint8", "INT32"): "int32",
+    ("float64", None): "float32", ("int64", None): "int32", ("uint8", None): "int32",
+}  # fmt: skip
 
 
 def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, Dict[str, Any]]:
@@ -170,7 +174,11 @@ def _set(
             faults.append(fault)
             continue
         ears.forget()
-        weights = _weights(trt, array, kind)
+        try:
+            weights = _weights(trt, array, kind)
+        except Exception as error:  # the bindings raise for types that the release lacks
+            faults.append("{!r}: TensorRT takes no {} here ({})".format(name[:80], kind, error))
+            continue
         # TensorRT reads the memory when it refits, not now
         keep += [array, weights]
         if not refitter.set_named_weights(name, weights):
@@ -188,18 +196,9 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
 
     kind, count = _prototype(refitter, name)
     given = str(array.dtype)
-    narrow = _NARROWED.get((given, kind or ""))
-    if narrow is None and kind is None and given == "float64":
-        narrow = "float32"
-    if narrow is not None:
-        info = np.iinfo(narrow) if narrow == "int32" else None
-        if (
-            info is not None
-            and array.size
-            and not (info.min <= array.min() and array.max() <= info.max)
-        ):
-            return array, "", "{!r} has values beyond int32".format(name[:80])
-        array = array.astype(narrow)
+    cast = _CAST.get((given, kind))
+    if cast is not None:
+        array = _clamped(array, cast)
     found = _TYPES.get(str(array.dtype), given)
     if kind is not None and (found, array.size) != (kind, count):
         return (
@@ -210,6 +209,17 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
             ),
         )
     return np.ascontiguousarray(array), found, ""
+
+
+def _clamped(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The array as another type; what is out of range becomes its end, as the importer has it."""
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    info: Any = np.iinfo(kind) if kind.kind == "i" else np.finfo(kind)
+    if array.dtype.itemsize > kind.itemsize:
+        array = np.clip(array, info.min, info.max)
+    return array.astype(kind)
 
 
 def _prototype(refitter: Any, name: str) -> Tuple[Any, Any]:

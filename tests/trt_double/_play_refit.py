@@ -13,6 +13,8 @@ _DTYPES = {
     "int8": "INT8",
     "int32": "INT32",
     "int64": "INT64",
+    "bool": "BOOL",
+    "uint8": "UINT8",
 }
 
 _RAW = {"BF16": "uint16"}  # types without a NumPy equivalent, by size
@@ -43,8 +45,9 @@ def _weights(this: Any, type: Any = None, ptr: int = 0, count: int = 0, a: Any =
             this._s.double.offend("Weights of an array that is not contiguous")
         this._s.array = a.ravel()
         name = _DTYPES.get(str(a.dtype))
-        if name is None:
-            raise TypeError(f"Unsupported numpy data type {a.dtype}")
+        if name not in kinds:  # what the bindings say (utils.cpp, "type(py::dtype const&)")
+            kind = f"{a.dtype.kind}{a.dtype.itemsize * 8}"
+            raise ValueError(f"Could not implicitly convert NumPy data type: {kind} to TensorRT.")
         this._s.dtype = kinds[name]
         return
     this._s.dtype = type
