@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from typing import Any, Dict, List, Tuple
+
+from ._child import child_argv
 
 __all__ = ["ask_cuda", "ask_tensorrt"]
 
@@ -67,7 +68,7 @@ def ask_cuda() -> Tuple[Dict[str, Any], str]:
 def _ask(code: str, arguments: List[str]) -> Tuple[Dict[str, Any], str]:
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
+            child_argv(code, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from ._child import child_argv
 from ._cuda import Cuda, open_cuda
 from ._errors import DeviceError
 from ._files import write_durably
@@ -26,8 +27,7 @@ _RECORD = "tensorrt-starts.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _CHILD = """
 import importlib, json, sys
-sys.path[:] = json.loads(sys.argv[1])
-trt = importlib.import_module(sys.argv[2])
+trt = importlib.import_module(sys.argv[1])
 said = []
 class Log(trt.ILogger):
     def __init__(self):
@@ -80,10 +80,9 @@ def start(module: Any, folder: Optional[Path] = None) -> Cuda:
 def _try(name: str) -> None:
     if not sys.executable:
         return
-    command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), name]
     try:
         done = subprocess.run(
-            command,
+            child_argv(_CHILD, name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
