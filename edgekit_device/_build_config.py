@@ -144,8 +144,8 @@ def set_precisions(trt: Any, spec: EngineSpec, mapped: Mapped) -> int:
     """Sets the plan's precision, and the type of outputs, of each layer that computes in floats.
 
     An INT8 layer's output is INT8 where all of its readers are INT8 layers; at the border to
-    another precision the builder has the choice. The network's own outputs have the type that was
-    asked for them.
+    another precision the builder has the choice, as it has inside of an INT8 layer that it parted:
+    no scale is known there. The network's own outputs have the type that was asked for them.
 
     Returns:
         How many layers were set.
@@ -158,7 +158,8 @@ def set_precisions(trt: Any, spec: EngineSpec, mapped: Mapped) -> int:
             readers.setdefault(name, []).append(entry.index)
     outputs = {io.name for io in spec.outputs}
     count = 0
-    for index, ours in mapped.ours.items():
+    above = {index: part for index, part in mapped.parts.items() if part.precision != "int8"}
+    for index, ours in {**mapped.ours, **above}.items():
         entry = mapped.layers[index]
         if entry.kind in _TYPED or not _computes_floats(entry.layer):
             continue

@@ -2,7 +2,10 @@
 
 onnx-tensorrt calls a layer as its ONNX node, with "_N" behind it where the name was taken; since
 8.6 the layer's metadata say "[ONNX Layer: NODE]", several parted by the control characters 1E and
-1F. What it inserts beside (constants, shuffles, "(Unnamed Layer* N) [...]") follows its readers.
+1F. Of a node of several layers it may name the first alone: a Gemm's bias addition and products
+with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the tensors between
+them tell that they belong together: "(Unnamed Layer* 9) [Matrix Multiply]_output". What else is
+inserted (constants, shuffles) follows its readers.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ __all__ = ["BuilderLayer", "Mapped", "map_layers", "read_layers"]
 _METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
 _SEPARATORS = re.compile("[\x1e\x1f]")
 _SUFFIX = re.compile(r"_\d+\Z")
+_INSIDE = "(Unnamed Layer*"  # how a tensor's name begins that is no ONNX tensor
 #: Layers without work of their own: their builder takes them into others.
 _CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
 
@@ -42,6 +46,7 @@ class Mapped:
     Attributes:
         layers: The builder's, in its order.
         ours: Our layer by the builder layer's index.
+        parts: Our layer by the index of an unnamed layer that does part of its node's work.
         device: "GPU" or "DLA" by index, of inserted layers too.
         unmapped: Names of builder layers of which nothing says where they run.
         lost: Names of our layers of ONNX nodes that no builder layer stands for.
@@ -49,6 +54,7 @@ class Mapped:
 
     layers: List[BuilderLayer]
     ours: Dict[int, LayerSpec] = field(default_factory=dict)
+    parts: Dict[int, LayerSpec] = field(default_factory=dict)
     device: Dict[int, str] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
     lost: List[str] = field(default_factory=list)
@@ -112,7 +118,10 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
         candidates = _candidates(layer, by_node, by_name)
         if candidates:
             mapped.ours[layer.index] = _one_of(layer, candidates, taken)
-    mapped.device = {index: spec.device for index, spec in mapped.ours.items()}
+    mapped.parts = _parts(mapped)
+    mapped.device = {
+        index: spec.device for own in (mapped.parts, mapped.ours) for index, spec in own.items()
+    }
     _follow(mapped)
     mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
     stood = {spec.name for spec in mapped.ours.values()}
@@ -144,6 +153,28 @@ def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) 
     if found.kind == layer.kind:
         taken[found.name] = taken.get(found.name, 0) + 1
     return found
+
+
+def _parts(mapped: Mapped) -> Dict[int, LayerSpec]:
+    """Our layers of the unnamed layers that compute, by the tensors inside of nodes."""
+    known = dict(mapped.ours)
+    unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in _CARRIED]
+    writer = {name: layer.index for layer in mapped.layers for name in layer.outputs}
+    reader: Dict[str, int] = {}
+    for layer in mapped.layers:
+        for name in layer.inputs:
+            reader.setdefault(name, layer.index)
+
+    def take(layer: BuilderLayer, names: Iterable[str], other: Dict[str, int]) -> None:
+        found = [other[n] for n in names if n.startswith(_INSIDE) and other.get(n) in known]
+        if found and layer.index not in known:
+            known[layer.index] = known[max(found)]
+
+    for layer in unnamed:  # behind what is named
+        take(layer, layer.inputs, writer)
+    for layer in reversed(unnamed):  # before it, or before what was found behind it
+        take(layer, layer.outputs, reader)
+    return {layer.index: known[layer.index] for layer in unnamed if layer.index in known}
 
 
 def _follow(mapped: Mapped) -> None:

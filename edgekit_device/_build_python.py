@@ -76,7 +76,7 @@ def build_attempt(
     # held to the end: the network's weights are the parser's memory
     native = "VERSION_COMPATIBLE" in attempt.flags
     parser = networks.parse(trt, network, log.logger, model, spec.key, native=native)
-    if native:
+    if native and hasattr(parser, "get_used_vc_plugin_libraries"):  # as the flag, since 8.6
         check_plugins(spec, attempt.flags, list(parser.get_used_vc_plugin_libraries()))
     config = builder.create_builder_config()
     built = Built(b"")

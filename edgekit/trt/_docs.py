@@ -90,6 +90,9 @@ cannot be told is refused or noted beforehand:
 - names of layers with a comma, a quote or a star: its lists have no escape,
 - more layer precisions than one argument holds: then only the layers above the lowest precision are
   named, with a note,
+- layers that TensorRT's parser leaves without a name, such as the addition of a Gemm's bias: they
+  stay on the default device, the DLA, with a note where the plan has their layer on the GPU (the
+  Python API places and types them with their layer),
 - INT8 without a calibration cache: it would make ranges up,
 - stripping and refit on a board without the Python module: nobody there can say which weights a
   plan takes, so `strip: auto` keeps them in the plan,

@@ -17,6 +17,7 @@ from edgekit.trt._types import Attempt
 
 __all__ = ["command"]
 
+_SHOWN = 5
 _ORDER = ("fp32", "fp16", "int8")
 
 
@@ -63,6 +64,12 @@ def command(
     _tensors(made, engine)
     if engine["device"] != "GPU" and engine["kind"] == "plan":
         made.add("--layerDeviceTypes", lists.devices(engine["layers"]))
+        if parted := lists.parted(engine["layers"]):
+            shown = ", ".join(parted[:_SHOWN]) + (" ..." if len(parted) > _SHOWN else "")
+            made.note(
+                "trtexec places and types named layers alone: what TensorRT's parser adds without "
+                f"a name, such as a Gemm's bias, may run on the DLA for {shown}"
+            )
     told, unknown = lists.pools(engine["pools"], on)
     made.add("--memPoolSize", told)
     if unknown:

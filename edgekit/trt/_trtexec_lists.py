@@ -16,15 +16,22 @@ from edgekit.errors import BuildError
 from edgekit.trt._releases import within
 from edgekit.trt._trtexec_flags import Trtexec, flag_facts
 
-__all__ = ["devices", "formats", "output_types", "pools", "precisions", "shapes"]
+__all__ = ["devices", "formats", "output_types", "parted", "pools", "precisions", "shapes"]
 
 _MIB = 1 << 20
+_UNNAMED = "(Unnamed Layer*"
 Layers = Sequence[Mapping[str, Any]]
 
 
 def devices(layers: Layers) -> str:
     """Returns --layerDeviceTypes: the layers that must not be on the DLA, which is the default."""
     return _list((n, "GPU") for x in layers if x["device"] == "GPU" for n in _names(x))
+
+
+def parted(layers: Layers) -> list[str]:
+    """Returns the GPU's layers of which the parser names a part alone (`builder_name` tells)."""
+    gpu = (x for x in layers if x["device"] == "GPU")
+    return [x["name"] for x in gpu if _UNNAMED in x["builder_name"] and x["nodes"]]
 
 
 def precisions(layers: Layers, skip: Callable[[str], bool] = lambda precision: False) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edgekit_device._build_config import set_precisions
 from edgekit_device._build_log import BuildLog
 from edgekit_device._build_names import BuilderLayer, map_layers, read_layers
 from edgekit_device._build_types import LayerSpec
@@ -76,6 +77,51 @@ def test_a_chain_behind_what_follows_its_writer_is_followed_too() -> None:
     found = map_layers(layers, [spec("fc", device="GPU")])
     assert set(devices(found).values()) == {"GPU"}
     assert found.unmapped == []
+
+
+def test_what_a_node_does_without_a_name_is_its_layers() -> None:
+    """A Gemm's products and its bias have no name: the tensors inside of it tell whose they are."""
+    inside = [f"(Unnamed Layer* {n}) [Some]_output" for n in range(6)]
+    rows = (
+        ("fc", "MATRIX_MULTIPLY", "fc", ["x"], [inside[0]]),
+        ("alpha", "CONSTANT", "", [], [inside[1]]),
+        ("(Unnamed Layer* 2) [ElementWise]", "ELEMENTWISE", "", inside[:2], [inside[2]]),
+        ("beta", "CONSTANT", "", [], [inside[3]]),
+        ("(Unnamed Layer* 4) [ElementWise]", "ELEMENTWISE", "", [inside[3], "b"], [inside[4]]),
+        ("(Unnamed Layer* 5) [ElementWise]", "ELEMENTWISE", "", [inside[2], inside[4]], ["y"]),
+        ("soft", "SOFTMAX", "soft", ["y"], ["z"]),
+        ("(Unnamed Layer* 7) [ElementWise]", "ELEMENTWISE", "", ["z"], ["not inside"]),
+        ("last", "SOFTMAX", "last", ["not inside"], ["out"]),
+    )
+    layers = [
+        BuilderLayer(n, name, kind, tuple(nodes.split()), tuple(i), tuple(o), None)
+        for n, (name, kind, nodes, i, o) in enumerate(rows)
+    ]
+    ours = [spec("fc", device="GPU"), spec("soft"), spec("last", device="GPU")]
+    found = map_layers(layers, ours)
+    assert {n: own.name for n, own in found.parts.items()} == {2: "fc", 4: "fc", 5: "fc"}
+    assert {found.device[n] for n in range(6)} == {"GPU"}
+    assert found.device[7] == "GPU"
+    assert set(found.work()) == {"fc", "soft", "last"}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.7.0"])
+def test_a_bias_has_its_gemms_precision_and_device(version: str, precision: str) -> None:
+    trt = double.module(version)
+    log = BuildLog(trt, lambda line: None)
+    network = trt.Builder(log.logger).create_network(1)
+    assert trt.OnnxParser(network, log.logger).parse(toys.toy_onnx())
+    layers = [*(toys.layer(n, "DLA") for n in (*toys.ON_DLA, "pool", "flatten"))]
+    given = toys.spec(toys.engine(layers=[*layers, toys.layer("fc", "GPU", precision)]))
+    mapped = map_layers(read_layers(network), given.layers)
+    set_precisions(trt, given, mapped)
+    (bias,) = (x for x in mapped.layers if "y" in x.outputs)
+    assert (bias.kind, mapped.device[bias.index]) == ("ELEMENTWISE", "GPU")
+    # no scale is known inside of an INT8 Gemm
+    assert bias.layer.precision_is_set == (precision != "int8")
+    if precision != "int8":
+        assert bias.layer.precision.name == {"fp32": "FLOAT", "fp16": "HALF"}[precision]
 
 
 def test_a_node_of_several_layers_gives_each_its_own() -> None:

@@ -162,6 +162,18 @@ def test_memory_pools_are_exact_mebibytes():
     assert any("TACTIC_SHARED_MEMORY" in note for note in notes)
 
 
+@pytest.mark.parametrize(("device", "told"), [("GPU", True), ("DLA", False)])
+def test_layers_that_have_no_name_are_told_of(device, told):
+    gemm = {
+        **engine()["layers"][0], "name": "fc", "nodes": ["fc"], "device": device,
+        "builder_name": "fc + (Unnamed Layer* 10) [ElementWise]",
+    }  # fmt: skip
+    notes = []
+    line = values(command(engine(layers=[*engine()["layers"], gemm]), NONE, "10.3", notes=notes))
+    assert ("fc:GPU" in line["--layerDeviceTypes"]) == told
+    assert any("fc" in note and "bias" in note for note in notes) == told
+
+
 def test_types_that_old_releases_do_not_take():
     wide = engine(inputs=tensor("int64"))
     assert values(command(wide, NONE, "10.3"))["--inputIOFormats"] == "int64:chw"

@@ -94,15 +94,22 @@ class Importer:
         self.layers.append(made)
         return made
 
+    def _default(self, kind: str) -> str:
+        """What TensorRT calls the next layer; its tensors keep that name when it is renamed."""
+        shown = {"ELEMENTWISE": "ElementWise"}.get(kind, kind.replace("_", " ").title())
+        return f"(Unnamed Layer* {len(self.layers)}) [{shown}]"
+
+    def _inside(self, kind: str) -> str:
+        """The next layer's output where it is no ONNX tensor."""
+        return f"{self._default(kind)}_output"
+
     def _unnamed(self, kind: str, inputs: list[str], outputs: list[str], node: str = "") -> Made:
-        shown = {"ELEMENTWISE": "ElementWise"}.get(kind, kind.capitalize())
-        name = f"(Unnamed Layer* {len(self.layers)}) [{shown}]"
-        made = Made(kind, name, "", inputs, outputs, node)
+        made = Made(kind, self._default(kind), "", inputs, outputs, node)
         self.layers.append(made)
         return made
 
     def _constant(self, name: str) -> str:
-        output = f"{name}_constant_output_{len(self.layers)}"
+        output = self._inside("CONSTANT")
         self.layers.append(Made("CONSTANT", self._unique(name), "", [], [output]))
         return output
 
@@ -114,7 +121,7 @@ class Importer:
         if op == "Gemm":
             self._gemm(node)
         elif op in ("HardSwish", "Mish"):
-            middle = f"{outputs[0]}_inner"
+            middle = self._inside("ACTIVATION")
             self._add("ACTIVATION", node, inputs[:1], [middle])
             self._add("ELEMENTWISE", node, [inputs[0], middle], outputs)
         elif op == "Split":
@@ -133,17 +140,29 @@ class Importer:
         constant = self._constant(name)
         if kind != "ELEMENTWISE":
             return constant
-        output = f"{constant}_shuffled"
+        output = self._inside("SHUFFLE")
         self._unnamed("SHUFFLE", [constant], [output])
         return output
 
     def _gemm(self, node: Any) -> None:
         inputs, output = list(node.input), node.output[0]
         fed = [self._constant(name) if name in self.weights else name for name in inputs[:2]]
-        if len(inputs) < 3:
-            self._add("MATRIX_MULTIPLY", node, fed, [output])
-            return
-        product = f"{output}_product"
+        scales = {one.name: one.f for one in node.attribute if one.name in ("alpha", "beta")}
+        steps = ["alpha"] * (scales.get("alpha", 1.0) != 1.0) + ["bias"] * (len(inputs) > 2)
+        product = self._inside("MATRIX_MULTIPLY") if steps else output
         self._add("MATRIX_MULTIPLY", node, fed, [product])
+        if "alpha" in steps:
+            product = self._scaled("alpha", product, node, output if steps[-1] == "alpha" else "")
+        if len(inputs) < 3:
+            return
         bias = self._beside(inputs[2], "ELEMENTWISE") if inputs[2] in self.weights else inputs[2]
+        if scales.get("beta", 1.0) != 1.0:
+            bias = self._scaled("beta", bias, node)
         self._unnamed("ELEMENTWISE", [product, bias], [output], node_name(node))
+
+    def _scaled(self, what: str, tensor: str, node: Any, output: str = "") -> str:
+        """A product with a scalar that the importer adds, unnamed."""
+        constant = self._constant(f"{node_name(node)}_{what}")
+        output = output or self._inside("ELEMENTWISE")
+        self._unnamed("ELEMENTWISE", [constant, tensor], [output], node_name(node))
+        return output
