@@ -59,7 +59,9 @@ def _show(board: Mapping[str, Any]) -> None:
     for one in board["engines"]:
         facts = [f"{one['bytes']:,} bytes", f"{one['seconds']:.0f} s"]
         if one["stripped"]:
-            facts.insert(1, f"stripped, {one['full_bytes']:,} with its weights")
+            full = one["full_bytes"]
+            told = "full size not known" if full is None else f"{full:,} with its weights"
+            facts.insert(1, f"stripped, {told}")
         if one["version_compatible"]:
             facts.append("version compatible")
         print(f"  {one['key']}: {', '.join(facts)}")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edgekit.cli import _main
+from edgekit.cli import _build, _main
 from tests.pipeline.nets import small_config
 
 ORIN = "jetson-agx-orin-64gb"
@@ -39,3 +39,12 @@ def test_a_run_names_the_model_that_tensorrt_builds_from(tmp_path, monkeypatch, 
     assert document["files"]["qdq"] == str(out / "qdq.onnx")
     assert all(path.startswith(str(out)) for path in document["files"].values())
     assert str(out / "qdq.onnx") in told(capsys, "run", str(config), "-o", str(out))
+
+
+@pytest.mark.parametrize(("full", "says"), [(None, "full size not known"), (2000, "2,000 with")])
+def test_a_stripped_engine_whose_full_size_nobody_knows_is_told_all_the_same(capsys, full, says):
+    engine = {"key": "net", "bytes": 1000, "full_bytes": full, "seconds": 2.0, "stripped": True,
+              "version_compatible": False}  # fmt: skip
+    _build._show({"board": "lab", "tensorrt": "10.3.0", "builder": "trtexec", "engines": [engine],
+                  "plan": {"same": True, "differences": []}})  # fmt: skip
+    assert says in capsys.readouterr().out
