@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from ._bundle import MANIFEST
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, locked, workspace
-from ._jobs import needed_blobs, outdated
+from ._jobs_kept import needed_blobs, outdated
 from ._manifest import parse
 from ._root import App, Root
 

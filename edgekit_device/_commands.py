@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, Iterable, NoReturn, Union
 
 from . import _job_commands as jobs
+from . import _job_start as starting
 from . import _run_commands as run
 from . import _store_commands as store
 from ._errors import DeviceError
@@ -127,9 +128,11 @@ def _add_keeping(commands: _Commands) -> None:
 
 
 def _add_jobs(commands: _Commands) -> None:
-    one = commands.add("job-start", jobs.do_job_start, "start, join or reuse a job, JSON on stdin")
+    one = commands.add(
+        "job-start", starting.do_job_start, "start, join or reuse a job, JSON on stdin"
+    )
     one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
-    one = commands.add_job("job-run", jobs.do_job_run, "run a prepared job")
+    one = commands.add_job("job-run", starting.do_job_run, "run a prepared job")
     one.add_argument("--foreground", action="store_true", help="do not leave the caller")
     one.add_argument("--ready", type=_count, default=None, help="descriptor to close at start")
     commands.add("job-list", jobs.do_job_list, "list jobs")

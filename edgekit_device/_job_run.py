@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import json
 import os
 import select
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from ._errors import DeviceError, map_os_errors
-from ._files import write_durably
-from ._job import CANCEL, JOBS, JobCancelled, job_context
+from ._errors import DeviceError
+from ._job import CANCEL, job_context
+from ._job_worker import fields_of, work
 from ._jobs import Job, all_jobs
 
 __all__ = ["detach", "redirect", "supervise"]
@@ -72,7 +70,7 @@ def supervise(job: Job, ready: Optional[int] = None) -> None:
     except SystemExit:  # main() turns SIGTERM into it
         end = _failed("the board ended the job, as it does when it shuts down", "job.terminated")
     except DeviceError as error:
-        end = {"state": "failed", "error": _fields(error)}
+        end = {"state": "failed", "error": fields_of(error)}
     except OSError as error:
         end = _failed("the job could not run: {}".format(error), "board.io")
     with contextlib.suppress(OSError):
@@ -122,7 +120,7 @@ def _work(job: Job) -> Dict[str, Any]:
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _worker(job, writing)
+        work(job, writing)
     os.close(writing)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # the child does it too: whoever comes first
@@ -178,58 +176,6 @@ def _outcome(job: Job, told: bytes, status: int) -> Dict[str, Any]:
     return _failed("the work ended without a word", "job.crashed", "see `edgekit jobs log`")
 
 
-def _worker(job: Job, writing: int) -> None:
-    """The child: does the work and says through ``writing`` how it ended; never returns."""
-    status = 1
-    try:
-        os.setpgid(0, 0)
-        # a cancelled job is told by its folder and has a moment to tidy up; a builder's C++ that
-        # does not come back gets a SIGKILL after it
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-        answer: Dict[str, Any] = {"done": True}
-        try:
-            _run(job)
-            status = 0
-        except JobCancelled:
-            answer = {}
-        except DeviceError as error:
-            answer = _fields(error)
-        except MemoryError:
-            answer = _fields(DeviceError("out of memory", code="board.no-memory"))
-        except BaseException as error:
-            traceback.print_exc()
-            answer = _fields(
-                DeviceError(
-                    "the job failed: {}: {}".format(type(error).__name__, error),
-                    code="loader.internal",
-                    hint="its log has the traceback: report it",
-                )
-            )
-        _tell(writing, json.dumps(answer).encode("utf-8"))
-    finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
-
-
-def _run(job: Job) -> None:
-    document = json.loads((job.folder / "request.json").read_text(encoding="utf-8"))
-    module = JOBS.get(document["kind"])
-    if module is None:
-        raise DeviceError("no such kind of job", code="job.kind", where=str(document["kind"]))
-    opened = job_context(job.root, job.folder, document["request"])
-    with opened as context, map_os_errors(str(job.folder)):
-        result = importlib.import_module(module).run(context)
-        write_durably(job.folder / "result.json", json.dumps(result).encode("utf-8"))
-
-
-def _tell(writing: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(writing, data) :]
-
-
 def _lock(path: Path) -> Optional[int]:
     handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     until = time.monotonic() + 2.0
@@ -262,9 +208,4 @@ def _end_group(pid: int) -> None:
 
 
 def _failed(message: str, code: str, hint: str = "") -> Dict[str, Any]:
-    return {"state": "failed", "error": _fields(DeviceError(message, code=code, hint=hint))}
-
-
-def _fields(error: Any) -> Dict[str, str]:
-    fields: Dict[str, str] = error.to_json()["error"]
-    return fields
+    return {"state": "failed", "error": fields_of(DeviceError(message, code=code, hint=hint))}

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ._checks import is_digest
 from ._errors import DeviceError, map_os_errors
@@ -22,13 +22,13 @@ from ._files import write_durably
 from ._job import BLOBS, CANCEL, EVENTS, LOG
 from ._root import Root
 
-__all__ = ["ENDED", "LIVE", "Job", "all_jobs", "needed_blobs", "open_job", "outdated"]
+__all__ = ["ENDED", "LIVE", "RESULT", "Job", "age_of", "all_jobs", "json_of", "open_job"]
 
 LIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled", "lost")
+RESULT = "result.json"
 
 _ID = re.compile(r"[0-9a-f]{16}\Z")
-_KEPT = 16  # ended jobs that a collection leaves, newest first
 _MOST_EVENTS = 1000
 
 
@@ -48,16 +48,16 @@ class Job:
         """
         # first whether it lives, then what it wrote: one that ends in between has said so
         alive = self.alive()
-        found = _json(self.folder / "state.json")
+        found = json_of(self.folder / "state.json")
         state = found.get("state")
         if state in LIVE and not alive and time.time() > float(found.get("starts_by") or 0):
-            found["state"] = "cancelled" if (self.folder / CANCEL).exists() else "lost"
+            found.update(self._left_behind())
         found.setdefault("state", "lost")
         return found
 
     def write(self, **changes: Any) -> None:
         """Changes fields of state.json; readers see the old ones or the new ones."""
-        data = json.dumps({**_json(self.folder / "state.json"), **changes})
+        data = json.dumps({**json_of(self.folder / "state.json"), **changes})
         with map_os_errors(str(self.folder)):
             write_durably(self.folder / "state.json", data.encode("utf-8"))
 
@@ -134,7 +134,7 @@ class Job:
         state = self.read()
         error = state.get("error")
         if state["state"] == "done":
-            return _json(self.folder / "result.json")
+            return json_of(self.folder / RESULT)
         if state["state"] == "failed" and isinstance(error, dict):
             raise DeviceError(
                 str(error.get("message")),
@@ -165,6 +165,15 @@ class Job:
         if self.read()["state"] != "done":
             return False
         return not self.root.store.missing(sorted(self.stored()))
+
+    def _left_behind(self) -> Dict[str, Any]:
+        """How a job ended whose supervisor did not write it down."""
+        try:
+            # it is renamed into place, whole: the work was done when its supervisor was killed
+            ended = (self.folder / RESULT).stat().st_mtime
+        except OSError:
+            return {"state": "cancelled" if (self.folder / CANCEL).exists() else "lost"}
+        return {"state": "done", "ended_at": round(ended, 3), "error": None}
 
     def _last_event(self) -> Dict[str, Any]:
         try:
@@ -202,47 +211,19 @@ def all_jobs(root: Root) -> List[Job]:
     folder = root.folder / "jobs"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     jobs = [Job(root, name) for name in names if _ID.match(name)]
-    return sorted(jobs, key=lambda job: (-_age(job.folder), job.name))
+    return sorted(jobs, key=lambda job: (-age_of(job.folder), job.name))
 
 
-def outdated(root: Root, grace_s: float) -> List[Job]:
-    """Jobs that ended longer than ``grace_s`` ago and are not among the newest."""
-    ended = [job for job in all_jobs(root) if not job.alive()]
-    horizon = time.time() - grace_s
-    return [job for job in ended[_KEPT:] if _age(job.folder) <= horizon]
-
-
-def needed_blobs(root: Root) -> Set[str]:
-    """Blobs that a collection leaves: of jobs that run what they read, and what jobs stored."""
-    needed: Set[str] = set()
-    for job in all_jobs(root):
-        needed |= job.stored()
-        if job.read()["state"] in LIVE:
-            needed.update(_digests(_json(job.folder / "request.json")))
-    return needed
-
-
-def _age(folder: Path) -> float:
+def age_of(folder: Path) -> float:
+    """When a job's state.json was written last; 0.0 where there is none."""
     try:
         return (folder / "state.json").stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _digests(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        if is_digest(value):
-            yield value
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _digests(key)
-            yield from _digests(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _digests(one)
-
-
-def _json(path: Path) -> Dict[str, Any]:
+def json_of(path: Path) -> Dict[str, Any]:
+    """A file's JSON object; an empty one where there is none."""
     found: Optional[Any] = None
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(path.read_text(encoding="utf-8"))

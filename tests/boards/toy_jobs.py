@@ -38,6 +38,8 @@ def run(context):
             os.kill(os.getpid(), getattr(signal, rest[0]))
         elif word == "trouble":
             raise RuntimeError("what nobody expected")
+        elif word == "open":
+            open(rest[0]).close()
         elif word == "wait":
             while not os.path.exists(rest[0]):
                 context.check_cancelled()

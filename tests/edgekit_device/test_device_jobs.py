@@ -229,6 +229,30 @@ def test_work_outlives_its_supervisor_and_can_still_be_cancelled(
     assert workers(job) == []
 
 
+def test_work_that_ends_without_its_supervisor_is_done(lab: BoardFolder, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    steps = [["store", "engine", 1], ["wait", str(gate)]]
+    job = start(lab, *steps)["job"]
+    first, _ = until(lambda: found if len(found := workers(job)) == 2 else None)
+    os.kill(first, signal.SIGKILL)
+    gate.touch()
+    assert ended(lab, job) == "done"
+    (row,) = jobs(lab)
+    assert (row["state"], row["error"]) == ("done", None)
+    assert row["started_at"] <= row["ended_at"]
+    assert len(lab.ask("job-result", "--job", job)["made"]) == 1
+    assert start(lab, *steps)["reused"]
+
+
+def test_an_os_error_of_the_work_leaves_its_traceback_in_the_log(lab: BoardFolder) -> None:
+    job = start(lab, ["open", "/nowhere/at/all"])["job"]
+    assert ended(lab, job) == "failed"
+    assert refused(lab, "job-result", "--job", job).code == "board.io"
+    text = log(lab, job)
+    assert "Traceback" in text
+    assert "'/nowhere/at/all'" in text
+
+
 def test_signals_to_the_starter_do_not_reach_the_job(lab: BoardFolder, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = start(lab, ["wait", str(gate)])["job"]
