@@ -56,6 +56,8 @@ class EdgekitError(Exception):
         self.hint = hint
         #: The command has already printed its JSON document (which tells of the failure).
         self.printed = False
+        #: Lines that people are shown below the message.
+        self.details: tuple[str, ...] = ()
         #: More keys for the JSON document, beside "error".
         self.extra: dict[str, Any] = {}
 
@@ -71,6 +73,7 @@ class EdgekitError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}" if self.where else self.message
+        text = "\n  ".join((text, *self.details))
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from edgekit.cli import _options as o
 
 __all__ = ["command"]
@@ -19,7 +17,7 @@ __all__ = ["command"]
 @o.config
 @o.outputs
 @o.missing
-@click.option("--strict", is_flag=True, default=None, help="Fail where a build is not as planned.")
+@o.strict
 @o.force
 @o.boards
 @o.talk

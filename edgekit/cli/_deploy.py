@@ -21,13 +21,20 @@ __all__ = ["command"]
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
 @o.out
 @o.outputs
+@o.strict
 @o.force
 @o.boards
 @o.talk
 def command(
-    config: str, bundle: Path | None, outputs: list[str] | None, json: bool, **settings: Any
+    config: str,
+    bundle: Path | None,
+    outputs: list[str] | None,
+    strict: bool | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
-    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
+    options = {"model": {"outputs": outputs}, "build": {"strict": strict}}
+    with o.open_pipeline(config, options, **settings) as pipeline:
         document = pipeline.deploy(bundle)
     if json:
         o.print_json(document)

@@ -56,6 +56,7 @@ __all__ = [
     "say_notes",
     "say_rows",
     "shapes_of",
+    "strict",
     "talk",
     "target",
     "tensorrt",
@@ -149,6 +150,9 @@ def cut(function: Any) -> Any:
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")
+strict = click.option(
+    "--strict", is_flag=True, default=None, help="Fail where a build is not as planned."
+)
 force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
 accept_host_key = click.option(
     "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."

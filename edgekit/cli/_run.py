@@ -14,15 +14,25 @@ __all__ = ["command"]
 @o.out
 @o.outputs
 @o.missing
+@o.strict
 @o.force
 @o.boards
 @o.talk
 def command(
-    config: str, outputs: list[str] | None, missing: str | None, json: bool, **settings: Any
+    config: str,
+    outputs: list[str] | None,
+    missing: str | None,
+    strict: bool | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
     from edgekit.report import terminal_summary
 
-    options = {"model": {"outputs": outputs}, "calibration": {"missing": missing}}
+    options = {
+        "model": {"outputs": outputs},
+        "calibration": {"missing": missing},
+        "build": {"strict": strict},
+    }
     with o.open_pipeline(config, options, **settings) as pipeline:
         result = pipeline.run()
     if json:

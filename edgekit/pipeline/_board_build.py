@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import listed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build_on", "reweighed"]
 
-_SHOWN = 5
+_SHOWN, _REFUSED = 5, 10
 
 
 def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend: str) -> Built:
@@ -82,9 +82,13 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
 
 
 def _shown(comparison: Mapping[str, Any]) -> list[str]:
-    told = comparison["differences"]
-    more = len(told) - _SHOWN
-    return [*told[:_SHOWN], *([f"and {more} more differences"] if more > 0 else [])]
+    return _some(comparison["differences"], _SHOWN)
+
+
+def _some(told: Sequence[str], most: int) -> list[str]:
+    more = len(told) - most
+    left = [f"and {more} more difference{'s' if more > 1 else ''} (--json has all)"]
+    return [*told[:most], *(left if more > 0 else [])]
 
 
 def reweighed(
@@ -220,10 +224,11 @@ def _blobs(result: Mapping[str, Any]) -> list[str]:
 def _differs(client: BoardClient, comparison: Mapping[str, Any]) -> GateError:
     told = comparison["differences"]
     error = GateError(
-        f"the build differs from the plan in {len(told)} ways, first: {told[0]}",
+        f"the build differs from the plan in {len(told)} way{'s' if len(told) > 1 else ''}",
         code="build.differs",
         where=client.name,
-        hint="build.strict: false takes it as it is; the report lists every difference",
+        hint="build.strict: false takes it as it is",
     )
+    error.details = tuple(_some(told, _REFUSED))
     error.extra["built"] = comparison
     return error

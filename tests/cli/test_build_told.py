@@ -5,6 +5,7 @@ import json
 import pytest
 
 from edgekit.cli import _build, _main
+from edgekit.errors import UsageError
 from tests.pipeline.nets import small_config
 
 ORIN = "jetson-agx-orin-64gb"
@@ -48,3 +49,18 @@ def test_a_stripped_engine_whose_full_size_nobody_knows_is_told_all_the_same(cap
     _build._show({"board": "lab", "tensorrt": "10.3.0", "builder": "trtexec", "engines": [engine],
                   "plan": {"same": True, "differences": []}})  # fmt: skip
     assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["build", "run", "deploy"])
+def test_what_builds_can_be_strict(tmp_path, monkeypatch, name):
+    seen = []
+
+    def opened(config, options, **settings):
+        seen.append(options["build"])
+        raise UsageError("far enough")
+
+    monkeypatch.setattr("edgekit.cli._options.open_pipeline", opened)
+    for options in (["--strict"], []):
+        with pytest.raises(UsageError, match="far enough"):
+            _main.app([name, str(small_config(tmp_path)), *options])
+    assert seen == [{"strict": True}, {"strict": None}]
