@@ -54,6 +54,10 @@ ITEMS: Tuple[Item, ...] = (
          (_STRIP, "REFIT_IDENTICAL")),
     Item("dla-vc-strip", "DLA with VERSION_COMPATIBLE, STRIP_PLAN and REFIT_IDENTICAL",
          "not documented", "build", (_VC, _STRIP, "REFIT_IDENTICAL")),
+    Item("lean-outside", "the GPU with VERSION_COMPATIBLE, EXCLUDE_LEAN_RUNTIME, STRIP_PLAN and "
+         "REFIT_IDENTICAL; bytes of the plan and of the refitted one", "both are far smaller than "
+         "the lean runtime: SerializationFlag.EXCLUDE_LEAN_RUNTIME keeps it out of the second",
+         "build", (_VC, "EXCLUDE_LEAN_RUNTIME", _STRIP, "REFIT_IDENTICAL"), device="GPU"),
     Item("dla-refit", "DLA with REFIT", "not documented whether a loadable's weights can be refit",
          "build", ("REFIT",)),
     Item("load-full", "load the hybrid plan with tensorrt, DLA_core 0", "it loads", "load_full",

@@ -71,7 +71,8 @@ def plan_facts(
     from ._trt_pick import Choice
 
     # made a moment ago by this board's own TensorRT: the lean runtime in it may run
-    embedded = "VERSION_COMPATIBLE" in flags and "EXCLUDE_LEAN_RUNTIME" not in flags
+    compatible = "VERSION_COMPATIBLE" in flags
+    embedded = compatible and "EXCLUDE_LEAN_RUNTIME" not in flags
     loaded = deserialize(
         trt,
         plan,
@@ -92,7 +93,7 @@ def plan_facts(
         from ._trt_refit import full_plan, refit
 
         refit(trt, engine, model, where=spec.key)
-        facts.full = full_plan(trt, engine, where=spec.key)
+        facts.full = full_plan(trt, engine, lean=embedded, compatible=compatible, where=spec.key)
     return facts
 
 

@@ -102,8 +102,17 @@ def refit(
     return wanted
 
 
-def full_plan(trt: Any, engine: Any, *, where: str = "") -> bytes:
+def full_plan(
+    trt: Any, engine: Any, *, lean: bool = False, compatible: bool = False, where: str = ""
+) -> bytes:
     """Serialises an engine with its weights; from 10.14 on it stays refittable.
+
+    Args:
+        trt: The module that the engine is of.
+        engine: The engine.
+        lean: Whether its plan carries a lean runtime; so does the new one then.
+        compatible: Whether the engine is version compatible.
+        where: For messages.
 
     Raises:
         DeviceError: "refit.failed" when TensorRT does not serialise it.
@@ -114,6 +123,9 @@ def full_plan(trt: Any, engine: Any, *, where: str = "") -> bytes:
         flags = trt.SerializationFlag
         config = engine.create_serialization_config()
         config.clear_flag(flags.EXCLUDE_WEIGHTS)
+        # nobody documents that an engine keeps BuilderFlag.EXCLUDE_LEAN_RUNTIME
+        if compatible and not lean:
+            config.set_flag(flags.EXCLUDE_LEAN_RUNTIME)
         if hasattr(flags, "INCLUDE_REFIT"):
             config.set_flag(flags.INCLUDE_REFIT)
         plan = engine.serialize_with_config(config)

@@ -156,13 +156,16 @@ def _serialize(this: Any) -> Any:
 @plays("ICudaEngine", "serialize_with_config")
 def _serialize_with(this: Any, arg0: Any) -> Any:
     members = this._s.double.factory.classes["SerializationFlag"].__members__
-    return _plan(this, {name for name, one in members.items() if arg0._s.flags & (1 << int(one))})
+    flags = {name for name, one in members.items() if arg0._s.flags & (1 << int(one))}
+    # what the builder was told of the runtime is not kept: the config says it anew
+    carried = this._s.facts["version_compatible"] and "EXCLUDE_LEAN_RUNTIME" not in flags
+    return _plan(this, flags, lean_embedded=carried)
 
 
-def _plan(this: Any, flags: set[str]) -> Any:
+def _plan(this: Any, flags: set[str], **more: Any) -> Any:
     from ._play_refit import current_model
 
-    state, facts = this._s, dict(this._s.facts)
+    state, facts = this._s, {**this._s.facts, **more}
     without = "EXCLUDE_WEIGHTS" in flags
     if facts["stripped"] and not without:
         if not state.refitted:
@@ -170,8 +173,6 @@ def _plan(this: Any, flags: set[str]) -> Any:
         facts.update(stripped=False, refitted=True)
         if "INCLUDE_REFIT" not in flags:
             facts.update(refit="none", weights={})
-    if "EXCLUDE_LEAN_RUNTIME" in flags:
-        facts["lean_embedded"] = False
     model = state.model if without else current_model(this)
     return host_memory(state.double, write(state.plan_version, facts, model, loadable=False))
 
