@@ -6,6 +6,7 @@ board's kind and the plan's header were looked at.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
@@ -117,18 +118,24 @@ def _open_plan(
     # an engine that has its weights takes those of the bundle all the same: they may be others
     takes = entry.stripped or (entry.refit in _TAKES_OTHERS and bool(checked.manifest.weights))
     for choice in runtimes.choices(version, entry, checked.signer is not None, digest):
-        plan: Buffer = data
+        # what is kept brings no runtime: no use where only its own would do
+        release = None if choice.carried or not takes else checked.files.release
         full = None
-        if takes:
-            full = kept(checked.files.release, digest, runtimes.name_of(choice.flavour))
-            plan = data if full is None else full
-        loaded = runtimes.load(plan, choice, entry.dla_core, digest)
+        if release is not None:
+            full = kept(release, digest, runtimes.name_of(choice.flavour))
+        if full is not None:
+            bare = replace(choice, host_code=False)
+            loaded = runtimes.load(full, bare, entry.dla_core, digest, spare=True)
+            if loaded is not None:
+                names = None
+                break
+        loaded = runtimes.load(data, choice, entry.dla_core, digest)
         if loaded is None:
             continue
         if takes:
-            names = None
-            if full is None:
-                names = _refit(checked, digest, entry, loaded, choice, runtimes)
+            names = _refit(checked, digest, entry, loaded)
+        if release is not None:
+            _keep(release, digest, entry, loaded, runtimes, choice.flavour)
         break
     if loaded is None:
         raise runtimes.failure()
@@ -137,16 +144,8 @@ def _open_plan(
     return engine, names
 
 
-def _refit(
-    checked: Checked,
-    digest: str,
-    entry: EngineEntry,
-    loaded: Loaded,
-    choice: Any,
-    runtimes: Runtimes,
-) -> List[str]:
-    from ._refitted import keep
-    from ._trt_refit import full_plan, refit
+def _refit(checked: Checked, digest: str, entry: EngineEntry, loaded: Loaded) -> List[str]:
+    from ._trt_refit import refit
     from ._weights import weight_array
 
     weights = checked.manifest.weights
@@ -157,15 +156,41 @@ def _refit(
     arrays = {name: weight_array(checked, weight) for name, weight in weights.items()}
     arrays.update({name: arrays[key] for name, key in entry.weights.items() if key in arrays})
     names = refit(loaded.trt, loaded.engine, arrays, where=digest)
-    names = [entry.weights.get(name, name) for name in names]
-    release = checked.files.release
-    if release is not None:
-        plan = full_plan(loaded.trt, loaded.engine, where=digest)
-        keep(release, digest, runtimes.name_of(choice.flavour), plan)
-    return names
+    return [entry.weights.get(name, name) for name in names]
+
+
+def _keep(
+    release: Path,
+    digest: str,
+    entry: EngineEntry,
+    loaded: Loaded,
+    runtimes: Runtimes,
+    flavour: str,
+) -> None:
+    """Keeps the full plan; the engine runs all the same where that fails."""
+    from ._refitted import keep
+    from ._trt_refit import full_plan
+
+    if entry.lean_embedded and not hasattr(loaded.trt, "SerializationFlag"):
+        return  # before 10.0 the plan would carry its runtime, which nobody vouches for any more
+    try:
+        compatible = entry.version_compatible
+        plan = full_plan(loaded.trt, loaded.engine, compatible=compatible, where=digest)
+        keep(release, digest, runtimes.name_of(flavour), plan)
+    except DeviceError as error:
+        runtimes.notes.append(
+            "the refitted plan cannot be kept, so each load refits it again ({})".format(
+                error.message
+            )
+        )
 
 
 def _read(checked: Checked, digest: str) -> Buffer:
+    """The engine, hashed: the copy that is used, or in place where a copy would be too large.
+
+    A file in place must not change until the engine is open. In a store none does: blobs are
+    written once, renamed, and removed whole.
+    """
     if checked.manifest.sizes()[digest] < _MAPPED_BYTES:
         return read_checked(checked, digest)
     check_blobs(checked, [digest])

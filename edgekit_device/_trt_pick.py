@@ -41,12 +41,14 @@ class Choice:
         flavour: "full", "lean" or "dispatch": whose Runtime deserialises.
         library: The lean library that this Runtime loads first; None for none.
         host_code: Whether the plan's own runtime must be allowed to run.
+        carried: Whether nothing but the plan's own runtime can run it here.
         note: What a user should know about it; empty for nothing.
     """
 
     flavour: str
     library: Optional[Path] = None
     host_code: bool = False
+    carried: bool = False
     note: str = ""
 
 
@@ -92,7 +94,10 @@ def choices(
     later = _later(plan, installed)
     if lean_embedded:
         if trusted:
-            found += [Choice(f, host_code=True, note=_note(plan, installed[f])) for f in later]
+            found += [
+                Choice(f, host_code=True, carried=True, note=_note(plan, installed[f]))
+                for f in later
+            ]
         if not found and later:
             raise DeviceError(
                 "the plan carries a runtime of its own, and nobody vouches for it",

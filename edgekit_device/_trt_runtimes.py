@@ -97,9 +97,17 @@ class Runtimes:
         return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
 
     def load(
-        self, plan: Buffer, choice: Choice, dla_core: Optional[int], where: str
+        self,
+        plan: Buffer,
+        choice: Choice,
+        dla_core: Optional[int],
+        where: str,
+        *,
+        spare: bool = False,
     ) -> Optional[Loaded]:
         """Loads a plan one way; None when TensorRT refuses it, ``failure`` then says why.
+
+        With ``spare`` it does not: another plan does as well.
 
         Raises:
             DeviceError: "board.no-gpu", "tensorrt.*" or "cuda.*": no other way would do better.
@@ -125,7 +133,8 @@ class Runtimes:
         except DeviceError as error:
             if not error.code.startswith("engine."):
                 raise
-            self._errors.append(error)
+            if not spare:
+                self._errors.append(error)
             return None
         self._errors = []
         if choice.note:

@@ -27,7 +27,7 @@ def current_model(engine: Any) -> bytes:
     if not engine._s.values:
         return bytes(engine._s.model)
     model = onnx.load_model_from_string(engine._s.model)
-    set_refit_weights(model, engine._s.values, engine._s.double.build)
+    set_refit_weights(model, engine._s.values, engine._s.plan_version)
     return bytes(model.SerializeToString())
 
 
