@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from edgekit_device import _build, _build_engine
+from edgekit.trt import decide
+from edgekit_device import _build, _build_engine, _trt_refit
 from edgekit_device._build_child import isolated
 from edgekit_device._errors import DeviceError
 from edgekit_device._job import JobCancelled
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_board import Board
+from tests.trt.wishes import wish
 
 
 @pytest.fixture
@@ -139,6 +141,28 @@ def test_a_plan_with_plugins_is_for_its_own_release(make: Any, version: str) -> 
     assert "libnvinfer_vc_plugin.so" in entry["attempts"][0]["error"]
     assert not entry["version_compatible"]
     assert on.offences() == []
+
+
+def test_a_plan_that_cannot_be_refitted_is_built_with_its_weights(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: Any, **more: Any) -> None:
+        raise DeviceError("only 3 weights of 4 were refitted", code="refit.mismatch")
+
+    on = make("10.3.0")
+    monkeypatch.setattr(_trt_refit, "refit", never)
+    attempts = [
+        {"flags": [*x.flags], "gives_up": x.gives_up} for x in decide(wish(dla=False)).plans
+    ]
+    layers = [toys.layer(name, "GPU") for name in (*toys.ON_DLA, *toys.ON_GPU)]
+    given = toys.engine(
+        device="GPU", gpu_fallback=False, pools={}, layers=layers, attempts=attempts
+    )  # fmt: skip
+    result = on.run(toys.request(given))
+    (entry,) = result["engines"]
+    assert [one["code"] for one in entry["attempts"]] == ["refit.mismatch", None]
+    assert not entry["stripped"]
+    assert any("keeps its weights" in note for note in result["notes"])
 
 
 def test_blobs_that_are_not_there_are_told_before_anything_starts(make: Any) -> None:
