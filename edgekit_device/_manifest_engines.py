@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Set, Tuple
 
 from . import _checks as check
 from ._packing import FORMATS
@@ -44,10 +44,19 @@ def parse_engines(value: object, lanes: Tuple[Lane, ...], backend: str) -> Dict[
         if key not in used:
             check.fail(at, "no segment runs this engine")
         found[key] = _engine(item, at)
+    cores: Dict[str, Set[Optional[int]]] = {}
+    for segment in segments:
+        cores.setdefault(segment.engine, set()).add(segment.core)
     for segment in segments:
         entry = found.get(segment.engine)
         if entry is None:
             check.fail("engines", "the engine {} has no entry".format(segment.engine))
+        loadable = entry.kind == "loadable"
+        if entry.dla_core not in cores[segment.engine] or (loadable and segment.core is None):
+            check.fail(
+                "engines.{}.dla_core".format(segment.engine),
+                "its segment runs on {}".format(segment.device),
+            )
         if not set(segment.inputs) <= {io.name for io in entry.inputs}:
             check.fail("engines." + segment.engine, "its segment feeds other inputs")
         if {io.name for io in entry.inputs} - set(segment.inputs):

@@ -37,10 +37,12 @@ def profile(
         for lane in model.lanes:
             for _ in range(min(iterations, _PROFILED_RUNS) + 1):
                 model.run_lane(lane.number, frame)
-        times = {digest: _times_of(checked, digest, one) for digest, one in model.engines.items()}
+        # one that runs for several devices ends its profiling once
+        engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
+        times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
         for lane in model.lanes:
             for segment in lane.segments:
-                for node, op, mean_us in times[segment.engine]:
+                for node, op, mean_us in times[id(model.engines[segment.engine, segment.device])]:
                     found.append(
                         {
                             "lane": lane.number,

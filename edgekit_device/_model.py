@@ -6,7 +6,18 @@ import difflib
 import importlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from ._bundle import open_bundle
 from ._errors import DeviceError
@@ -22,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "Model", "check_path", "load", "open_model"]
 
 #: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
-#: returns an object with ``run(segment, feeds)`` by engine digest.
+#: returns an object with ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
     "reference": "edgekit_device._reference",
     "tensorrt": "edgekit_device._tensorrt",
@@ -43,7 +54,7 @@ class Model:
         outputs: The same of each output.
     """
 
-    def __init__(self, checked: Checked, engines: Mapping[str, Any]) -> None:
+    def __init__(self, checked: Checked, engines: Mapping[Tuple[str, str], Any]) -> None:
         manifest = checked.manifest
         self.name = manifest.name
         self.digest = manifest.digest
@@ -56,7 +67,11 @@ class Model:
         dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
         self.lanes = [
             LaneRun(
-                number, lane, [_Bound(engines[s.engine], s) for s in lane.segments], names, dtypes
+                number,
+                lane,
+                [_Bound(engines[s.engine, s.device], s) for s in lane.segments],
+                names,
+                dtypes,
             )
             for number, lane in enumerate(manifest.lanes)
         ]

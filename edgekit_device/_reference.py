@@ -7,7 +7,7 @@ A stripped engine has no weights; ONNX Runtime takes them from memory maps of th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ._errors import DeviceError
 from ._onnx import EngineFacts, read_engine
@@ -85,7 +85,7 @@ def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[s
 
 def open_engines(
     checked: Checked, threads: int = 0, profile: Optional[Path] = None
-) -> Dict[str, Engine]:
+) -> Dict[Tuple[str, str], Engine]:
     """Opens every engine of the bundle, refitted with its weights.
 
     Args:
@@ -94,7 +94,7 @@ def open_engines(
         profile: A folder for ONNX Runtime's profiles.
 
     Returns:
-        Engines by digest.
+        Engines by digest and device; one for all devices, which are this machine's processor.
 
     Raises:
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
@@ -118,10 +118,12 @@ def open_engines(
             where=checked.files.where,
             hint="weights must have the names, types and shapes of those that were stripped",
         )
-    return {
+    opened = {
         digest: _open(checked, segments[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
+    every = [segment for lane in manifest.lanes for segment in lane.segments]
+    return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
 
 
 def _open(

@@ -48,7 +48,7 @@ def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             "release": folder.name,
             "weights": len(checked.manifest.weights),
             "bytes": total,
-            "engines": len(model.engines),
+            "engines": len({digest for digest, _ in model.engines}),
         }
         if not reused:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

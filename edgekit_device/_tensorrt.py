@@ -18,7 +18,7 @@ from ._trt_board import check_board
 from ._trt_load import Loaded
 from ._trt_pick import same_version
 from ._trt_runtimes import Runtimes
-from ._types import EngineEntry
+from ._types import EngineEntry, SegmentEntry
 from ._verify import check_blobs, read_checked
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ _FIRST_HEADER: Version = (8, 6)
 
 def open_engines(
     checked: Checked, threads: int = 0, profile: Optional[Path] = None
-) -> Dict[str, Any]:
+) -> Dict[Tuple[str, str], Any]:
     """Opens every engine of the bundle, refitted with the bundle's weights where it takes any.
+
+    An engine whose bytes serve several devices (two DLA cores) is opened on each.
 
     Args:
         checked: A bundle whose signature and manifest were checked.
@@ -44,7 +46,7 @@ def open_engines(
         profile: Anything but None: layers' times are kept (``node_times``).
 
     Returns:
-        Engines by digest.
+        Engines by digest and device.
 
     Raises:
         DeviceError: "engine.*", "refit.*", "blob.*", "board.no-gpu", "board.no-tensorrt",
@@ -54,21 +56,22 @@ def open_engines(
     root = default_root() if checked.files.root is None else checked.files.root.folder
     runtimes = Runtimes(root, threads)
     _check_board(checked, root, runtimes)
-    engines: Dict[str, Any] = {}
-    used: Optional[List[str]] = []
-    for digest in {s.engine: None for lane in manifest.lanes for s in lane.segments}:
-        entry = manifest.engines[digest]
+    engines: Dict[Tuple[str, str], Any] = {}
+    used: Dict[str, Optional[List[str]]] = {}
+    segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments}
+    for key, segment in segments.items():
+        digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
             from ._cudla import open_loadable
 
             data = read_checked(checked, digest)
-            engines[digest] = open_loadable(data, entry.dla_core or 0, entry)
+            engines[key] = open_loadable(data, segment.core or 0, entry)
             continue
-        engine, names = _open_plan(checked, digest, entry, runtimes, profile is not None)
-        engines[digest] = engine
-        used = None if used is None or names is None else used + names
+        engines[key], names = _open_plan(checked, segment, runtimes, profile is not None)
+        used.setdefault(digest, names)
+    taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now: then nobody knows
-    unused = [] if used is None else sorted(set(manifest.weights) - set(used))
+    unused = [] if None in used.values() else sorted(set(manifest.weights) - taken)
     if unused:
         more = len(unused) - _SHOWN
         raise DeviceError(
@@ -104,13 +107,14 @@ def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
 
 
 def _open_plan(
-    checked: Checked, digest: str, entry: EngineEntry, runtimes: Runtimes, profile: bool
+    checked: Checked, segment: SegmentEntry, runtimes: Runtimes, profile: bool
 ) -> Tuple[Engine, Optional[List[str]]]:
     """The engine, and the weights that it was refitted with; None if that was done before."""
     from ._refitted import kept
     from ._trt_engine import Engine
     from ._trt_io import check_io
 
+    digest, entry = segment.engine, checked.manifest.engines[segment.engine]
     data = _read(checked, digest)
     version = _version(data, entry, digest)
     names: Optional[List[str]] = []
@@ -125,11 +129,11 @@ def _open_plan(
             full = kept(release, digest, runtimes.name_of(choice.flavour))
         if full is not None:
             bare = replace(choice, host_code=False)
-            loaded = runtimes.load(full, bare, entry.dla_core, digest, spare=True)
+            loaded = runtimes.load(full, bare, segment.core, digest, spare=True)
             if loaded is not None:
                 names = None
                 break
-        loaded = runtimes.load(data, choice, entry.dla_core, digest)
+        loaded = runtimes.load(data, choice, segment.core, digest)
         if loaded is None:
             continue
         if takes:

@@ -52,6 +52,11 @@ class SegmentEntry:
     outputs: Tuple[str, ...]
     layers: Tuple[str, ...]
 
+    @property
+    def core(self) -> Optional[int]:
+        """Number of the DLA core that it runs on, or drives; None for the GPU alone."""
+        return int(self.device[len("DLA") :]) if self.device.startswith("DLA") else None
+
 
 @dataclass(frozen=True)
 class Lane:
@@ -108,7 +113,8 @@ class EngineEntry:
         version_compatible: Whether newer releases may run it.
         lean_embedded: Whether it carries the lean runtime, which is code of its own.
         refit: "identical", "any", "individual" or "none".
-        dla_core: The DLA core it drives; None for the GPU alone.
+        dla_core: The DLA core it was built for; None for the GPU alone. Bytes built for several
+            cores may be the same: where it runs is the segment's to say.
         inputs: Its inputs.
         outputs: Its outputs.
         weights: Names in the manifest of weights that it calls otherwise: names that a parser

@@ -70,7 +70,6 @@ def artefacts_of(
         segments = []
         for index, engine in enumerate(lane.engines):
             one = built[engine.key]
-            facts[one["engine"]] = _facts(engine, one, result)
             segments.append(
                 Segment(
                     index,
@@ -81,6 +80,13 @@ def artefacts_of(
                     one["engine"],
                 )
             )
+            known = facts.get(one["engine"])
+            if known is not None:
+                # the same bytes for another device: which one is the segment's to say
+                if known["dla_core"] is None:
+                    known["dla_core"] = one["dla_core"]
+                continue
+            facts[one["engine"]] = _facts(engine, one, result)
             if not one["stripped"] and one["refit"] not in _TAKES_OTHERS:
                 continue
             try:

@@ -40,12 +40,46 @@ def test_an_entry_is_read_whole() -> None:
     assert (entry.inputs[0].shape, entry.inputs[0].strides) == (SHAPE, (768, 256, 32, 4))
 
 
-def test_scale_core_and_format_are_kept() -> None:
+def on(devices: list[str], core: int | None) -> bytes:
+    """The manifest with a lane for each device; all run the one engine."""
+    document = copy.deepcopy(GOOD)
+    (lane,) = document["lanes"]
+    document["lanes"] = [
+        {"share": 1.0 / len(devices), "segments": [{**lane["segments"][0], "device": device}]}
+        for device in devices
+    ]
+    document["engines"][DIGEST]["dla_core"] = core
+    return json.dumps(document).encode()
+
+
+def test_the_segment_says_which_core_runs_an_engine() -> None:
+    lanes = parse(on(["DLA0", "DLA1"], 0)).lanes
+    assert [segment.core for lane in lanes for segment in lane.segments] == [0, 1]
+    assert parse(on(["DLA1"], 1)).engines[DIGEST].dla_core == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "core"),
+    [(["GPU"], 0), (["DLA0"], None), (["DLA0"], 1), (["DLA0", "DLA1"], 2)],
+)
+def test_a_core_that_no_segment_has_is_refused(devices: list[str], core: int | None) -> None:
+    with pytest.raises(DeviceError, match="runs on") as caught:
+        parse(on(devices, core))
+    assert caught.value.code == "manifest.invalid"
+
+
+def test_a_loadable_is_never_the_gpus() -> None:
+    document = json.loads(on(["DLA0", "GPU"], 0))
+    document["engines"][DIGEST].update(kind="loadable", stripped=False)
+    with pytest.raises(DeviceError, match="runs on GPU"):
+        parse(json.dumps(document).encode())
+
+
+def test_scale_and_format_are_kept() -> None:
     x = {"name": "x", "dtype": "int8", "shape": list(SHAPE), "format": "DLA_HWC4",
          "strides": [512, 1, 64, 4], "scale": 0.5}  # fmt: skip
     entry = parse(changed("inputs", [x])).engines[DIGEST]
     assert (entry.inputs[0].scale, entry.inputs[0].format) == (0.5, "DLA_HWC4")
-    assert parse(changed("dla_core", 1)).engines[DIGEST].dla_core == 1
 
 
 @pytest.mark.parametrize(

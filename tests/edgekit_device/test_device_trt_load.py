@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from edgekit_device import DeviceError
 from edgekit_device._model import open_model
 from edgekit_device._root import Root
+from edgekit_device._trt_load import deserialize
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     checked,
@@ -20,6 +23,7 @@ from tests.edgekit_device.device_trt_toys import (
     reference,
     weights_of,
 )
+from tests.trt_double._plan_format import read
 
 VERSIONS = ("8.6.1", "10.3.0", "10.7.0", "10.16.1", "11.4.0")
 STRIPPING = VERSIONS[1:]
@@ -67,6 +71,27 @@ def test_the_full_plan_is_kept_in_the_release(
     assert np.array_equal(open_model(bundle)({"x": x})["y"], first)
 
 
+@pytest.mark.parametrize("flags", [[], ["EXCLUDE_LEAN_RUNTIME"]], ids=["carried", "outside"])
+def test_a_kept_plan_carries_no_runtime_whatever_the_first_one_did(
+    here: Here, flags: list[str], tmp_path: Path
+) -> None:
+    here.has("10.3.0")
+    about = entry(
+        "10.3.0", version_compatible=True, lean_embedded=not flags, stripped=True, refit="identical"
+    )
+    bundle = checked(
+        plan("10.3.0", ["VERSION_COMPATIBLE", "STRIP_PLAN", *flags]), about,
+        weights=weights_of(network(), "10.3.0"), root=Root(tmp_path), release=tmp_path,
+    )  # fmt: skip
+    open_model(bundle)
+    (kept,) = (tmp_path / "refitted").glob("*.plan")
+    assert read(kept.read_bytes())[1]["lean_embedded"] is False
+    x = random_input()
+    np.testing.assert_allclose(
+        open_model(bundle)({"x": x})["y"], reference(network(), x), rtol=1e-5
+    )
+
+
 def test_an_engine_with_its_weights_takes_others_of_the_bundle(here: Here) -> None:
     here.has("10.3.0")
     data, x = plan("10.3.0", ["REFIT"]), random_input()
@@ -92,6 +117,29 @@ def test_a_kept_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -> No
     kept.write_bytes(whole[:-1])
     open_model(bundle)
     assert kept.read_bytes() == whole
+
+
+def test_one_plan_for_two_cores_is_opened_on_each(here: Here) -> None:
+    here.has("10.3.0")
+    bundle = checked(plan("10.3.0", dla=True), entry("10.3.0", dla_core=0))
+    (lane,) = bundle.manifest.lanes
+    lanes = tuple(
+        replace(lane, share=0.5, segments=(replace(lane.segments[0], device=device),))
+        for device in ("DLA0", "DLA1")
+    )
+    cores: list[int | None] = []
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        cores.append(options["dla_core"])
+        return deserialize(*arguments, **options)
+
+    here.monkeypatch.setattr("edgekit_device._trt_runtimes.deserialize", spy)
+    model = open_model(replace(bundle, manifest=replace(bundle.manifest, lanes=lanes)))
+    assert cores == [0, 1]
+    assert len({id(engine) for engine in model.engines.values()}) == 2
+    x = random_input()
+    for result in model.stream([{"x": x}] * 4):
+        np.testing.assert_allclose(result["y"], reference(network(), x), rtol=1e-2, atol=1e-2)
 
 
 def test_every_weight_that_does_not_fit_is_named(here: Here) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,6 +128,26 @@ def test_engines_that_take_other_weights_have_theirs_in_the_bundle(refit):
     assert made.weights == {}
     assert {facts["refit"] for facts in made.engine_facts.values()} == {"none"}
     assert any("tmp_weight_7" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("cores", [(0, 1), (None, 1)])
+def test_equal_bytes_for_two_devices_are_one_engine(cores):
+    request, result, lanes, fetch, _ = built()
+    (lane,) = lanes
+    engine = lane.engines[-1]
+    other = replace(engine, key="engine9", device="DLA1")
+    request.document["engines"].append({**request.document["engines"][-1], "key": "engine9"})
+    one = {**result["engines"][-1], "dla_core": cores[0]}
+    two = {**one, "key": "engine9", "dla_core": cores[1]}
+    result["engines"] = [*result["engines"][:-1], one, two]
+    lanes = [lane, replace(lane, engines=(*lane.engines[:-1], other))]
+    made = artefacts_of(request, result, lanes, fetch)
+    assert [segments[-1].device for _, segments in made.lanes] == [engine.device, "DLA1"]
+    assert made.engine_facts[one["engine"]]["dla_core"] == next(c for c in cores if c is not None)
+    # each weight is in the bundle once, under the name that the engine's entry leads to
+    renamed = made.engine_facts[one["engine"]]["weights"]
+    assert set(renamed.values()) < set(made.weights)
+    assert not any(name.startswith("engine9/") for name in made.weights)
 
 
 def test_an_answer_without_an_engine_is_refused():
