@@ -14,17 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Tuple
 
 from ._errors import DeviceError
+from ._kernels_blocks import FRAMES
 from ._kernels_exact import frame_bytes
 from ._kernels_layout import LAST, PLANES, TYPES, VECTORS, Side, side
 from ._kernels_plan import THREADS, Launch, Numbers, launch, mode, set_scale
 from ._packing import four
 
-__all__ = ["CameraFrame", "colour_matrix", "plan_camera"]
+__all__ = ["CameraFrame", "colour_matrix", "frame_bytes_needed", "pitches", "plan_camera"]
 
 _COLOURS = 3
 _KINDS = ("RGB8", "BGR8", "NV12")
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}  # of red and of blue
 _LANES = 8
+_ANY = (4, 1, 6)
 _SHARES = 1 << 22
 
 
@@ -127,23 +129,19 @@ def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
             hint="the input is (1, 3, height, width) of the frame: scale frames beforehand",
         )
     if frame.kind not in _KINDS or frame.order not in {"RGB", "BGR"}:
-        raise DeviceError(
-            "unknown frame {!r} for {!r}".format(frame.kind[:40], frame.order[:40]),
-            code="camera.kind",
-            hint="frames are {}; networks take RGB or BGR".format(", ".join(_KINDS)),
-        )
+        raise _unknown(frame)
     b = side(dst)
     if b.kind == LAST and b.held > _COLOURS + 1:
         raise DeviceError("no kernel writes such pixels", code="kernels.unsupported")
     planar = frame.kind == "NV12"
-    pitches = _pitches(frame, planar)
-    numbers = Numbers(pitch=pitches[0], chroma_pitch=pitches[1], chroma=pitches[2])
+    steps = pitches(frame)
+    numbers = Numbers(pitch=steps[0], chroma_pitch=steps[1], chroma=steps[2])
     numbers.mean[:], numbers.factor[:] = frame.mean, frame.factor
     if planar:
         _set_colours(numbers, frame)
     if dst.dtype == "int8":
         set_scale(numbers, dst.scale)
-    defines = _cut(b)
+    defines = _cut(b, planar)
     defines.update(
         SRC_T=TYPES["uint8"], DST_T=b.type, SRC_SIDE=PLANES if planar else LAST, DST_SIDE=b.kind,
         SRC_HOLD=0 if planar else _COLOURS, RAW=0, SCALED=0, FLAT=0, NANS=0,
@@ -152,13 +150,12 @@ def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
         THREADS=THREADS, CAMERA=2 if planar else 1, SWAP=int(frame.kind != _given(frame)),
     )  # fmt: skip
     run = defines["PX"] * (1 if planar else _COLOURS)
-    steps = (pitches[0], pitches[1], pitches[2]) if planar else (pitches[0],)
-    defines["SRC_MODE"] = _source_mode(run, steps)
+    defines["SRC_MODE"] = _source_mode(run, steps if planar else steps[:1])
     hold = defines["DST_HOLD"]
     length = defines["PX"] * (hold or 1) if hold or b.kind == PLANES else defines["CW"]
     lines = frame.height * (_COLOURS if b.kind == PLANES else 1)
     defines["DST_MODE"] = mode(b, lines, length, hold, loads=False)
-    flat = not planar and pitches[0] == _COLOURS * frame.width and b.line == frame.width
+    flat = not planar and steps[0] == _COLOURS * frame.width and b.line == frame.width
     if flat and b.kind != VECTORS:
         shape = (1, _COLOURS, 1, frame.height * frame.width)
         b = replace(b, line=shape[3])
@@ -174,16 +171,37 @@ def _given(frame: CameraFrame) -> str:
     return frame.order + "8"
 
 
-def _cut(b: Side) -> Dict[str, int]:
+def _cut(b: Side, planar: bool) -> Dict[str, int]:
     if b.kind == VECTORS:
-        return {"CW": 4 // b.size, "PX": _LANES, "LANES": _LANES, "UNROLL": 1, "DST_HOLD": 0,
-                "BLOCKS": 1}  # fmt: skip
+        block = {"CW": 4 // b.size, "PX": _LANES, "LANES": _LANES, "UNROLL": 1, "BLOCKS": 4}
+        return {"DST_HOLD": 0, **block}
+    pixels, unroll, blocks = FRAMES.get((planar, b.kind, b.size), _ANY)
     hold = b.held if b.kind == LAST else 0
-    pixels = max(16 // ((hold or 1) * b.size), 4)  # no run below a word
-    if hold and b.size == 1:
-        pixels *= 2
-    return {"CW": hold or _COLOURS, "PX": pixels, "LANES": 1, "UNROLL": 1, "DST_HOLD": hold,
-            "BLOCKS": 1}  # fmt: skip
+    block = {"CW": hold or _COLOURS, "PX": pixels, "LANES": 1, "UNROLL": unroll, "BLOCKS": blocks}
+    return {"DST_HOLD": hold, **block}
+
+
+def frame_bytes_needed(frame: CameraFrame) -> int:
+    """Bytes from a frame's first to its last; whether its numbers fit each other is checked.
+
+    Raises:
+        DeviceError: "camera.pitch" or "camera.kind".
+    """
+    if frame.kind not in _KINDS or frame.order not in {"RGB", "BGR"}:
+        raise _unknown(frame)
+    pitch, chroma_pitch, chroma = pitches(frame)
+    if frame.kind == "NV12":
+        half = -(-frame.height // 2)
+        return chroma + chroma_pitch * (half - 1) + -(-frame.width // 2) * 2
+    return pitch * (frame.height - 1) + _COLOURS * frame.width
+
+
+def _unknown(frame: CameraFrame) -> DeviceError:
+    return DeviceError(
+        "unknown frame {!r} for {!r}".format(frame.kind[:40], frame.order[:40]),
+        code="camera.kind",
+        hint="frames are {}; networks take RGB or BGR".format(", ".join(_KINDS)),
+    )
 
 
 def _source_mode(run: int, steps: Tuple[int, ...]) -> int:
@@ -193,7 +211,13 @@ def _source_mode(run: int, steps: Tuple[int, ...]) -> int:
     return 2 if any(step % word for step in steps) else 1
 
 
-def _pitches(frame: CameraFrame, planar: bool) -> Tuple[int, int, int]:
+def pitches(frame: CameraFrame) -> Tuple[int, int, int]:
+    """Bytes from line to line, the same of chroma, and where chroma begins.
+
+    Raises:
+        DeviceError: "camera.pitch".
+    """
+    planar = frame.kind == "NV12"
     least = frame.width * (1 if planar else _COLOURS)
     pitch = frame.pitch or least
     even = -(-frame.width // 2) * 2

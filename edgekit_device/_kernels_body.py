@@ -29,7 +29,7 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
 #if CAMERA == 2
   u32 pairs[SRC_K];
   int whole = (s->width + 1) / 2 * 2 - w0;
-  load_run(pairs, src + s->chroma + (i64)(h / 2) * s->chroma_pitch + w0, whole, full);
+  load_run(pairs, src + s->chroma + (i64)((u32)h >> 1) * s->chroma_pitch + w0, whole, full);
   load_run(run, src + (i64)h * s->pitch + w0, pixels, full);
 #else
   load_run(run, src + (i64)h * s->pitch + 3 * (i64)w0, 3 * pixels, full);
@@ -178,17 +178,12 @@ HELPER void store_square(u8 *dst, const u32 *words, const Numbers *s, int n, int
 #define store_square(dst, words, s, n, c0, h, w0) (void)0
 #endif
 
-/* a thread's blocks: STEP items apart, or two lines of a frame that share their colours */
-#define STEP (PAIRED ? 0 : THREADS / LANES)
-HELPER u32 items_of(const Numbers *s) {
-  return (u32)s->columns * (PAIRED ? (s->height + 1) / 2 : s->height);
-}
-HELPER u32 row_of(u32 item, int u, const Numbers *s) {
-  u32 h = FLAT ? 0 : item / s->columns;
-  return PAIRED ? 2 * h + u : h;
-}
+/* a thread's blocks are STEP items apart */
+#define STEP (THREADS / LANES)
+HELPER u32 items_of(const Numbers *s) { return (u32)s->columns * s->height; }
+HELPER u32 row_of(u32 item, const Numbers *s) { return FLAT ? 0 : item / s->columns; }
 HELPER int column_of(u32 item, u32 h, const Numbers *s) {
-  return (int)(item - (PAIRED ? h / 2 : h) * s->columns) * PX;
+  return (int)(item - h * s->columns) * PX;
 }
 
 /* the blocks of a thread: `full` where each lies within the tensor, which needs no branches */
@@ -197,40 +192,41 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
   u32 cell[UNROLL][CELLS], items = items_of(s);
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
-    u32 item = first + u * STEP, h = row_of(item, u, s);
+    u32 item = first + u * STEP, h = row_of(item, s);
     int w0 = column_of(item, h, s);
     if (WHOLE && item >= items) continue;
     if (full && STRAIGHT == 2) load_square(cell[u], src, s, n, c0, (int)h, w0);
     else if (full && STRAIGHT)
       load_words(cell[u], src + SRC_SIZE * place(SRC_SIDE, s, s->src_line, s->src_held, n, c0,
                                                  (int)h, w0));
-    else if (full || (item < items && h < (u32)s->height)) load_block(cell[u], src, s, n, c0, (int)h, w0, full);
+    else if (full || item < items) load_block(cell[u], src, s, n, c0, (int)h, w0, full);
   }
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
-    u32 item = first + u * STEP, h = row_of(item, u, s);
+    u32 item = first + u * STEP, h = row_of(item, s);
     int w0 = column_of(item, h, s);
     if (WHOLE && item >= items) continue;
     if (full && STRAIGHT == 2) store_square(dst, cell[u], s, n, c0, (int)h, w0);
     else if (full && STRAIGHT)
       store_words(dst + DST_SIZE * place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0,
                                          (int)h, w0), cell[u]);
-    else if (full || (item < items && h < (u32)s->height)) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
+    else if (full || item < items) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
   }
 }
 
 /* Thread blocks of one place and different channel groups run together: they share lines. */
 HELPER void one(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int bx, int by, int gy, int t) {
   int c0 = CHANNELS ? 0 : (bx % s->groups * LANES + t % LANES) * CW;
-  u32 first = (u32)(bx / s->groups) * (THREADS / LANES * (PAIRED ? 1 : UNROLL)) + t / LANES;
+  u32 first = (u32)(bx / s->groups) * (STEP * UNROLL) + t / LANES;
   u32 last = first + (UNROLL - 1) * STEP;
   int full = CAMERA || c0 + (CHANNELS ? CHANNELS : CW) <= s->channels;
   full = full && last < items_of(s);
   if (DST_SIDE != 2 && !DST_HOLD && c0 >= s->channels) return;
+  if (DST_SIDE == 2 && c0 >= (s->channels + VECTOR - 1) / VECTOR * VECTOR) return;
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
-    u32 item = first + u * STEP, h = row_of(item, u, s);
-    full = full && column_of(item, h, s) + PX <= s->width && h < (u32)s->height;
+    u32 item = first + u * STEP, h = row_of(item, s);
+    full = full && column_of(item, h, s) + PX <= s->width;
   }
   for (int n = by; n < s->batch; n += gy) {
     if (WHOLE || full) blocks(src, dst, s, n, c0, first, 1);

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional, Tuple
 
 from ._errors import DeviceError
+from ._kernels_blocks import BLOCKS, FEW
 from ._kernels_exact import divides, quick_bytes
 from ._kernels_layout import LAST, PLANES, SIZES, VECTORS, Side, side
 from ._packing import four
@@ -20,9 +21,8 @@ __all__ = ["THREADS", "Launch", "Numbers", "cut", "launch", "mode", "plan", "set
 
 THREADS = 256
 _MOST_ROWS = 65535  # of a grid's y (CUDA C++ Programming Guide, "Compute Capabilities")
-_NV12 = 2  # of CAMERA
 _SMALL = 4  # channels that one thread takes together
-_LANES = 8  # times 4 bytes: a sector
+_ANY = (4, 1, 6)
 # scales in whose range the kernel's division is exact (its remainders do not underflow)
 _LEAST_SCALE, _MOST_SCALE = 1e-30, 1e30
 
@@ -74,7 +74,6 @@ def plan(src: Any, dst: Any) -> Launch:
     numbers, raw = _scales(src, dst)
     quick = {} if raw else quick_bytes(src, dst, numbers)
     defines = cut(a, b, channels)
-    _unroll(defines, a, b, raw)
     if a.kind == b.kind == PLANES:
         # every line for itself, whatever it belongs to
         batch, channels, height = 1, 1, batch * channels * height
@@ -113,55 +112,36 @@ def launch(
         groups = -(-covered // (defines["CW"] * defines["LANES"]))
     across = b.line if b.kind != VECTORS else width
     columns = -(-across // defines["PX"])
-    paired = int(defines["CAMERA"] == _NV12 and defines["UNROLL"] == 2)  # noqa: PLR2004
-    rows = -(-height // 2) if paired else height
     whole = across == width and width % defines["PX"] == 0
-    whole = whole and not (paired and height % 2)
     if not (held or defines["CAMERA"]):
         whole = whole and channels % (defines["CW"] * defines["LANES"]) == 0
-    defines.update(PAIRED=paired, WHOLE=int(whole))
+    defines["WHOLE"] = int(whole)
     numbers.batch, numbers.channels, numbers.height, numbers.width = shape
     numbers.src_line, numbers.dst_line = a.line, b.line
     numbers.src_held, numbers.dst_held = a.held, b.held
     numbers.groups, numbers.columns = groups, columns
-    items = THREADS // defines["LANES"] * (1 if paired else defines["UNROLL"])
-    grid = (-(-columns * rows // items) * groups, min(batch, _MOST_ROWS), 1)
+    items = THREADS // defines["LANES"] * defines["UNROLL"]
+    grid = (-(-columns * height // items) * groups, min(batch, _MOST_ROWS), 1)
     return Launch(tuple(sorted(defines.items())), numbers, grid)
 
 
 def cut(a: Side, b: Side, channels: int) -> Dict[str, int]:
     """Chooses the block of a thread: CW, PX, LANES, UNROLL and the runs that cross pixels."""
-    wide = max(a.size, b.size)
-    block = {"SRC_HOLD": 0, "DST_HOLD": 0, "LANES": 1, "UNROLL": 1, "CW": 1, "PX": 16 // wide}
-    block["BLOCKS"] = 1
     held = [one.held for one in (a, b) if one.kind == LAST]
-    small = VECTORS not in {a.kind, b.kind} and bool(held) and max(held) <= _SMALL
-    vectors = a if a.kind == VECTORS else b
-    other = b if vectors is a else a
-    if a.kind == b.kind == PLANES:
-        block["UNROLL"] = 4
-    elif vectors.kind == VECTORS and other.kind == LAST:
-        block.update(CW=16 // wide, PX=1, LANES=vectors.vector * wide // 16, UNROLL=4)
-    elif vectors.kind == VECTORS:
-        block.update(CW=8 // vectors.size, PX=16 // other.size, LANES=_LANES // 2)
-        if (a.size, b.size) == (1, SIZES["float32"]):
-            block.update(CW=4, LANES=_LANES)
-    elif small:
+    key = (a.kind, b.kind, a.size, b.size)
+    if VECTORS not in {a.kind, b.kind} and held and max(held) <= _SMALL:
         # few channels: a pixel's lie in one thread, and runs cross pixels
-        dla = a if a.dla else b
-        block.update(CW=b.held if b.kind == LAST else channels)
-        block["PX"] = 16 // (dla.size * (dla.held if dla.kind == LAST else 1))
-        block["PX"] = max(block["PX"], 4 // min(a.size, b.size))  # no run below a word
-        block["SRC_HOLD"] = a.held if a.kind == LAST else 0
-        block["DST_HOLD"] = b.held if b.kind == LAST else 0
-    elif a.kind == b.kind:
+        pixels, unroll, blocks = FEW.get(key, _ANY)
+        return {
+            "CW": b.held if b.kind == LAST else channels, "PX": pixels, "LANES": 1,
+            "UNROLL": unroll, "BLOCKS": blocks,
+            "SRC_HOLD": a.held if a.kind == LAST else 0,
+            "DST_HOLD": b.held if b.kind == LAST else 0,
+        }  # fmt: skip
+    if a.kind == b.kind == LAST:
         raise DeviceError("both sides have their channels last", code="kernels.unsupported")
-    else:
-        planes = a if a.kind == PLANES else b
-        block.update(CW=4 // min(a.size, b.size), PX=16 // planes.size, LANES=_LANES)
-    if wide == 1 and {a.kind, b.kind} in ({PLANES, VECTORS}, {PLANES, LAST}) and not small:
-        block.update(CW=8, PX=8, LANES=_LANES // 2)
-    return block
+    block = dict(zip(("CW", "PX", "LANES", "UNROLL", "BLOCKS"), BLOCKS[key]))  # noqa: B905
+    return {"SRC_HOLD": 0, "DST_HOLD": 0, **block}
 
 
 def mode(one: Side, lines: int, run: int, hold: int, loads: bool) -> int:
@@ -185,15 +165,6 @@ def mode(one: Side, lines: int, run: int, hold: int, loads: bool) -> int:
     else:
         fits = lines == 1 or one.line * (hold or 1) * one.size % word == 0
     return 1 if fits else 2 if loads and one.size < SIZES["float32"] else 0
-
-
-def _unroll(block: Dict[str, int], a: Side, b: Side, raw: bool) -> None:
-    """Blocks of a thread as they were fastest when measured (docs/kernels.md)."""
-    turned = {a.kind, b.kind} != {PLANES, VECTORS} and block["LANES"] * block["PX"] != 4 * 8
-    if a.size == b.size == 1 and not raw and turned:
-        block["UNROLL"] = 2
-    elif a.size == 1 and b.size == SIZES["float16"] and block["SRC_HOLD"] and block["DST_HOLD"]:
-        block["UNROLL"] = 4
 
 
 def _modes(a: Side, b: Side, shape: Tuple[int, int, int, int], block: Dict[str, int]) -> None:

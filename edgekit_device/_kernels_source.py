@@ -18,8 +18,7 @@ Definitions (``_kernels_plan`` chooses them):
   QUICK: bytes become bytes by one multiplication, 1 between LOWER and UPPER ends where these are
     set, 2 saturated by the multiplication itself.
   BLOCKS: thread blocks that a multiprocessor must have registers for.
-  WHOLE: each block lies within the tensor; PAIRED: a thread's two blocks are lines of a frame that
-    have their chroma in common.
+  WHOLE: each block lies within the tensor.
   CAMERA: 0 none, 1 UINT8 channels last, 2 NV12; SWAP: the order of three channels is turned.
 
 Division: ``quantise`` rounds as float32 division does. With y the rounded reciprocal and q within

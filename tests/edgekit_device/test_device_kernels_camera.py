@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgekit_device._camera import CameraFrame, colour_matrix, plan_camera
+from edgekit_device._camera_values import frame_values
 from edgekit_device._convert import convert
 from edgekit_device._errors import DeviceError
 from tests.edgekit_device.kernel_emulator import Emulator, layout, same, stored
@@ -70,6 +71,7 @@ def test_frames_equal_numpy(emulator: Emulator, kind: str, form: str, dtype: str
             mean = np.array(_MEAN, np.float32).reshape(3, 1, 1)
             factor = np.array(_FACTOR, np.float32).reshape(3, 1, 1)
             tensor = ((_picture(frame, memory) - mean) * factor)[None]
+            np.testing.assert_array_equal(frame_values(frame, memory), tensor)
             dst = layout(form, dtype, tensor.shape, scale)
             wanted = stored(convert(tensor, dtype, None, scale), dst)
             found = emulator.run(plan_camera(frame, dst), memory, wanted.nbytes)
