@@ -19,7 +19,7 @@ from ._errors import map_os_errors
 from ._files import write_durably
 from ._fingerprint import BOARD_FACTS, board_facts, dla_compiler_version, fingerprint
 from ._hello import hello
-from ._probe_child import ask_cuda, ask_tensorrt
+from ._probe_child import ask_cuda, ask_cudla, ask_tensorrt
 from ._probe_power import parse_clocks, parse_power_mode, read_modes
 from ._probe_software import (
     MODULES,
@@ -89,7 +89,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Dict[str, Any]:
             "compiler": there.get("dla_compiler", {}).get("path"),
             "compiler_version": dla_compiler_version(system, installed),
         },
-        "cudla": there.get("cudla", {}).get("path"),
+        "cudla": there.get("cudla", {}).get("path") or (ask_cudla() if real else None),
         "nvrtc": there.get("nvrtc", {}).get("path"),
         "nsys": shutil.which("nsys") if real else None,
         "power": _power(notes) if real else dict.fromkeys(("mode", "id", "modes", "clocks")),

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ._child import child_argv
 
-__all__ = ["ask_cuda", "ask_tensorrt"]
+__all__ = ["ask_cuda", "ask_cudla", "ask_tensorrt"]
 
 _TIMEOUT_S = 90.0
 
@@ -50,6 +50,20 @@ print(json.dumps({"compute_capability": "%d.%d" % tuple(found[:2]), "integrated"
 """
 
 
+# where the loader looks beyond the usual folders: a file by name, or what the linker finds
+_CUDLA = """
+import ctypes, json, os
+own = os.environ.get("EDGEKIT_CUDLA")
+for name in [own] if own else ["libcudla.so.1", "libcudla.so"]:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        continue
+    print(json.dumps({"path": name}))
+    break
+"""
+
+
 def ask_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
     """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and asks its version.
 
@@ -63,6 +77,12 @@ def ask_tensorrt(module: str) -> Tuple[Dict[str, Any], str]:
 def ask_cuda() -> Tuple[Dict[str, Any], str]:
     """Asks the driver: "driver" (the CUDA it supports), "compute_capability", "integrated"."""
     return _ask(_CUDA, [])
+
+
+def ask_cudla() -> Optional[str]:
+    """The name under which libcudla can be loaded, None where it cannot."""
+    found = _ask(_CUDLA, [])[0].get("path")
+    return None if found is None else str(found)
 
 
 def _ask(code: str, arguments: List[str]) -> Tuple[Dict[str, Any], str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import listed
-from edgekit.errors import BoardError, GateError, UsageError
-from edgekit.pipeline._board_request import release_of, request_of
+from edgekit.errors import GateError, UsageError
+from edgekit.pipeline._board_checks import check_board
+from edgekit.pipeline._board_request import request_of
 from edgekit.pipeline._building import Built, alike
 
 if TYPE_CHECKING:
@@ -26,7 +27,14 @@ __all__ = ["build_on", "reweighed"]
 _SHOWN, _REFUSED = 5, 10
 
 
-def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend: str) -> Built:
+def build_on(
+    work: Work,
+    client: BoardClient,
+    probe: Mapping[str, Any],
+    backend: str,
+    *,
+    deploys: bool = False,
+) -> Built:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
     Args:
@@ -35,14 +43,16 @@ def build_on(work: Work, client: BoardClient, probe: Mapping[str, Any], backend:
         probe: What it is.
         backend: "tensorrt" or "trtexec".
 
+        deploys: Whether the board is to run them too.
     Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
             "board.no-dla"), or the build failed.
         GateError: "build.differs": ``build.strict``, and the build is not as planned.
+        EnvironmentLack: The board lacks what the engines need.
     """
     from edgekit.trt import artefacts_of, compare_build, golden_of
 
-    _check(work, client, probe)
+    check_board(work, client, probe, deploys=deploys)
     request, lanes = request_of(work, probe, backend)
     kind = alike(probe["fingerprint"]) or (client.name,)
     key = work.cache.key("board-build", request.digest, list(kind))
@@ -147,28 +157,6 @@ def _fixed(
             if name not in names and array.tobytes() != others[name].tobytes():
                 found[name] = None
     return list(found)
-
-
-def _check(work: Work, client: BoardClient, probe: Mapping[str, Any]) -> None:
-    """Refuses a board that the plan is not for, before anything is sent."""
-    release, planned = release_of(probe), work.tensorrt
-    if release and release.split(".")[:2] != planned.split(".")[:2]:
-        raise BoardError(
-            f"the board has TensorRT {release}, and the plan is for {planned}",
-            code="board.other-tensorrt",
-            where=client.name,
-            hint=f"write tensorrt: {'.'.join(release.split('.')[:2])} into the configuration, for "
-            "the rules of what a DLA can run differ",
-        )
-    devices = {x.device for share in work.plan.plans for x in share.layers} - {"GPU"}
-    cores = (probe.get("dla") or {}).get("cores")
-    if cores is not None and any(int(device[3:]) >= cores for device in devices):
-        raise BoardError(
-            f"the plan uses {', '.join(sorted(devices))}, and TensorRT has {cores} DLA cores there",
-            code="board.no-dla",
-            where=client.name,
-            hint="edgekit doctor says why; placement.dla_cores: [] plans for the GPU alone",
-        )
 
 
 def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:

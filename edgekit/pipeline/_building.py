@@ -50,7 +50,12 @@ class Building:
     Args:
         work: The configuration's work.
         boards: Its boards; they are connected when the backend is not known without them.
+
+    Attributes:
+        deploys: Whether the boards are to run what they build.
     """
+
+    deploys = False
 
     def __init__(self, work: Work, boards: Boards) -> None:
         self.work = work
@@ -147,6 +152,7 @@ class Building:
 
         Raises:
             BoardError: The board is another than planned for, or its build failed.
+            EnvironmentLack: The board lacks what the engines need.
         """
         if self.backend == "reference":
             return self.reference
@@ -155,7 +161,9 @@ class Building:
         same = alike(self.probe(client)["fingerprint"]) or (client.name,)
         key = (*same, self.work.build_key)
         if key not in self._built:
-            self._built[key] = build_on(self.work, client, self.probe(client), self.backend)
+            self._built[key] = build_on(
+                self.work, client, self.probe(client), self.backend, deploys=self.deploys
+            )
         return self._built[key]
 
     def check_bundle(self, client: BoardClient, manifest: Mapping[str, Any]) -> None:

@@ -123,6 +123,7 @@ class HostSteps:
 
     def _host(self) -> dict[str, Any]:
         self.building.check_wishes()
+        self.building.deploys = "deploy" in self._steps.names
         check = self._check()
         self._rewrite()
         self._calibrate()

@@ -83,9 +83,12 @@ everything.
 
 ## trtexec
 
-With `build.backend: trtexec` the board needs no Python bindings. Each release is given only flags
-that it knows ({versions}; those of 8.5.2 follow from 8.6.1 and the release notes). What trtexec
-cannot be told is refused or noted beforehand:
+With `build.backend: trtexec` the board builds without Python bindings. To run plans it needs them
+all the same: one of TensorRT's Python modules, the full one, or for version compatible plans the
+lean or dispatch one. `edgekit deploy` and `run` look for them before they build; `edgekit build`
+alone does without. Each release is given only flags that it knows ({versions}; those of 8.5.2
+follow from 8.6.1 and the release notes). What trtexec cannot be told is refused or noted
+beforehand:
 
 - names of layers with a comma, a quote or a star: its lists have no escape,
 - more layer precisions than one argument holds: then only the layers above the lowest precision are

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from edgekit_device import _probe_files as files
+from edgekit_device._cudla_library import find_library
 from edgekit_device._fingerprint import fingerprint
 from edgekit_device._probe import probe
-from edgekit_device._probe_child import ask_cuda, ask_tensorrt
+from edgekit_device._probe_child import ask_cuda, ask_cudla, ask_tensorrt
 from edgekit_device._probe_power import parse_clocks, parse_modes, parse_power_mode
 from edgekit_device._probe_software import module_version, parse_packages, tensorrt_versions
 
@@ -192,6 +193,18 @@ NV Power Mode: MODE_30W
     assert (clocks["cpu0"]["online"], clocks["cpu8"]["online"]) == (True, False)
     assert "online" not in clocks["cpu9"]
     assert [clocks[name]["locked"] for name in ("gpu", "emc", "dla0_core")] == [True, True, False]
+
+
+def test_libcudla_is_found_where_the_loader_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import _ctypes
+
+    monkeypatch.setenv("EDGEKIT_CUDLA", _ctypes.__file__)  # any library will do
+    assert ask_cudla() == find_library() == _ctypes.__file__
+    monkeypatch.setenv("EDGEKIT_CUDLA", str(tmp_path / "none.so"))
+    if find_library() is None:
+        assert ask_cudla() is None
 
 
 def toy_module(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:

@@ -68,7 +68,8 @@ class Double:
             `failing`: sets of names (builder flags, "DLA", "DLA_STANDALONE") that no build
             succeeds with; `broken`: a reason why no build succeeds at all. In a process of its
             own they come from the JSON file named by EDGEKIT_TEST_TENSORRT_SETTINGS, with
-            `gpu_only` (names of layers that no DLA runs) for the predicate.
+            `gpu_only` (names of layers that no DLA runs) for the predicate and `called` (four
+            parts) for a release that calls itself otherwise than the one whose names it has.
         builds: The flag names of each build tried.
         violations: Offences against the documented order of calls, in words.
         messages: Every logged (severity name, text), of all loggers.
@@ -97,6 +98,8 @@ class Double:
         given = json.loads(path.read_text())
         gpu_only = set(given.pop("gpu_only", ()))
         given.pop("violations", None)
+        if called := given.pop("called", ""):
+            self.build = tuple(map(int, called.split(".")))
         if gpu_only:
             self.settings.can_run_on_dla = lambda layer: (
                 runs_on_dla(layer) and layer._s.name not in gpu_only

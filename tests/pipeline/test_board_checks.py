@@ -1,0 +1,129 @@
+"""What a board must be and have before anything is sent to it: refused with a fake of its probe."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from edgekit.config import open_config
+from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.pipeline import Pipeline
+from edgekit.pipeline._board_checks import check_board, is_planned
+from tests.pipeline.nets import small_config
+from tests.pipeline.test_doctor import probe
+
+LAB = SimpleNamespace(name="lab")
+NO_PYTHON = dict.fromkeys(("full", "lean", "dispatch"))
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """A configuration's work by build mode and release, with a plan that uses a DLA."""
+    folder = tmp_path_factory.mktemp("net")
+    path = small_config(folder, precision="fp16")
+    with Pipeline(open_config(path, tensorrt="10.3"), out=folder / "out") as one:
+        plan, target = one.work.plan, one.work.target
+    assert {layer.device for layer in plan.layers} > {"GPU"}
+
+    def work(mode="hybrid", tensorrt="10.3"):
+        file = SimpleNamespace(build=SimpleNamespace(mode=mode))
+        return SimpleNamespace(plan=plan, target=target, file=file, tensorrt=tensorrt)
+
+    return work
+
+
+def board(tensorrt="10.3.0.30", **changes):
+    return {**probe(**changes), "fingerprint": {"tensorrt": tensorrt}}
+
+
+def python(**there):
+    return {**probe()["tensorrt"], "python": {**NO_PYTHON, **there}}
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "split", "standalone"])
+def test_a_board_that_has_everything_is_taken(planned, mode):
+    check_board(planned(mode), LAB, board(), deploys=True)
+    # a release that nobody could tell is no other release
+    check_board(planned(mode), LAB, board(""), deploys=True)
+
+
+def test_a_board_without_numpy_is_refused_with_what_doctor_says(planned):
+    with pytest.raises(EnvironmentLack) as caught:
+        check_board(planned(), LAB, board(numpy=None), deploys=False)
+    assert caught.value.code == "board.no-numpy"
+    assert "apt-get install python3-numpy" in caught.value.hint
+
+
+@pytest.mark.parametrize("mode", ["split", "standalone"])
+def test_loadables_need_libcudla(planned, mode):
+    with pytest.raises(EnvironmentLack) as caught:
+        check_board(planned(mode), LAB, board(cudla=None), deploys=False)
+    assert caught.value.code == "board.no-cudla"
+    assert "libcudla-12-6" in caught.value.hint
+    assert mode in caught.value.message
+    check_board(planned("hybrid"), LAB, board(cudla=None), deploys=True)
+
+
+@pytest.mark.parametrize("flavour", ["full", "lean", "dispatch"])
+def test_what_trtexec_built_is_run_by_any_of_the_modules(planned, flavour):
+    facts = {**board(), "tensorrt": python(**{flavour: "10.3.0"})}
+    check_board(planned(), LAB, facts, deploys=True)
+
+
+def test_a_board_that_runs_plans_needs_a_module_of_tensorrt(planned):
+    facts = {**board(), "tensorrt": python()}
+    with pytest.raises(EnvironmentLack) as caught:
+        check_board(planned(), LAB, facts, deploys=True)
+    assert caught.value.code == "board.no-runtime"
+    assert "python3-libnvinfer" in caught.value.hint
+    check_board(planned(), LAB, facts, deploys=False)
+    # loadables are cuDLA's to run
+    check_board(planned("standalone"), LAB, facts, deploys=True)
+
+
+@pytest.mark.parametrize(
+    ("release", "planned", "fits"),
+    [
+        ("10.3.0.30", "10.3", True),
+        ("10.7.0.23", "10.3", False),
+        ("11.4.0.106", "11.4.1", False),
+        ("11.4.1.1", "11.4.1", True),
+        ("11.4.2.9", "11.4.1", True),
+        ("11.4", "11.4.1", True),
+        ("10.3.0.26", "10.3.0.30", False),
+    ],
+)
+def test_releases_are_compared_as_far_as_they_are_told(release, planned, fits):
+    assert is_planned(release, planned) is fits
+
+
+def test_an_older_patch_than_planned_is_refused(planned):
+    with pytest.raises(BoardError) as caught:
+        check_board(planned(tensorrt="11.4.1"), LAB, board("11.4.0.106"), deploys=False)
+    assert caught.value.code == "board.other-tensorrt"
+    assert "tensorrt: 11.4.0 " in caught.value.hint
+
+
+def test_a_release_that_drives_no_dla_is_refused_though_it_is_the_planned_one(planned):
+    with pytest.raises(BoardError, match=r"10\.13\.2\.6 there does not drive") as caught:
+        check_board(planned(tensorrt="10.13"), LAB, board("10.13.2.6"), deploys=False)
+    assert caught.value.code == "board.no-dla"
+
+
+@pytest.mark.parametrize(
+    ("name", "deploys"),
+    [("build", False), ("bundle", False), ("deploy", True), ("run", True), ("bench", True)],
+)
+def test_commands_that_only_build_ask_for_no_runtime(tmp_path, monkeypatch, name, deploys):
+    class FarEnough(Exception):
+        pass
+
+    def stop(*_):
+        raise FarEnough
+
+    with Pipeline(open_config(small_config(tmp_path)), out=tmp_path / "out") as one:
+        monkeypatch.setattr(one, "_check", stop)
+        with pytest.raises(FarEnough):
+            getattr(one, name)()
+        assert one.building.deploys is deploys
