@@ -42,14 +42,14 @@ def build_on(
         client: The board.
         probe: What it is.
         backend: "tensorrt" or "trtexec".
-
         deploys: Whether the board is to run them too.
     Raises:
+
         BoardError: The board is another than was planned for ("board.other-tensorrt",
             "board.no-dla"), or the build failed.
-        GateError: "build.differs": ``build.strict``, and the build is not as planned.
         EnvironmentLack: The board lacks what the engines need.
     """
+        GateError: "build.differs": ``build.strict``, and the build is not as planned.
     from edgekit.trt import artefacts_of, compare_build, golden_of
 
     check_board(work, client, probe, deploys=deploys)
@@ -163,12 +163,15 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     """Runs the job and brings home what it made.
 
     The job lives on the board by itself: when this machine goes away, the same command finds it
-    again, running or done.
+    again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
     """
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
     client.receive(blobs, progress=lambda phase, a, b: work.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
     job = started["job"]
+    if started["reused"] and work.force:
+        client.remove_job(started["job"])
+        started = client.start_job("build", request.document)
     known = ", done before" if started["reused"] else ", joined" if started["joined"] else ""
     work.tell(f"{client.name}: build job {job}{known}")
     try:

@@ -1,0 +1,70 @@
+"""The job that builds on a board: joined, answered from before, or forced anew."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from edgekit.pipeline._board_build import _job
+
+RESULT = {"engines": [], "golden": []}
+
+
+class Lab:
+    """A board that knows the job as done or running, or not at all."""
+
+    name = "lab"
+
+    def __init__(self, state):
+        self.state = state
+        self.calls = []
+
+    def missing(self, digests):
+        return ()
+
+    def receive(self, blobs, progress):
+        return 0
+
+    def start_job(self, kind, request):
+        self.calls.append("start")
+        done, runs = self.state == "done", self.state == "running"
+        return {"job": "0123456789abcdef", "state": self.state, "reused": done, "joined": runs}
+
+    def remove_job(self, id):
+        self.calls.append("remove")
+        self.state = ""
+
+    def watch_job(self, id):
+        return iter(())
+
+    def job_result(self, id):
+        return RESULT
+
+    def fetch(self, digests):
+        return {}
+
+
+def built(lab, *, force):
+    told = []
+    work = SimpleNamespace(force=force, tell=told.append, update=lambda *_: None, cache=None)
+    record = _job(work, lab, SimpleNamespace(blobs={}, document={}))
+    assert record["result"] == RESULT
+    return lab.calls, told[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "force", "calls", "says"),
+    [
+        ("", False, ["start"], ""),
+        ("done", False, ["start"], ", done before"),
+        ("running", False, ["start"], ", joined"),
+        ("", True, ["start"], ""),
+        ("done", True, ["start", "remove", "start"], ""),
+        ("running", True, ["start"], ", joined"),
+    ],
+)
+def test_a_forced_build_forgets_a_job_that_is_done(state, force, calls, says):
+    made, told = built(Lab(state), force=force)
+    assert made == calls
+    assert told == f"lab: build job 0123456789abcdef{says}"
