@@ -43,13 +43,13 @@ def build_on(
         probe: What it is.
         backend: "tensorrt" or "trtexec".
         deploys: Whether the board is to run them too.
-    Raises:
 
+    Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
             "board.no-dla"), or the build failed.
         EnvironmentLack: The board lacks what the engines need.
-    """
         GateError: "build.differs": ``build.strict``, and the build is not as planned.
+    """
     from edgekit.trt import artefacts_of, compare_build, golden_of
 
     check_board(work, client, probe, deploys=deploys)
@@ -168,10 +168,10 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs)}
     client.receive(blobs, progress=lambda phase, a, b: work.update(a, b, "sending the model"))
     started = client.start_job("build", request.document)
-    job = started["job"]
     if started["reused"] and work.force:
         client.remove_job(started["job"])
         started = client.start_job("build", request.document)
+    job = started["job"]
     known = ", done before" if started["reused"] else ", joined" if started["joined"] else ""
     work.tell(f"{client.name}: build job {job}{known}")
     try:
