@@ -14,6 +14,7 @@ import threading
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from ._cuda_ways import Way, open_way
+from ._errors import DeviceError
 
 __all__ = ["Cuda", "Grid", "open_cuda"]
 
@@ -55,7 +56,7 @@ class Cuda:
 
     def malloc(self, size: int) -> int:
         """Allocates device memory (at least one byte, since CUDA refuses none)."""
-        return int(self._call("cuMemAlloc", max(size, 1)))
+        return int(self._call("cuMemAlloc", _bytes(size)))
 
     def free(self, pointer: int) -> None:
         """Frees what ``malloc`` gave."""
@@ -63,7 +64,7 @@ class Cuda:
 
     def host_alloc(self, size: int) -> int:
         """Allocates pinned host memory, which copies can read and write asynchronously."""
-        return int(self._call("cuMemAllocHost", max(size, 1)))
+        return int(self._call("cuMemAllocHost", _bytes(size)))
 
     def host_free(self, pointer: int) -> None:
         """Frees what ``host_alloc`` gave."""
@@ -165,6 +166,12 @@ class Cuda:
             "compute_capability": "{}.{}".format(*attribute[:2]),
             "integrated": bool(attribute[2]),
         }
+
+
+def _bytes(size: int) -> int:
+    if size < 0:  # a buffer made all the same would be written past its end
+        raise DeviceError("a buffer of {} bytes was asked for".format(size), code="cuda.failed")
+    return max(size, 1)
 
 
 _OPEN: Dict[int, Cuda] = {}

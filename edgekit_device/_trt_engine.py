@@ -18,6 +18,7 @@ from ._trt_feed import Feeder, Tensor, at_shape
 from ._trt_io import check_strides, io_bytes
 from ._trt_load import Loaded
 from ._trt_profile import LayerTimes, profiler
+from ._trt_sizes import check_sizes, settled
 from ._types import IoEntry, SegmentEntry
 
 __all__ = ["Engine"]
@@ -67,6 +68,7 @@ class Engine:
         # the first context now: what cannot run is told when the engine is opened
         first = self._make(0)
         self._give(first)
+        check_sizes(engine, first.context, inputs, outputs)
         check_strides(engine, first.context, [*inputs, *outputs])
 
     def run(self, segment: SegmentEntry, feeds: Mapping[str, Tensor]) -> Dict[str, Tensor]:
@@ -100,8 +102,7 @@ class Engine:
                 self._set(slot, io.name, address, where)
             results: Dict[str, Tensor] = {}
             for io in self.outputs:
-                shape = tuple(int(size) for size in slot.context.get_tensor_shape(io.name))
-                tensor = self._output(io, io.shape if -1 not in io.shape else shape)
+                tensor = self._output(io, settled(io, slot.context.get_tensor_shape(io.name)))
                 self._set(slot, io.name, tensor.ptr, where)
                 results[io.name] = tensor
             self._cuda.record(slot.begin, slot.stream)

@@ -36,6 +36,7 @@ _ONE = {
     "GRID_SAMPLE": "GridSample",
     "SCATTER": "ScatterND ScatterElements",
     "NMS": "NonMaxSuppression",
+    "NON_ZERO": "NonZero",
     "ELEMENTWISE": "Add Sub Mul Div Pow Max Min And Or Xor Equal Greater Less Sum",
     "MATRIX_MULTIPLY": "MatMul",
     "PLUGIN_V2": "RoiAlign",

@@ -9,6 +9,7 @@ from ._memory import MEMORY
 from ._play_base import emit
 from ._play_engine import io_of
 from ._play_refit import current_model
+from ._value_shapes import by_value
 
 
 @plays("ICudaEngine", "create_execution_context")
@@ -64,7 +65,7 @@ def _set_shape(this: Any, name: str, shape: Any) -> bool:
 @plays("IExecutionContext", "get_tensor_shape")
 def _get_shape(this: Any, name: str) -> Any:
     shape = _shape_of(this, name)
-    if -1 in shape and not _unset(this):
+    if -1 in shape and not _unset(this) and not _unsized(this, name):
         shape = _outputs(this)[name]
     return this._s.double.factory.classes["Dims"](shape)
 
@@ -74,6 +75,14 @@ def _strides(this: Any, name: str) -> Any:
     one = io_of(this._s.engine, name)
     found = strides(list(_get_shape(this, name)), one["dtype"], one["format"])
     return this._s.double.factory.classes["Dims"](found)
+
+
+def _unsized(this: Any, name: str) -> bool:
+    """Whether the shape depends on values, which nobody knows before the run."""
+    import onnx
+
+    model = this._s.engine._s.model
+    return -1 in _shape_of(this, name) and name in by_value(onnx.load_model_from_string(model))
 
 
 def _unset(this: Any) -> list[str]:
@@ -128,6 +137,10 @@ def _execute(this: Any, stream_handle: int) -> bool:
     if missing or _unset(this):
         double.offend(f"execute_async_v3 without {', '.join(missing or _unset(this))}")
         emit(double, state.logger, "ERROR", f"enqueueV3: address or shape of {missing} is not set")
+        return False
+    unsized = [one["name"] for one in facts["io"] if _unsized(this, one["name"])]
+    if unsized:
+        double.offend(f"execute_async_v3 without an output allocator for {', '.join(unsized)}")
         return False
     if not state.engine._s.refitted:
         double.offend("a stripped engine ran before it was refitted")

@@ -7,6 +7,7 @@ from ._formats import NUMPY
 from ._plan_format import write
 from ._play_cache import host_memory
 from ._play_inspector import description
+from ._value_shapes import make_shapes
 
 _VECTOR = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32, "DLA_HWC4": 4, "HWC8": 8, "HWC16": 16}
 _BITS = {"FLOAT": 4, "HALF": 2, "INT8": 1, "INT32": 4, "INT64": 8, "BOOL": 1, "UINT8": 1}
@@ -51,7 +52,9 @@ def _shape(this: Any, name: str) -> Any:
 
 @plays("ICudaEngine", "get_tensor_location")
 def _location(this: Any, name: str) -> Any:
-    return _enum(this, "TensorLocation", "DEVICE")
+    if "TensorLocation" not in this._s.double.factory.classes:  # lean 8.6: it is not registered
+        raise TypeError("Unable to convert function return value to a Python type! TensorLocation")
+    return _enum(this, "TensorLocation", "HOST" if _shape_io(this, name) else "DEVICE")
 
 
 @plays("ICudaEngine", "get_tensor_format")
@@ -91,8 +94,10 @@ def _profile_shape(this: Any, name: str, profile_index: int) -> list[Any]:
 
 
 @plays("ICudaEngine", "is_shape_inference_io")
-def _shape_io(_this: Any, name: str) -> bool:
-    return False
+def _shape_io(this: Any, name: str) -> bool:
+    import onnx
+
+    return io_of(this, name)["name"] in make_shapes(onnx.load_model_from_string(this._s.model))
 
 
 for _key, _value in {
