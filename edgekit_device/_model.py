@@ -6,25 +6,14 @@ import difflib
 import importlib
 import os
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
 from ._bundle import open_bundle
 from ._errors import DeviceError
 from ._pipeline import LaneRun, Record, run_alone, run_stream
 from ._release import check_release, is_ready
 from ._root import default_root
-from ._types import Manifest, SegmentEntry, TensorEntry
+from ._types import Engines, Manifest, SegmentEntry, TensorEntry
 from ._verify import Checked, check_blobs, check_bundle
 
 if TYPE_CHECKING:
@@ -52,9 +41,10 @@ class Model:
         backend: What runs it; "reference" times are this CPU's, never a board's prediction.
         inputs: Name, dtype and shape of each input.
         outputs: The same of each output.
+        notes: What is doubtful about how its engines run here.
     """
 
-    def __init__(self, checked: Checked, engines: Mapping[Tuple[str, str], Any]) -> None:
+    def __init__(self, checked: Checked, engines: Engines) -> None:
         manifest = checked.manifest
         self.name = manifest.name
         self.digest = manifest.digest
@@ -63,16 +53,16 @@ class Model:
         self.inputs = manifest.inputs
         self.outputs = manifest.outputs
         self.engines = dict(engines)
+        told = [note for engine in engines.values() for note in getattr(engine, "notes", ())]
+        self.notes = tuple(dict.fromkeys(told))
         names = tuple(tensor.name for tensor in manifest.outputs)
         dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
+        runs = [
+            [_Bound(engines[s.engine, s.device], s) for s in lane.segments]
+            for lane in manifest.lanes
+        ]
         self.lanes = [
-            LaneRun(
-                number,
-                lane,
-                [_Bound(engines[s.engine, s.device], s) for s in lane.segments],
-                names,
-                dtypes,
-            )
+            LaneRun(number, lane, runs[number], names, dtypes)
             for number, lane in enumerate(manifest.lanes)
         ]
         # a single frame takes the plan that most frames take

@@ -54,7 +54,7 @@ def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             with app.lock(), map_os_errors(str(folder)):
                 write_durably(folder / REFIT, to_bytes(dict(document, at=stamp)))
-    return dict(document, reused=reused)
+    return dict(document, reused=reused, notes=list(model.notes))
 
 
 def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -78,7 +78,7 @@ def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
             where="{}/{}".format(arguments.app, folder.name),
             hint="do not switch to this release; build it again for this board",
         )
-    return dict(results, release=folder.name)
+    return dict(results, release=folder.name, notes=list(model.notes))
 
 
 def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:

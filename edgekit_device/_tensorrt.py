@@ -144,7 +144,14 @@ def _open_plan(
     if loaded is None:
         raise runtimes.failure()
     check_io(loaded.engine, [*entry.inputs, *entry.outputs], digest)
-    engine = Engine(loaded, runtimes.cuda(), entry.inputs, entry.outputs, profile=profile)
+    engine = Engine(
+        loaded,
+        runtimes.cuda(),
+        entry.inputs,
+        entry.outputs,
+        profile=profile,
+        notes=[choice.note] if choice.note else [],
+    )
     return engine, names
 
 

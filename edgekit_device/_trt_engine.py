@@ -40,6 +40,7 @@ class Engine:
     Attributes:
         inputs: Its inputs; axes of -1 take the shape of what is fed.
         outputs: Its outputs.
+        notes: What is doubtful about how it runs here.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Engine:
         outputs: Sequence[IoEntry],
         *,
         profile: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
+        self.notes = tuple(notes)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._loaded = loaded

@@ -10,6 +10,7 @@ __all__ = [
     "WEIGHT_DTYPES",
     "BlobEntry",
     "EngineEntry",
+    "Engines",
     "GoldenCase",
     "IoEntry",
     "Lane",
@@ -28,6 +29,10 @@ DTYPES = {
 
 #: Weights may also have types that NumPy has no name for; their blobs hold the bit patterns.
 WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
+
+
+#: Opened engines by digest and device.
+Engines = Mapping[Tuple[str, str], Any]
 
 
 @dataclass(frozen=True)

@@ -42,3 +42,4 @@ def command(
     for release in document["releases"]:
         print(f"{release['board']['name']}: {release['release']} "
               f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+        o.say_notes(release)

@@ -33,3 +33,4 @@ def command(config: str, weights: Path, json: bool, **settings: Any) -> None:
     for release in document["releases"]:
         print(f"{release['board']['name']}: {release['release']} "
               f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip
+        o.say_notes(release)

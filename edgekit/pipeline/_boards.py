@@ -115,7 +115,7 @@ class Boards:
             for name in ("deploy", "refit", "self-test"):
                 with steps.step(name) as step:
                     step.reuse(f"{client.name} serves {known['release']}")
-            return {**known, "bytes_sent": 0, "reused": True}
+            return self._told({**known, "bytes_sent": 0, "reused": True})
         with contextlib.ExitStack() as stack:
             details = {
                 "deploy": f"board {client.name}: {client.note}",
@@ -149,9 +149,16 @@ class Boards:
             "refit": dict(release.refit),
             "selftest": dict(release.selftest),
             "hello": dict(release.hello),
+            "notes": [f"{client.name}: {text}" for text in release.selftest.get("notes", ())],
             "reused": False,
         }
         cache.put("release", key, result)
+        return self._told(result)
+
+    def _told(self, result: dict[str, Any]) -> dict[str, Any]:
+        """The result; what its board notes is the run's, too."""
+        notes = self._work.notes
+        notes += [note for note in result.get("notes", ()) if note not in notes]
         return result
 
     def _wanted(self) -> list[Any]:

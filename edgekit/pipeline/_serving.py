@@ -149,4 +149,5 @@ class Serving(Sensing):
 
 def _release(result: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("board", "release", "digest", "bytes_sent", "previous", "reused")
-    return {key: result.get(key) for key in keys}
+    # a release kept by an older edgekit has no notes
+    return {**{key: result.get(key) for key in keys}, "notes": result.get("notes", [])}

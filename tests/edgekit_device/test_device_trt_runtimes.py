@@ -56,6 +56,16 @@ def test_a_later_release_runs_the_runtime_that_the_plan_carries(here: Here, flav
     np.testing.assert_allclose(found, reference(network(), x), rtol=1e-5)
 
 
+def test_a_plan_of_another_major_is_noted_on_the_model(here: Here) -> None:
+    here.has("11.4.0")
+    about = entry("10.7.0", version_compatible=True, lean_embedded=True)
+    model = open_model(checked(plan("10.7.0", ["VERSION_COMPATIBLE"]), about))
+    (note,) = model.notes
+    assert "10.7.0" in note
+    assert "self-test" in note
+    assert open_model(checked(plan("11.4.0"), entry("11.4.0"))).notes == ()
+
+
 def test_an_unsigned_bundle_never_runs_code_of_its_own(here: Here) -> None:
     here.has("10.16.1", ["full", "lean", "dispatch"])
     data = plan("10.3.0", ["VERSION_COMPATIBLE"])

@@ -9,6 +9,7 @@ import pytest
 import edgekit
 from edgekit.bundle import read
 from edgekit.config import load_config, open_config
+from edgekit.deploy import BoardClient
 from edgekit.errors import UsageError
 from edgekit.pipeline import Cache, Pipeline
 from tests.pipeline.nets import small_config, small_net
@@ -91,6 +92,24 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
         (release,) = p.deploy()["releases"]
         assert release["bytes_sent"] > 10_000
         assert p.infer()["bit_equal"] is True
+
+
+@pytest.mark.boards
+def test_what_a_board_notes_of_a_release_is_told_each_time(tmp_path, monkeypatch):
+    config, asked = small_config(tmp_path), BoardClient.selftest
+
+    def doubtful(self, *which):
+        answer = asked(self, *which)
+        assert answer["notes"] == []
+        return {**answer, "notes": ["another major"]}
+
+    monkeypatch.setattr(BoardClient, "selftest", doubtful)
+    for reused in (False, True):
+        with pipeline(config, tmp_path) as p:
+            (release,) = p.deploy()["releases"]
+            wanted = [f"{release['board']['name']}: another major"]
+            assert (release["reused"], release["notes"]) == (reused, wanted)
+            assert wanted[0] in p.notes()
 
 
 def test_check_names_the_file_that_was_asked_about(tmp_path):
