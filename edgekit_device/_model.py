@@ -57,7 +57,7 @@ class Model:
         self.notes = tuple(dict.fromkeys(told))
         names = tuple(tensor.name for tensor in manifest.outputs)
         dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
-        runs = [
+        runs: List[List[Any]] = [
             [_Bound(engines[s.engine, s.device], s) for s in lane.segments]
             for lane in manifest.lanes
         ]
