@@ -92,7 +92,9 @@ class _Command(click.Command):
             )
             return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         if args and self.actions and args[0].isidentifier():
-            _no_action(args[0], self.actions)
+            places = sum(isinstance(item, click.Argument) for item in self.params)
+            too_many = not any(word.startswith("-") for word in args[: places + 1])
+            _no_action(args[0], self.actions, surely=too_many and len(args) > places)
         return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -111,14 +113,20 @@ class _Command(click.Command):
                 formatter.write_dl([(name, text) for name, (_, text) in self.actions.items()])
 
 
-def _no_action(name: str, actions: Mapping[str, Any]) -> None:
-    """Refuses a slip of an action's name where there is no such file either."""
+def _no_action(name: str, actions: Mapping[str, Any], *, surely: bool) -> None:
+    """Refuses a slip of an action's name where there is no such file either.
+
+    ``surely``: too much follows for the command without an action, so it can be nothing else.
+    """
     from difflib import get_close_matches
     from pathlib import Path
 
     near = get_close_matches(name, actions, 1)
-    if near and not Path(name).exists():
-        raise UsageError(f"No such action or model {name!r}. Did you mean {near[0]!r}?")
+    if (near or surely) and not Path(name).exists():
+        raise UsageError(
+            f"No such action or model {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""),
+            hint=f"actions: {', '.join(actions)}",
+        )
 
 
 def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]:

@@ -9,10 +9,13 @@ import click
 
 from edgekit.cli import _options as o
 from edgekit.cli._commands import argument
-from edgekit.errors import EdgekitError, GateError, UsageError
+from edgekit.cli._doctor_acts import NOT_PREPARED, selftest, setup
+from edgekit.cli._jobs_find import words_of
+from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, GateError, UsageError
 
 if TYPE_CHECKING:
-    from edgekit.deploy import BoardClient
+    from edgekit.config import Config
+    from edgekit.deploy import Board, BoardClient
 
 __all__ = ["command"]
 
@@ -52,22 +55,75 @@ def command(
     from edgekit.pipeline._hosts import boards_of, is_config, open_client
 
     wanted = open_config(config) if config else open_config(host) if is_config(host) else None
-    if wish["undo"] and not wish["setup"]:
-        raise UsageError("--undo goes with --setup")
-    documents = []
-    for board in boards_of(host, wanted, root=root, python=python):
-        with open_client(board, accept_host_key=accept_host_key) as client:
-            if wish["setup"]:
-                documents.append(_setup(client, wish, json))
-            elif wish["selftest"]:
-                documents.append(_selftest(client, wish["out"], quiet or json, json))
-            else:
-                documents.append(_examine(client, wanted, json))
+    _check_wish(wish)
+    boards = boards_of(host, wanted, root=root, python=python)
+    documents: list[dict[str, Any]] = []
+    lost: list[EdgekitError] = []
+    for board in boards:
+        try:
+            with open_client(board, accept_host_key=accept_host_key) as client:
+                if wish["setup"]:
+                    documents.append(setup(client, wish, json))
+                elif wish["selftest"]:
+                    again = _again(host, wanted, board, accept_host_key)
+                    out = _out_of(wish["out"], board, len(boards) > 1)
+                    documents.append(selftest(client, out, quiet or json, json, again))
+                else:
+                    documents.append(_examine(client, wanted, json))
+        except (BoardError, EnvironmentLack) as error:
+            _no_board_of(config, wanted, board, error)
+            if len(boards) == 1:
+                raise
+            # a board that does not answer hides none of the others
+            lost.append(error)
+            documents.append(_lost(board, error, json))
     if json:
         o.print_json(documents[0] if len(documents) == 1 else {"boards": documents})
+    if lost:
+        raise o.printed(lost[0])
     bad = [one for one in documents if not one["ok"]]
     if bad:
         raise _unfit(bad, json)
+
+
+def _check_wish(wish: dict[str, Any]) -> None:
+    """Refuses options that would do nothing."""
+    if wish["setup"] and wish["selftest"]:
+        raise UsageError("--setup and --selftest are two things: one at a time")
+    for option, needed in (("undo", "setup"), ("yes", "setup"), ("out", "selftest")):
+        if wish[option] and not wish[needed]:
+            raise UsageError(f"--{option} goes with --{needed}")
+
+
+def _no_board_of(
+    config: str | None, wanted: Config | None, board: Board, error: EdgekitError
+) -> None:
+    """Says which boards the configuration names, where none of them was meant and none is there."""
+    if config is None or wanted is None:
+        return
+    names = [one.name for one in wanted.file.deploy.boards]
+    if board.name not in names:
+        named = f"{config} names {', '.join(names) or 'no board'}"
+        error.hint = f"{error.hint}; {named}" if error.hint else named
+
+
+def _lost(board: Board, error: EdgekitError, json: bool) -> dict[str, Any]:
+    if not json:
+        o.say(f"{board.name}: not reached: {error.message}")
+    told = {"name": board.name, "kind": board.kind, "note": ""}
+    return {"schema": "edgekit.doctor/1", "board": told, "ok": False, **error.to_json()}
+
+
+def _again(host: str, wanted: Config | None, board: Board, accept_host_key: bool) -> str:
+    """Returns how ``edgekit jobs`` names the board."""
+    if wanted is not None and board.name in (one.name for one in wanted.file.deploy.boards):
+        return words_of(wanted.path, board, len(wanted.file.deploy.boards) > 1)
+    return words_of(host, board, False, accept_host_key)
+
+
+def _out_of(out: Path | None, board: Board, several: bool) -> Path:
+    path = out or Path("edgekit-selftest.json")
+    return path.with_name(f"{path.stem}-{board.name}{path.suffix}") if several else path
 
 
 def _examine(client: BoardClient, config: Any, json: bool) -> dict[str, Any]:
@@ -116,52 +172,23 @@ def _plain(text: str) -> str:
     return escape(text)
 
 
-def _setup(client: BoardClient, wish: dict[str, Any], json: bool) -> dict[str, Any]:
-    """Shows what would change, asks, and does it."""
-    undo = wish["undo"]
-    shown = client.setup(undo=undo, apply=False)
-    if not json:
-        print(f"{client.name}: {shown['text']}")
-    if shown["state"] == "shown" and (wish["yes"] or _agreed(json)):
-        shown = client.setup(undo=undo, apply=True)
-        if not json:
-            print(f"{client.name}: {shown['text']}")
-    return {"schema": "edgekit.setup/1", "ok": shown["state"] != "failed", **shown,
-            "board": {"name": client.name, "kind": client.kind, "note": client.note}}  # fmt: skip
-
-
-def _agreed(json: bool) -> bool:
-    import sys
-
-    if json or not sys.stdin.isatty():
-        print("nothing was changed; --yes does it", file=sys.stderr)
-        return False
-    return click.confirm("Do it?", default=False, err=True)
-
-
-def _selftest(client: BoardClient, out: Path | None, quiet: bool, json: bool) -> dict[str, Any]:
-    from edgekit.cli._jobs import follow
-    from edgekit.pipeline._selftest import finished, start, write_answers
-
-    started = start(client)
-    follow(client, started["job"], quiet=quiet)
-    document = finished(client.job_result(started["job"]), client)
-    path = write_answers(document, out or Path("edgekit-selftest.json"))
-    if not json:
-        counts = document["counts"]
-        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        print(f"{client.name}: {told}; the answers are in {path}")
-    return {**document, "ok": True, "file": str(path)}
-
-
 def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:
     names = ", ".join(one["board"]["name"] for one in documents)
     lacks = [c["what"] for one in documents for c in one.get("checks", ()) if
              c["status"] == "missing"]  # fmt: skip
-    error: EdgekitError = GateError(
-        f"missing: {', '.join(lacks)}" if lacks else "the board could not be prepared",
-        code="doctor.missing",
-        where=names,
-        hint="the lines above say what to do",
-    )
+    error: EdgekitError
+    if lacks:
+        error = GateError(
+            f"missing: {', '.join(lacks)}",
+            code="doctor.missing",
+            where=names,
+            hint="the lines above say what to do",
+        )
+    else:
+        error = GateError(
+            "; ".join(dict.fromkeys(NOT_PREPARED[one["state"]] for one in documents)),
+            code="doctor.not-prepared",
+            where=names,
+            hint="the lines above say what to do",
+        )
     return o.printed(error) if json else error

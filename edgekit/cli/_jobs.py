@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action, argument, command_with_actions
-from edgekit.errors import BoardError, UsageError
+from edgekit.cli._jobs_find import ENDED, LIVE, Reached, find, reach, reached
+from edgekit.cli._jobs_follow import follow
 
 if TYPE_CHECKING:
     from edgekit.deploy import BoardClient
 
-__all__ = ["attach", "cancel", "command", "follow", "listing", "log", "remove"]
+__all__ = ["attach", "cancel", "command", "listing", "log", "remove"]
 
 _WHERE = "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config."
 _EXAMPLE = "Example: edgekit jobs attach 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
@@ -27,17 +27,12 @@ _ACTIONS = {
     "remove": ("_jobs", "Forget a job that has ended."),
 }
 _where = argument("where", _WHERE)
-_job = argument("job", "The job's id, or the start of it.")
-_reach = o.all_of(
-    click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST."),
-    click.option("--python", default="python3", help="Python on the board, for a HOST."),
-    o.accept_host_key,
-)
+_job = argument("job", "The job's id, or its first four characters or more.")
 
 
 @command_with_actions("jobs", "Example: edgekit jobs configs/resnet50-orin.yaml", _ACTIONS)
 @_where
-@_reach
+@reach
 @o.talk
 def command(where: str, json: bool, **settings: Any) -> None:
     _list(where, json, settings)
@@ -45,7 +40,7 @@ def command(where: str, json: bool, **settings: Any) -> None:
 
 @action(_ACTIONS["list"][1], "Example: edgekit jobs list nvidia@10.0.0.7")
 @_where
-@_reach
+@reach
 @o.talk
 def listing(where: str, json: bool, **settings: Any) -> None:
     _list(where, json, settings)
@@ -54,14 +49,13 @@ def listing(where: str, json: bool, **settings: Any) -> None:
 @action(_ACTIONS["attach"][1], _EXAMPLE)
 @_job
 @_where
-@_reach
+@reach
 @o.talk
 def attach(job: str, where: str, json: bool, quiet: bool, **settings: Any) -> None:
-    with _with_job(job, where, settings) as (client, id):
-        follow(client, id, quiet=quiet or json, where=where)
-        result = client.job_result(id)
+    with find(job, where, settings, LIVE) as (client, id, again):
+        result = follow(client, id, quiet=quiet or json, again=again)
     if json:
-        o.print_json({"job": id, "board": client.name, "state": "done", "result": result})
+        _print(client, id, state="done", result=result)
     else:
         print(f"{id} on {client.name}: done")
 
@@ -70,10 +64,10 @@ def attach(job: str, where: str, json: bool, quiet: bool, **settings: Any) -> No
 @_job
 @_where
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last so many bytes.")
-@_reach
+@reach
 @o.talk
 def log(job: str, where: str, tail: int | None, json: bool, **settings: Any) -> None:
-    with _with_job(job, where, settings) as (client, id):
+    with find(job, where, settings, LIVE) as (client, id, _):
         start = 0
         if tail is not None:
             start = max(0, client.job_log(id, most=0).size - tail)
@@ -86,19 +80,19 @@ def log(job: str, where: str, tail: int | None, json: bool, **settings: Any) -> 
                 o.say(page.data.decode("utf-8", "replace").removesuffix("\n"))
     if json:
         text = b"".join(parts).decode("utf-8", "replace")
-        o.print_json({"job": id, "board": client.name, "state": page.state, "log": text})
+        _print(client, id, state=page.state, log=text)
 
 
 @action(_ACTIONS["cancel"][1], "Example: edgekit jobs cancel 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
 @_job
 @_where
-@_reach
+@reach
 @o.talk
 def cancel(job: str, where: str, json: bool, **settings: Any) -> None:
-    with _with_job(job, where, settings) as (client, id):
+    with find(job, where, settings, LIVE) as (client, id, _):
         state = client.cancel_job(id)
     if json:
-        o.print_json({"job": id, "board": client.name, "state": state})
+        _print(client, id, state=state)
     else:
         print(f"{id} on {client.name}: {state}")
 
@@ -106,61 +100,47 @@ def cancel(job: str, where: str, json: bool, **settings: Any) -> None:
 @action(_ACTIONS["remove"][1], "Example: edgekit jobs remove 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
 @_job
 @_where
-@_reach
+@reach
 @o.talk
 def remove(job: str, where: str, json: bool, **settings: Any) -> None:
-    with _with_job(job, where, settings) as (client, id):
+    with find(job, where, settings, ENDED) as (client, id, _):
         client.remove_job(id)
     if json:
-        o.print_json({"job": id, "board": client.name, "removed": True})
+        _print(client, id, removed=True)
     else:
         print(f"{id} on {client.name}: removed")
 
 
-def follow(client: BoardClient, id: str, *, quiet: bool, where: str = "") -> None:
-    """Shows a job's progress until it has ended.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C; the job goes on, and stderr says how to come back.
-    """
-    shown = o.progress(quiet)
-    shown.begin(1, 1, f"job {id[:8]}")
-    status = "failed"
-    last: dict[str, Any] = {}
-    seconds = 0.0
-    try:
-        for event in client.watch_job(id):
-            first = last or event
-            seconds = max(0.0, event["time"] - first["time"])
-            text = " ".join(filter(None, (event["phase"], event["text"])))
-            shown.update(event["done"], event["total"], text)
-            if event["phase"] == "connection" or event["phase"] != last.get("phase"):
-                shown.note(text)
-            last = {**event, "time": first["time"]}
-        status = "done"
-    except KeyboardInterrupt:
-        click.echo(
-            f"the job goes on; edgekit jobs attach {id} {where or client.name} follows it again",
-            err=True,
-        )
-        raise
-    finally:
-        shown.end(f"job {id[:8]}", status, seconds, client.name)
+def _print(client: BoardClient, id: str, **more: Any) -> None:
+    o.print_json({"schema": "edgekit.job/1", "job": id, "board": client.name, **more})
 
 
 def _list(where: str, json: bool, settings: dict[str, Any]) -> None:
-    boards: list[tuple[str, list[dict[str, Any]]]] = []
     with contextlib.ExitStack() as stack:
-        for client in _clients(stack, where, settings):
-            boards.append((client.name, client.jobs()))
+        boards = list(reached(stack, where, settings))
     if json:
-        rows = [{"board": name, "jobs": jobs} for name, jobs in boards]
-        o.print_json({"schema": "edgekit.jobs/1", "boards": rows})
+        o.print_json({"schema": "edgekit.jobs/1", "boards": [_document(one) for one in boards]})
+    else:
+        for one in boards:
+            _show(one)
+    for one in boards:
+        if one.error is not None:
+            raise o.printed(one.error)
+
+
+def _document(one: Reached) -> dict[str, Any]:
+    error = one.error and one.error.to_json()["error"]
+    return {"board": one.name, "jobs": list(one.jobs), "error": error}
+
+
+def _show(one: Reached) -> None:
+    if one.error is not None:
+        o.say(f"{one.name}: not reached: {one.error.message}")
         return
-    for name, jobs in boards:
-        print(f"{name}: {len(jobs) or 'no'} jobs")
-        for row in jobs:
-            o.say("  " + _row(row))
+    count = len(one.jobs)
+    print(f"{one.name}: {count or 'no'} job{'' if count == 1 else 's'}")
+    for row in one.jobs:
+        o.say("  " + _row(row))
 
 
 def _row(row: dict[str, Any]) -> str:
@@ -173,34 +153,3 @@ def _row(row: dict[str, Any]) -> str:
     if row["state"] not in ("queued", "running"):
         return f"{row['job']}  {row['state']:<9}  {at}  {row['name']}  {error}".rstrip()
     return f"{row['job']}  {row['state']:<9}  {at}  {row['name']}  {row['phase']}{share}".rstrip()
-
-
-def _clients(
-    stack: contextlib.ExitStack, where: str, settings: dict[str, Any]
-) -> Iterator[BoardClient]:
-    from edgekit.pipeline._hosts import boards_of, open_client
-
-    reach = {name: settings[name] for name in ("root", "python")}
-    for board in boards_of(where, **reach):
-        yield stack.enter_context(open_client(board, accept_host_key=settings["accept_host_key"]))
-
-
-@contextlib.contextmanager
-def _with_job(
-    start: str, where: str, settings: dict[str, Any]
-) -> Iterator[tuple[BoardClient, str]]:
-    """Finds the one job whose id begins so, on whichever of the boards."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        for client in _clients(stack, where, settings):
-            found += [(client, row["job"]) for row in client.jobs() if row["job"].startswith(start)]
-        if len(found) > 1 and len({id for _, id in found}) > 1:
-            raise UsageError(f"{start!r} begins several jobs", hint="edgekit jobs list")
-        if not found:
-            raise BoardError(
-                "no such job",
-                code="job.unknown",
-                where=start,
-                hint=f"edgekit jobs list {where} names those that are there",
-            )
-        yield found[0]

@@ -11,6 +11,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.pipeline._board_checks import check_board
 from edgekit.pipeline._board_request import request_of
 from edgekit.pipeline._building import Built, alike
+from edgekit.pipeline._hosts import job_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,10 +178,13 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     try:
         for event in client.watch_job(job):
             text = event.get("text") or event["phase"]
-            work.update(event["done"], event["total"], f"{client.name}: {text}")
+            # a build that is joined tells at once what it did long before
+            at = event["time"] if event["n"] else None
+            work.update(event["done"], event["total"], f"{client.name}: {text}", at=at)
     except KeyboardInterrupt:
-        work.tell(f"the build goes on as job {job} on {client.name}; the same command joins it, "
-                  f"edgekit jobs cancel {job} ends it")  # fmt: skip
+        end = job_command("cancel", job, work.config, client.name)
+        work.tell(f"the build goes on as job {job} on {client.name}: the same command joins it, "
+                  f"`{end}` ends it")  # fmt: skip
         raise
     result = client.job_result(job)
     wanted = [digest for digest in _blobs(result) if not work.cache.has_blobs([digest])]

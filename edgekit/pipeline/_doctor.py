@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._doctor_checks import CHECKS, Check
+from edgekit.pipeline._board_checks import is_planned
+from edgekit.pipeline._doctor_check import Check
+from edgekit.pipeline._doctor_checks import CHECKS
 
 if TYPE_CHECKING:
     from edgekit.config import Config
@@ -80,11 +82,12 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[Check]:
     installed = probe["tensorrt"]["full"] or probe["tensorrt"]["python"]["full"]
     planned = config.tensorrt if hasattr(config, "tensorrt") else file.tensorrt
     if planned and installed:
-        same = installed.split(".")[:2] == planned.split(".")[:2]
+        parts = max(2, len(planned.split(".")))
+        same = is_planned(installed, planned)
         yield Check(
             "fits.tensorrt",
             "The config's TensorRT",
             "ok" if same else "missing",
             f"planned for {planned}, the board has {installed}",
-            "" if same else f"tensorrt: {'.'.join(installed.split('.')[:2])}",
+            "" if same else f"tensorrt: {'.'.join(installed.split('.')[:parts])}",
         )

@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-__all__ = ["CHECKS", "Check"]
+from edgekit.pipeline._doctor_check import Check
+from edgekit.pipeline._doctor_engines import cuda, dla, tensorrt
 
-Status = Literal["ok", "warn", "missing"]
+__all__ = ["CHECKS"]
 
 _GIB = 1 << 30
 _LEAST_DISK, _LEAST_MEMORY = 2 * _GIB, 1 * _GIB
 _SETUP = "edgekit doctor --setup prepares it"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of ``edgekit doctor``.
-
-    Attributes:
-        id: Stable name.
-        what: What was looked for.
-        status: "ok", "warn" (works, with less) or "missing" (something will not work).
-        found: What was found.
-        fix: What to do about it; empty when nothing is to be done.
-    """
-
-    id: str
-    what: str
-    status: Status
-    found: str
-    fix: str = ""
 
 
 def _board(probe: Mapping[str, Any]) -> Iterator[Check]:
@@ -73,105 +54,6 @@ def _python(probe: Mapping[str, Any]) -> Iterator[Check]:
             "missing",
             "signatures cannot be checked",
             "sudo apt-get install openssh-client",
-        )
-
-
-def _tensorrt(probe: Mapping[str, Any]) -> Iterator[Check]:
-    trt = probe["tensorrt"]
-    python = trt["python"]
-    jetson = bool(probe["l4t"])
-    if trt["full"]:
-        yield Check("tensorrt", "TensorRT", "ok", trt["full"])
-    else:
-        yield Check(
-            "tensorrt",
-            "TensorRT",
-            "missing" if jetson else "warn",
-            "libnvinfer not found",
-            "sudo apt-get install nvidia-jetpack" if jetson else "engines cannot be built here",
-        )
-    if python["full"]:
-        yield Check("tensorrt.python", "TensorRT for Python", "ok", python["full"])
-    elif trt["full"]:
-        yield Check(
-            "tensorrt.python",
-            "TensorRT for Python",
-            "warn",
-            "import tensorrt fails",
-            "sudo apt-get install python3-libnvinfer; until then builds use trtexec",
-        )
-    for flavour in ("lean", "dispatch"):
-        there = trt[flavour] or python[flavour]
-        if there:
-            yield Check(f"tensorrt.{flavour}", f"TensorRT {flavour} runtime", "ok", there)
-        elif trt["full"]:
-            yield Check(
-                f"tensorrt.{flavour}",
-                f"TensorRT {flavour} runtime",
-                "warn",
-                "not there",
-                "only engines of another TensorRT need it",
-            )
-    if probe["trtexec"]:
-        yield Check("trtexec", "trtexec", "ok", probe["trtexec"]["path"])
-    elif trt["full"]:
-        yield Check(
-            "trtexec", "trtexec", "warn", "not found", "sudo apt-get install libnvinfer-bin"
-        )
-
-
-def _cuda(probe: Mapping[str, Any]) -> Iterator[Check]:
-    if probe["compute_capability"]:
-        text = f"CUDA {probe['cuda'] or probe['cuda_driver']}, compute capability " + str(
-            probe["compute_capability"]
-        )
-        yield Check("cuda", "CUDA", "ok", text)
-    else:
-        why = next((n for n in probe["notes"] if "CUDA driver" in n), "no driver answers")
-        yield Check(
-            "cuda",
-            "CUDA",
-            "missing" if probe["l4t"] else "warn",
-            why,
-            "is the account in the groups video and render?" if probe["l4t"] else "",
-        )
-
-
-def _dla(probe: Mapping[str, Any]) -> Iterator[Check]:
-    dla = probe["dla"]
-    devices, cores = dla["devices"], dla["cores"]
-    if not devices:
-        if probe["l4t"]:
-            yield Check("dla", "DLA", "ok", "this module shows none")
-        return
-    count = f"{len(devices)} in hardware"
-    if cores:
-        yield Check("dla", "DLA", "ok", f"{count}, {cores} for TensorRT")
-    elif cores == 0:
-        fix = "this TensorRT drives no DLA: edgekit targets shows which releases do"
-        if dla["compiler"] is None:
-            fix = (
-                "libnvdla_compiler.so is missing: sudo apt-get install nvidia-l4t-dla-compiler "
-                "(JetPack 6; JetPack 7.2 has none)"
-            )
-        yield Check("dla", "DLA", "missing", f"{count}, none for TensorRT", fix)
-    else:
-        yield Check(
-            "dla",
-            "DLA",
-            "warn",
-            f"{count}; TensorRT was not asked",
-            "its Python module is needed for that",
-        )
-    if probe["cudla"]:
-        yield Check("dla.cudla", "cuDLA", "ok", probe["cudla"])
-    else:
-        yield Check(
-            "dla.cudla",
-            "cuDLA",
-            "warn",
-            "libcudla not found",
-            "standalone loadables need it; it comes with CUDA's package libcudla",
         )
 
 
@@ -252,9 +134,9 @@ def _docker(probe: Mapping[str, Any]) -> Iterator[Check]:
 CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[Check]], ...] = (
     _board,
     _python,
-    _tensorrt,
-    _cuda,
-    _dla,
+    tensorrt,
+    cuda,
+    dla,
     _power,
     _room,
     _docker,

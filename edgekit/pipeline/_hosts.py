@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from edgekit.config import Config
     from edgekit.deploy import Board, BoardClient
 
-__all__ = ["board_of_host", "boards_of", "boards_of_config", "is_config", "open_client"]
+__all__ = [
+    "board_of_host",
+    "boards_of",
+    "boards_of_config",
+    "is_config",
+    "job_command",
+    "open_client",
+]
 
 _HOST = re.compile(
     r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^@:\s]+)(?::(?P<port>\d+))?"
@@ -90,6 +98,14 @@ def boards_of(where: str, config: Config | None = None, **options: str) -> list[
         return boards
     named = [b for b in boards_of_config(config) if b.name == where] if config else []
     return named or [board_of_host(where, **options)]
+
+
+def job_command(action: str, id: str, config: Config, board: str) -> str:
+    """Returns the command line for a job on a configuration's board, for a user to copy."""
+    words = ["edgekit", "jobs", action, id, config.path]
+    if len(config.file.deploy.boards) > 1:
+        words += ["--board", board]
+    return shlex.join(words)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "Quiet", "Terminal"]
 
+_SURE_S = 2.0  # before, the time left is a guess
+
 
 class Progress(Protocol):
     """What a step reports to."""
@@ -19,11 +21,14 @@ class Progress(Protocol):
     def begin(self, number: int, total: int, name: str) -> None:
         """A step begins."""
 
-    def update(self, done: float, total: float, text: str = "") -> None:
-        """Part of the step is done."""
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
+        """Part of the step is done.
+
+        ``at`` is when, in seconds of another clock than this machine's: a board's news may be old.
+        """
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """A step ended: "done", "reused" or "failed"."""
+        """A step ended: "done", "reused", "failed" or "left" (it goes on without this command)."""
 
     def note(self, text: str) -> None:
         """Something the user should know."""
@@ -35,7 +40,7 @@ class Quiet:
     def begin(self, number: int, total: int, name: str) -> None:
         """Does nothing."""
 
-    def update(self, done: float, total: float, text: str = "") -> None:
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
         """Does nothing."""
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
@@ -61,17 +66,18 @@ class Terminal:
         self._clock = clock
         self._status: Status | None = None
         self._label = ""
-        self._began = 0.0
+        # of the first news of a count: which clock's, when, done, total
+        self._first: tuple[bool, float, float, float] | None = None
 
     def begin(self, number: int, total: int, name: str) -> None:
         """Shows the step's number and name, with a spinner on a terminal."""
         self._label = f"[{number:>2}/{total}] {name}"
-        self._began = self._clock()
+        self._first = None
         if self._console.is_terminal and self._console.color_system:  # a spinner moves the cursor
             self._status = self._console.status(self._text(""))
             self._status.start()
 
-    def update(self, done: float, total: float, text: str = "") -> None:
+    def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
         """Shows the share done and the time left; verbose, each new text on its line."""
         if self._verbose and text and text != self._told:
             self._told = text
@@ -79,9 +85,7 @@ class Terminal:
         if self._status is None or total <= 0:
             return
         share = min(1.0, done / total)
-        spent = self._clock() - self._began
-        left = f", {spent / share - spent:.0f} s left" if share > 0 and spent > 2 else ""
-        self._status.update(self._text(f"{text} {share:.0%}{left}"))
+        self._status.update(self._text(f"{text} {share:.0%}{self._left(done, total, at)}"))
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
         """Prints the step's line."""
@@ -89,8 +93,8 @@ class Terminal:
             self._status.stop()
             self._status = None
         took = "" if status == "reused" else f"{seconds:6.1f} s"
-        mark = {"done": "", "reused": "reused", "failed": "FAILED"}[status]
-        style = {"done": "", "reused": "dim", "failed": "bold red"}[status]
+        mark = {"done": "", "reused": "reused", "failed": "FAILED", "left": "left"}[status]
+        style = {"done": "", "reused": "dim", "failed": "bold red", "left": "dim"}[status]
         line = f"{self._label:<19} {took or mark:>8}  "
         self._console.print(line + (detail if not took or not mark else f"{mark} {detail}"),
                             style=style, markup=False, highlight=False)  # fmt: skip
@@ -98,6 +102,18 @@ class Terminal:
     def note(self, text: str) -> None:
         """Prints a line below the current step."""
         self._console.print(f"{'':<29} {text}", style="dim", markup=False, highlight=False)
+
+    def _left(self, done: float, total: float, at: float | None) -> str:
+        """Words of the time left, from what was done since the first news of this count."""
+        now = self._clock() if at is None else at
+        told = (at is None, now, done, total)
+        first = self._first
+        if first is None or first[0] != told[0] or first[3] != total or done < first[2]:
+            first = self._first = told
+        spent, made = now - first[1], done - first[2]
+        if spent <= _SURE_S or made <= 0:
+            return ""
+        return f", {max(0.0, total - done) * spent / made:.0f} s left"
 
     def _text(self, more: str) -> str:
         from rich.markup import escape

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit.errors import EdgekitError
 from edgekit.pipeline._progress import Progress
 
 __all__ = ["STEPS", "Step", "Steps"]
@@ -57,7 +58,8 @@ class Steps:
             yield step
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
-            step.status, step.detail = "failed", "interrupted" if interrupted else ""
+            why = error.message if isinstance(error, EdgekitError) else ""
+            step.status, step.detail = "failed", "interrupted" if interrupted else why
             raise
         finally:
             seconds = self._clock() - began

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.pipeline._cache import Cache, digest_of
 
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Stored", "identity"]
 
-Update = Callable[[float, float, str], None]
+
+class Update(Protocol):
+    """``Progress.update``."""
+
+    def __call__(
+        self, done: float, total: float, text: str = "", /, *, at: float | None = None
+    ) -> None:
+        """Part of the step is done."""
+
+
+def _nothing(done: float, total: float, text: str = "", /, *, at: float | None = None) -> None: ...
 
 
 class Stored:
@@ -39,7 +49,7 @@ class Stored:
         self.file = config.file
         self.cache = cache
         self.force = force
-        self.update: Update = lambda done, total, text: None
+        self.update: Update = _nothing
         self.tell: Callable[[str], None] = lambda text: None
         self.fresh: set[str] = set()
         self.notes: list[str] = []

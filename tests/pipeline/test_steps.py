@@ -6,6 +6,7 @@ import itertools
 import pytest
 from rich.console import Console
 
+from edgekit.errors import BoardError
 from edgekit.pipeline._progress import Quiet, Terminal
 from edgekit.pipeline._steps import STEPS, Steps
 
@@ -23,10 +24,13 @@ def test_statuses_and_seconds():
         step.reuse("same as before")
     with pytest.raises(KeyboardInterrupt), steps.step("build"):
         raise KeyboardInterrupt
+    with pytest.raises(BoardError), steps.step("deploy"):
+        raise BoardError("the disk is full")
     assert steps.done == [
         {"name": "check", "status": "done", "seconds": 1.0, "detail": ""},
         {"name": "plan", "status": "reused", "seconds": 1.0, "detail": "same as before"},
         {"name": "build", "status": "failed", "seconds": 1.0, "detail": "interrupted"},
+        {"name": "deploy", "status": "failed", "seconds": 1.0, "detail": "the disk is full"},
     ]
 
 
@@ -45,3 +49,49 @@ def test_lines_without_a_terminal():
     assert second.startswith("[ 2/2] plan")
     assert "reused" in second
     assert "\x1b" not in out.getvalue()
+
+
+class Screen:
+    """A console that keeps what its spinner shows."""
+
+    is_terminal, color_system = True, "truecolor"
+
+    def __init__(self):
+        self.shown = []
+        self.start = self.stop = lambda: None
+        self.update = self.shown.append
+
+    def status(self, text):
+        return self
+
+
+def left(screen):
+    """The time left that is shown now, None without."""
+    _, found, words = screen.shown[-1].rpartition(", ")
+    return float(words.split()[0]) if found else None
+
+
+def test_time_left_counts_from_the_first_news():
+    screen, now = Screen(), [100.0]
+    progress = Terminal(screen, clock=lambda: now[0])
+    progress.begin(1, 1, "build")
+    now[0] = 200.0  # sending the model took its time
+    progress.update(0, 10, "layers")
+    assert left(screen) is None
+    now[0] = 210.0
+    progress.update(5, 10, "layers")
+    assert left(screen) == 10.0
+    now[0] = 300.0
+    progress.update(1, 4, "tactics")  # another count
+    assert left(screen) is None
+
+
+def test_time_left_of_old_news_is_by_their_own_clock():
+    screen = Screen()
+    progress = Terminal(screen, clock=lambda: 7.0)
+    progress.begin(1, 1, "build")
+    progress.update(1, 10, "sending")
+    # a build that is joined: a minute of news in no time
+    for done in range(7):
+        progress.update(done, 10, "tactics", at=1e9 + 10 * done)
+    assert left(screen) == 40.0

@@ -1,0 +1,55 @@
+"""A build's job on a board, as the host follows it, at boards that are only played."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgekit.cli._main import app
+from edgekit.config import open_config
+from edgekit.pipeline._board_build import _job
+from tests.cli.board_fakes import ID, FakeBoard, config_of, job_row, lend
+
+
+class BuildingBoard(FakeBoard):
+    def missing(self, digests: Any) -> tuple[str, ...]:
+        return ()
+
+    def receive(self, blobs: Any, progress: Any) -> int:
+        return 0
+
+    def start_job(self, kind: str, request: Any) -> dict[str, Any]:
+        return {"job": ID, "state": "running", "reused": False, "joined": True}
+
+
+@pytest.mark.parametrize("names", [("lab",), ("left", "right")])
+def test_ctrl_c_names_a_command_that_ends_the_build(
+    names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards = [BuildingBoard(name, job_row("running")) for name in names]
+    boards[-1].events = [
+        {"n": 1, "time": 1e9, "phase": "tactics", "done": 6, "total": 10, "text": ""},
+        KeyboardInterrupt(),
+    ]
+    lend(monkeypatch, *boards)
+    told: list[str] = []
+    seen: list[Any] = []
+    work: Any = SimpleNamespace(
+        config=open_config(config_of(tmp_path, *names)),
+        tell=told.append,
+        update=lambda done, total, text, at: seen.append(at),
+    )
+    request: Any = SimpleNamespace(blobs={}, document={})
+    client: Any = boards[-1]
+    with pytest.raises(KeyboardInterrupt):
+        _job(work, client, request)
+    assert seen == [1e9]  # by the board's clock
+    command = re.search("`edgekit (.*)`", told[-1])
+    assert command
+    assert app(shlex.split(command[1])) == 0
+    assert [board.asked for board in boards] == [[]] * (len(boards) - 1) + [[("cancel", ID)]]
