@@ -102,27 +102,6 @@ class Building:
             )
         return "reference"
 
-    def check_wishes(self) -> None:
-        """Refuses at once what TensorRT cannot do together, where a board may build with it.
-
-        Raises:
-            ConfigError: With each pair of wishes, the reason and its source.
-        """
-        file = self.work.file
-        asked = file.build.backend in ("tensorrt", "trtexec")
-        if not asked and (file.build.backend == "reference" or not file.deploy.boards):
-            return
-        from edgekit.dla import drives_dla
-        from edgekit.pipeline._board_request import wish_of
-        from edgekit.trt import decide
-
-        work = self.work
-        # cores that nobody asked for are used where they can be
-        asked_dla = work.config.document.knows(("placement", "dla_cores"))
-        driven = asked_dla or drives_dla(work.target, work.tensorrt)
-        dla = bool(file.placement.dla_cores and work.target.dla.cores and driven)
-        decide(wish_of(work, dla=dla))
-
     def probe(self, client: BoardClient) -> dict[str, Any]:
         """Returns what a board is (``edgekit.probe/1``), asked once."""
         if id(client) not in self._probes:

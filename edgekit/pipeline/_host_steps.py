@@ -14,6 +14,7 @@ from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._building import Building
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._packing import Packing
+from edgekit.pipeline._places import set_place
 from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._rewriting import approximations
 from edgekit.pipeline._signing import Signing
@@ -21,6 +22,7 @@ from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
 from edgekit.pipeline._translated import float_note
 from edgekit.pipeline._typed_file import TYPED_NAME, write_typed
+from edgekit.pipeline._wishes import check_names, check_wishes
 from edgekit.pipeline._work import Work
 
 if TYPE_CHECKING:
@@ -28,21 +30,6 @@ if TYPE_CHECKING:
     from edgekit.config import Config
 
 __all__ = ["HOST_STEPS", "HostSteps", "file_stamps"]
-
-# where in the configuration a fault comes from that a floor finds only when it is used
-_PLACES: dict[str, tuple[str, ...]] = {
-    "target.mode": ("power_mode",),
-    "tensorrt.version": ("tensorrt",),
-    "model.unknown_builtin": ("model", "builtin"),
-    "model.unknown_output": ("model", "outputs"),
-    "model.unknown_input": ("model", "shapes"),
-    "model.shape_rank": ("model", "shapes"),
-    "model.shape_conflict": ("model", "shapes"),
-    "calibration.fp16": ("calibration", "fp16_layers"),
-    "plan.pin": ("placement", "pin"),
-    "plan.core": ("placement", "dla_cores"),
-    "config.no-key": ("deploy", "sign_with"),
-}
 
 HOST_STEPS = STEPS[: STEPS.index("bundle")]
 
@@ -102,11 +89,7 @@ class HostSteps:
         if isinstance(error, EdgekitError):
             # what was done before it failed, and the accuracy when that is what failed
             error.extra.setdefault("steps", self._step_list())
-            path = _PLACES.get(error.code)
-            if error.code == "rewrite.unknown":
-                path = tuple(error.where.split("."))  # the list that has the name
-            if path and path[0] in self.config.document.value:
-                error.where = self.config.document.where(path)
+            set_place(error, self.config)
         self.boards.close()
 
     def _only(self, *names: str) -> None:
@@ -122,10 +105,11 @@ class HostSteps:
                 step.reuse()
 
     def _host(self) -> dict[str, Any]:
-        self.building.check_wishes()
+        check_wishes(self.work)
         self.building.deploys = "deploy" in self._steps.names
         check = self._check()
         self._rewrite()
+        check_names(self.work)
         self._calibrate()
         self._plan()
         self._build()

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.config import open_config
 from edgekit.deploy import sshd
-from edgekit.errors import BoardError, ConfigError, EnvironmentLack, GateError
+from edgekit.errors import BoardError, EnvironmentLack, GateError
 from edgekit.pipeline import Cache, Pipeline
 from tests.boards.fixtures import need_sshd
 from tests.edgekit_device.cudla_host_cuda import build_stub
@@ -230,21 +230,3 @@ def test_a_board_that_was_not_planned_for_is_refused_before_anything_is_sent(tmp
         with pipeline(named, tmp_path) as two, pytest.raises(EnvironmentLack) as lacking:
             two.build()
         assert lacking.value.code == "build.no-tensorrt"
-
-
-def test_wishes_that_do_not_go_together_are_told_first(tmp_path):
-    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
-    path = config_of(tmp_path, deploy, "10.3", "{mode: standalone, strip: true}")
-    with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
-        one.build()
-    assert one.work.cache.get("check", "") is None
-    (problem,) = caught.value.problems
-    assert "strip" in problem.message
-    assert "small.yaml" in str(problem.where)
-
-
-def test_a_backend_without_a_board_is_refused(tmp_path):
-    path = config_of(tmp_path, "", "10.3", "{backend: tensorrt}")
-    with pipeline(path, tmp_path) as one, pytest.raises(EnvironmentLack) as caught:
-        one.build()
-    assert (caught.value.code, caught.value.exit_code) == ("build.no-tensorrt", 3)

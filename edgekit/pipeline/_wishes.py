@@ -1,0 +1,67 @@
+"""What a configuration asks of builds on a board, as far as it is wrong without any board."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._work import Work
+
+__all__ = ["check_names", "check_wishes"]
+
+
+def check_wishes(work: Work) -> None:
+    """Refuses at once what TensorRT cannot do together, where a board may build with it.
+
+    Raises:
+        ConfigError: With each pair of wishes, the reason and its source.
+    """
+    if not _on_board(work):
+        return
+    from edgekit.dla import drives_dla
+    from edgekit.pipeline._board_request import wish_of
+    from edgekit.trt import decide
+
+    build, document = work.file.build, work.config.document
+    if build.backend == "trtexec" and isinstance(build.refit, list):
+        message = "trtexec cannot mark single weights as refittable"
+        hint = "build.refit: identical or any, or build with build.backend: tensorrt"
+        place = document.where(("build", "refit"))
+        raise ConfigError([Problem(message, place, hint)], code="trt.features")
+    # cores that nobody asked for are used where they can be
+    asked_dla = document.knows(("placement", "dla_cores"))
+    driven = asked_dla or drives_dla(work.target, work.tensorrt)
+    dla = bool(work.file.placement.dla_cores and work.target.dla.cores and driven)
+    decide(wish_of(work, dla=dla))
+
+
+def check_names(work: Work) -> None:
+    """Refuses names of weights that the network that is built, rewritten, does not have.
+
+    Raises:
+        ConfigError: "build.refit", with the names that are near.
+    """
+    named = work.file.build.refit
+    if not isinstance(named, list) or not _on_board(work):
+        return
+    from difflib import get_close_matches
+
+    known = work.model.weights
+    problems = []
+    for number, name in enumerate(named):
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)[:5]
+            message = f"the network that is built has no weight {name!r}"
+            place = work.config.document.where(("build", "refit", number))
+            problems.append(Problem(message, place, f"it has {', '.join(near)}"))
+    if problems:
+        raise ConfigError(problems, code="build.refit")
+
+
+def _on_board(work: Work) -> bool:
+    """Whether a board may build with TensorRT, as far as the configuration tells."""
+    backend = work.file.build.backend
+    asked = backend in ("tensorrt", "trtexec")
+    return asked or (backend == "auto" and bool(work.file.deploy.boards))

@@ -1,0 +1,47 @@
+"""What a configuration asks of builds on a board, refused before any board is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgekit.errors import ConfigError, EnvironmentLack
+from tests.pipeline.test_board_build import config_of, pipeline
+
+
+def test_wishes_that_do_not_go_together_are_told_first(tmp_path):
+    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+    path = config_of(tmp_path, deploy, "10.3", "{mode: standalone, strip: true}")
+    with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
+        one.build()
+    assert one.work.cache.get("check", "") is None
+    (problem,) = caught.value.problems
+    assert "strip" in problem.message
+    assert "small.yaml" in str(problem.where)
+
+
+@pytest.mark.parametrize(
+    ("build", "says", "hint"),
+    [
+        ("{refit: [conv9.w]}", "no weight 'conv9.w'", "conv1.w"),
+        ("{refit: [conv1.w, x]}", "no weight 'x'", "bn.bias"),
+        ("{backend: trtexec, refit: [conv1.w]}", "cannot mark single", "identical or any"),
+    ],
+    ids=["a near name", "no near name", "trtexec"],
+)
+def test_weights_that_cannot_be_refitted_by_name_are_told_first(tmp_path, build, says, hint):
+    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+    path = config_of(tmp_path, deploy, "10.3", build)
+    with pytest.raises(ConfigError) as caught, pipeline(path, tmp_path) as one:
+        one.build()
+    (problem,) = caught.value.problems
+    assert says in problem.message
+    assert hint in problem.hint
+    assert "small.yaml:" in str(problem.where)
+    assert "calibrate" not in [step["name"] for step in caught.value.extra["steps"]]
+
+
+def test_a_backend_without_a_board_is_refused(tmp_path):
+    path = config_of(tmp_path, "", "10.3", "{backend: tensorrt}")
+    with pipeline(path, tmp_path) as one, pytest.raises(EnvironmentLack) as caught:
+        one.build()
+    assert (caught.value.code, caught.value.exit_code) == ("build.no-tensorrt", 3)
