@@ -1,7 +1,8 @@
 """Memory that is allocated once and used again: leases of device and pinned host memory.
 
 A lease goes back to its pool with its last user, so that frames in flight never share a buffer and
-nothing is allocated once as many frames were in flight as ever will be. On an integrated GPU
+nothing is allocated once as many frames were in flight as ever will be; where shapes change, what
+lies idle is at most as much as ever was in use at once. On an integrated GPU
 (Jetson) pinned memory is the same DRAM; copies through it are still what keeps caches right.
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Deque, Dict, Iterator, List, Optional, Tuple
+
+from ._errors import DeviceError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from ._cuda import Cuda
 
 __all__ = ["Lease", "Pool"]
+
+_LARGER = 2  # a buffer so many times as large as wanted still serves
 
 
 class Pool:
@@ -39,6 +44,7 @@ class Pool:
         # within ``take`` too: that must wait for nothing, so it only appends to a deque
         self._back: Deque[Tuple[int, int]] = deque()
         self._streams: Deque[int] = deque()
+        self._used = self._most = 0  # bytes
         self.allocated = 0
 
     def take(self, nbytes: int) -> Lease:
@@ -48,16 +54,48 @@ class Pool:
             DeviceError: "cuda.no-memory".
         """
         with self._lock:
+            self._most = max(self._most, self._used)
             while self._back:
                 ptr, size = self._back.popleft()
-                self._free.setdefault(size, []).append(ptr)
-            free = self._free.get(nbytes)
-            found = free.pop() if free else None
+                self._used -= size
+                # the size used last is the last one to be given up
+                self._free[size] = [*self._free.pop(size, ()), ptr]
+            fits = [n for n, free in self._free.items() if free and nbytes <= n <= _LARGER * nbytes]
+            room = min(fits, default=nbytes)
+            found = self._free[room].pop() if fits else None
+            idle = self._idle() if found is None else []
+            self._used += room
             self.allocated += found is None
+        for ptr in idle:
+            self._release(ptr)
         if found is not None:
-            return Lease(self, found, nbytes)
-        allocate = self.cuda.host_alloc if self.pinned else self.cuda.malloc
-        return Lease(self, allocate(nbytes), nbytes)
+            return Lease(self, found, nbytes, room)
+        try:
+            ptr = (self.cuda.host_alloc if self.pinned else self.cuda.malloc)(nbytes)
+        except DeviceError:
+            with self._lock:
+                self._used -= nbytes
+            raise
+        return Lease(self, ptr, nbytes, nbytes)
+
+    def _idle(self) -> List[int]:
+        """Takes what lies idle, as far as it is more than ever was in use at once.
+
+        Frames of one shape never get that far; shapes that change would keep every size for ever.
+        """
+        idle = sum(size * len(free) for size, free in self._free.items())
+        found = []
+        for size, free in list(self._free.items()):
+            while free and idle > self._most:
+                found.append(free.pop())
+                idle -= size
+            if not free:
+                del self._free[size]
+        return found
+
+    def _release(self, ptr: int) -> None:
+        with suppress(DeviceError):  # nobody misses it; the next call tells what is wrong
+            (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
 
     def give(self, ptr: int, nbytes: int) -> None:
         """Takes memory back; never waits."""
@@ -98,10 +136,11 @@ class Lease:
         nbytes: Its size.
     """
 
-    def __init__(self, pool: Pool, ptr: int, nbytes: int) -> None:
+    def __init__(self, pool: Pool, ptr: int, nbytes: int, room: int) -> None:
         self.pool = pool
         self.ptr = ptr
         self.nbytes = nbytes
+        self._room = room
 
     @property
     def cuda(self) -> Cuda:
@@ -137,4 +176,4 @@ class Lease:
         return memory
 
     def __del__(self) -> None:
-        self.pool.give(self.ptr, self.nbytes)
+        self.pool.give(self.ptr, self._room)

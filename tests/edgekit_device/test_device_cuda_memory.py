@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
 import threading
 from itertools import count
 from types import FrameType
 from typing import Any
 
+import pytest
+
+from edgekit_device import DeviceError
 from edgekit_device._cuda_memory import Pool
 
 
@@ -80,3 +84,66 @@ def test_memory_that_came_back_is_used_again_and_freed_once() -> None:
     del again, other, pool
     gc.collect()
     assert sorted(device.freed) == addresses
+
+
+class Sizes(Addresses):
+    """Knows what is allocated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[int, int] = {}
+
+    def malloc(self, size: int) -> int:
+        address = super().malloc(size)
+        self.held[address] = size
+        return address
+
+    def free(self, address: int) -> None:
+        del self.held[address]
+
+
+@pytest.mark.parametrize("order", ["up", "down", "mixed"])
+def test_sizes_that_change_do_not_pile_up(order: str) -> None:
+    device = Sizes()
+    pool = Pool(device)  # type: ignore[arg-type]
+    sizes = [1000 * n for n in range(1, 65)]
+    if order == "down":
+        sizes.reverse()
+    elif order == "mixed":
+        random.Random(0).shuffle(sizes)
+    biggest = 0
+    for size in sizes * 2:
+        lease = pool.take(size)
+        assert lease.nbytes == size
+        assert device.held[lease.ptr] >= size
+        biggest = max(biggest, size)
+        assert sum(device.held.values()) <= 3 * biggest
+        del lease
+
+
+def test_frames_in_flight_of_one_shape_allocate_once() -> None:
+    pool = Pool(Sizes())  # type: ignore[arg-type]
+    wanted = [100, 150, 4000, 20, 8_000_000]
+    before = 0
+    for round_ in range(6):
+        frames = [[pool.take(size) for size in wanted] for _ in range(3)]
+        assert len({lease.ptr for frame in frames for lease in frame}) == 3 * len(wanted)
+        before = before if round_ > 1 else pool.allocated
+        assert pool.allocated == before
+        del frames
+
+
+def test_memory_that_is_refused_is_not_in_use() -> None:
+    device = Sizes()
+    pool: Any = Pool(device)  # type: ignore[arg-type]
+
+    def refuse(size: int) -> int:
+        raise DeviceError("no", code="cuda.no-memory")
+
+    device.malloc = refuse  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match="no"):
+        pool.take(1 << 30)
+    del device.malloc  # type: ignore[method-assign]
+    for size in range(1000, 65_000, 1000):
+        pool.take(size)
+    assert sum(device.held.values()) <= 3 * 65_000
