@@ -10,13 +10,14 @@ kernel's V4L2_PIX_FMT_NV12 (a plane of luma, then one of Cb and Cr in turn at ha
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Tuple
 
 from ._errors import DeviceError
 from ._kernels_blocks import FRAMES
 from ._kernels_exact import frame_bytes
-from ._kernels_layout import LAST, PLANES, TYPES, VECTORS, Side, side
+from ._kernels_layout import LAST, PLANES, TYPES, VECTORS, Layout, Side, side
 from ._kernels_plan import THREADS, Launch, Numbers, launch, mode, set_scale
 from ._packing import four
 
@@ -110,6 +111,13 @@ def _set_colours(numbers: Numbers, frame: CameraFrame) -> None:
 
 
 def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
+    """As :func:`_plan`, which is kept: what a byte's step is takes a while to prove."""
+    layout = Layout(dst.dtype, tuple(dst.shape), dst.format, tuple(dst.strides), dst.scale)
+    return _plan(replace(frame, mean=tuple(frame.mean), factor=tuple(frame.factor)), layout)
+
+
+@functools.lru_cache(maxsize=64)
+def _plan(frame: CameraFrame, dst: Layout) -> Launch:
     """Plans the kernel that writes a frame as a network's input.
 
     Args:

@@ -12,7 +12,6 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple, Union
 
-from ._convert import convert
 from ._cuda import open_cuda
 from ._cudla_check import in_order, stored_bytes
 from ._cudla_library import Library, cudla_facts, open_library
@@ -28,8 +27,8 @@ from ._cudla_types import (
     TensorDescriptor,
 )
 from ._errors import DeviceError
-from ._packing import pack
 from ._tensor import DeviceBuffer, DeviceTensor
+from ._trt_feed import Feeder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +73,7 @@ class LoadableEngine:
         self.cuda = cuda
         self._free: List[Slot] = []
         self._lock = threading.Lock()
+        self._feeder = Feeder(cuda)
         self.handle = Handle(cuda.bind)
         self._device, self._module = ctypes.c_void_p(), ctypes.c_void_p()
         self.inputs: List[Tuple[Any, int]] = []
@@ -156,8 +156,9 @@ class LoadableEngine:
     def run(self, segment: Any, feeds: Dict[str, Feed]) -> Dict[str, DeviceTensor]:
         """Runs the loadable: inputs by name to outputs by name, in the device's memory.
 
-        Arrays are converted and packed; a ``DeviceTensor`` in the input's own format is copied
-        within the device, any other is unpacked first.
+        Arrays are converted and packed as for TensorRT's engines (``_trt_feed``). A
+        ``DeviceTensor`` in the input's own format is copied within the device: memory stays
+        registered until the engine is closed, and whose it is may free it before.
 
         Raises:
             DeviceError: "input.missing", "input.shape", "cudla.failed", "cudla.hardware" (the DLA
@@ -171,8 +172,8 @@ class LoadableEngine:
         lease = Lease(slot, self._give_back)
         kept: List[Any] = []
         try:
-            for io, size in self.inputs:
-                kept.append(self._feed(slot, io, size, feeds))
+            for io, _ in self.inputs:
+                self._feed(slot, io, feeds, kept)
             self._submit(slot)
         finally:
             # whatever was copied must be through before its memory goes
@@ -192,28 +193,18 @@ class LoadableEngine:
         shape, steps = tuple(io.shape), tuple(io.strides)
         return DeviceTensor(ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner)
 
-    def _feed(self, slot: Slot, io: Any, size: int, feeds: Dict[str, Feed]) -> Any:
-        """Puts an input into the slot; returns what must live until the stream is through."""
+    def _feed(self, slot: Slot, io: Any, feeds: Dict[str, Feed], kept: List[Any]) -> None:
+        """Puts an input into the slot; ``kept`` gets what must live until the stream is through."""
         if io.name not in feeds:
             raise DeviceError("an input is missing", code="input.missing", where=io.name)
         feed = feeds[io.name]
-        target = slot.buffers[io.name].ptr
-        scale = None
-        if isinstance(feed, DeviceTensor):
-            same = (feed.dtype, feed.format, tuple(feed.strides), feed.scale)
-            if same == (io.dtype, io.format, tuple(io.strides), io.scale):
-                self.cuda.copy(target, feed.ptr, min(feed.nbytes, size), "d2d", slot.stream)
-                return feed
-            scale, feed = feed.scale, feed.numpy()
         if tuple(feed.shape) != tuple(io.shape):
             raise DeviceError(
                 "{} given, {} wanted".format(list(feed.shape), list(io.shape)),
                 code="input.shape",
                 where=io.name,
             )
-        packed = pack(convert(feed, io.dtype, scale, io.scale), io.format, io.strides)
-        self.cuda.copy(target, packed.ctypes.data, packed.nbytes, "h2d", slot.stream)
-        return packed
+        self._feeder.put(io, feed, slot.stream, kept, slot.buffers[io.name].ptr)
 
     def _submit(self, slot: Slot) -> None:
         def pointers(tensors: Sequence[Tuple[Any, int]]) -> Any:

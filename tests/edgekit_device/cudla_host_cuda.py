@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from edgekit_device._cudla_types import TensorDescriptor
+from edgekit_device._errors import DeviceError
 from edgekit_device._types import IoEntry
 
 STUB = Path(__file__).parent / "cudla_stub" / "cudla_stub.c"
@@ -45,6 +46,18 @@ class HostCuda:
 
     def free(self, pointer: int) -> None:
         del self.blocks[pointer]
+
+    def host_alloc(self, size: int) -> int:
+        return self.malloc(size)
+
+    def host_free(self, pointer: int) -> None:
+        self.free(pointer)
+
+    def facts(self) -> dict[str, str]:
+        return {"compute_capability": "8.7"}
+
+    def load_module(self, image: bytes) -> int:
+        raise DeviceError("no GPU is here", code="cuda.failed")
 
     def copy(self, dst: int, src: int, size: int, kind: str, stream: int = 0) -> None:
         ctypes.memmove(dst, src, size)

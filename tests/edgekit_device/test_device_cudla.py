@@ -14,8 +14,11 @@ import pytest
 
 from edgekit.dla import strides
 from edgekit_device import _cudla_library as cudla_library
+from edgekit_device._convert import convert
 from edgekit_device._cudla import LoadableEngine, cudla_facts, open_loadable
 from edgekit_device._errors import DeviceError
+from edgekit_device._packing import pack
+from edgekit_device._tensor import DeviceTensor
 from edgekit_device._types import IoEntry
 from tests.edgekit_device.cudla_host_cuda import (
     HostCuda,
@@ -171,6 +174,36 @@ def test_threads_and_living_results_have_memory_of_their_own(calls: Path) -> Non
     for one in (second, engine):
         one.close()
     assert not [line for line in _lines(calls) if line.startswith("WRONG")]
+
+
+class _Kernels:
+    """Plays the GPU's packer over the host's memory."""
+
+    def __init__(self, cuda: HostCuda, off: int = 0) -> None:
+        self.cuda, self.off, self.calls = cuda, off, 0
+
+    def pack(self, src: int, source: DeviceTensor, dst: int, io: IoEntry, stream: int) -> None:
+        self.calls += 1
+        array = convert(source.numpy(), io.dtype, source.scale, io.scale)
+        stored = pack(array, io.format, io.strides).reshape(-1) + np.int8(self.off)
+        self.cuda.copy(dst, stored.ctypes.data, stored.nbytes, "h2d")
+
+
+@pytest.mark.parametrize(("off", "asked"), [(0, 3), (1, 1)])
+def test_kernels_pack_for_a_loadable_where_they_agree_with_numpy(
+    calls: Path, off: int, asked: int
+) -> None:
+    cuda = HostCuda()
+    engine = _open(cuda)
+    engine._feeder._packer = kernels = _Kernels(cuda, off)
+    values = np.arange(np.prod(_SHAPE), dtype=np.float32).reshape(_SHAPE) % 50
+    for _ in range(3):
+        found = engine.run(None, {"input": values})["M0_519"]
+        raw = np.empty(60, np.uint8)
+        cuda.copy(raw.ctypes.data, found.ptr, 60, "d2h")
+        assert raw.tolist() == (np.arange(60) % 50 * 2 + 1).tolist()
+    assert kernels.calls == asked
+    engine.close()
 
 
 def test_wrong_feeds_are_told(calls: Path) -> None:
