@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.errors import BoardError
 from edgekit.pipeline._host_steps import HOST_STEPS
 from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._sensing import Sensing
@@ -13,6 +14,7 @@ from edgekit.pipeline._sensing import Sensing
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
     from edgekit.deploy import BoardClient
+    from edgekit.pipeline._work import Work
 
 __all__ = ["Serving"]
 
@@ -74,11 +76,16 @@ class Serving(Sensing):
             bundles[built.key] = bundle if before != after else old
         error = work.measure(model, artefacts)
         work.check_accuracy(error)
-        releases = self.boards.install(
-            lambda client: bundles[self.building.for_board(client).key],
-            self._steps,
-            always=self._force,
-        )
+        try:
+            releases = self.boards.install(
+                lambda client: bundles[self.building.for_board(client).key],
+                self._steps,
+                always=self._force,
+            )
+        except BoardError as failed:
+            if failed.code == "selftest.failed" and self.building.backend != "reference":
+                failed.hint = _off(work, weights)
+            raise
         for built in self.building.every():
             old, bundle = self.packing.bundle_of(built), bundles[built.key]
             if bundle is not old:
@@ -145,6 +152,17 @@ class Serving(Sensing):
 
         with self._step("bench") as step:
             return bench(self, release, step, again=again)
+
+
+def _off(work: Work, weights: Path) -> str:
+    """Says why a board's engines may be off with other weights, and what to do about it."""
+    built = f"build engines of {weights} itself: name it as the model, edgekit run"
+    if work.scales is None:
+        return f"these weights may need more than FP16's range or precision; {built}"
+    return (
+        "with these weights activations may leave the ranges that were calibrated, or use little "
+        f"of them; calibrate again and {built}"
+    )
 
 
 def _release(result: Mapping[str, Any]) -> dict[str, Any]:
