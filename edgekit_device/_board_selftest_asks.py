@@ -86,7 +86,9 @@ def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: int
     engine = built[name]
     plan = context.blob(engine.get("full") or engine["engine"])
     start(trt, context.root.folder)
-    loaded = deserialize(trt, plan, Choice(flavour), dla_core=core, where=name)
+    # the runtime that the plan carries is this board's own: it was built a moment ago
+    choice = Choice(flavour, host_code=bool(engine["lean_embedded"]))
+    loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
     facts: Dict[str, Any] = {"plan": ".".join(str(part) for part in read_header(plan).version)}
     facts.update(runtime=str(trt.__version__), loaded=loaded.engine is not None)
     return trt, loaded, facts

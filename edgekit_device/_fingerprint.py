@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from . import _probe_files as files
-from ._probe_child import ask_cuda
-from ._probe_software import packages, tensorrt_versions
+from ._probe_child import ask_cuda, ask_tensorrt
+from ._probe_software import MODULES, packages, tensorrt_versions
 
 __all__ = ["BOARD_FACTS", "board_facts", "fingerprint"]
 
@@ -62,7 +62,8 @@ def fingerprint(
     if capability is None:
         capability = ask_cuda()[0].get("compute_capability")
     if tensorrt is None:
-        tensorrt = tensorrt_versions(system, installed).get("full")
+        known = tensorrt_versions(system, installed)["full"]
+        tensorrt = full_version(known, system)
     # boards of one kit carry different modules: the number tells them apart where it is known
     names = [name for name in (facts["module"], facts["board_id"]) if name]
     return {
@@ -75,6 +76,19 @@ def fingerprint(
         "compute_capability": capability or "",
         "dla_compiler": dla_compiler_version(system, installed) or "",
     }
+
+
+def full_version(known: Optional[str], system: Path = Path("/")) -> Optional[str]:
+    """TensorRT's version as files and packages tell it, or else as its Python module does.
+
+    Args:
+        known: From ``tensorrt_versions``.
+        system: The root of the file system; a module is asked of the running system's alone.
+    """
+    if known or system != Path("/"):
+        return known
+    said = ask_tensorrt(MODULES["full"])[0].get("version")
+    return str(said) if said else None
 
 
 def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[str]:

@@ -60,9 +60,8 @@ def probe(folder: Path, system: Path = Path("/")) -> Dict[str, Any]:
     installed = packages(system)
     cuda, dla_cores, python = _asked(real, notes)
     versions = tensorrt_versions(system, installed)
-    # the module itself knows best where a package says less
-    if python["full"] and (versions["full"] or "").count(".") < python["full"].count("."):
-        versions["full"] = python["full"]
+    # as `full_version` has it; the module was asked already
+    versions["full"] = versions["full"] or python["full"]
     facts = board_facts(folder, system)
     if facts["module"] is None:
         notes.append("no model in the device tree: this is no Jetson, or a container on one")

@@ -13,6 +13,7 @@ from edgekit.errors import BoardError, UsageError
 from edgekit_device._jobs import Job
 from edgekit_device._root import Root
 from tests.boards.fixtures import StartBoard, boards, home
+from tests.trt_double.board import board_python, offences
 
 __all__ = ["boards", "home"]
 pytestmark = pytest.mark.boards
@@ -73,6 +74,28 @@ def test_jobs_are_listed_read_followed_and_removed(
     with pytest.raises(BoardError, match="no such job"):
         app(["jobs", "log", ID, *lab])
     assert not job.folder.exists()
+
+
+@pytest.mark.slow
+def test_doctor_s_selftest_writes_the_answers(
+    lab: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = board_python(tmp_path / "python", "10.3.0")
+    argv = ["doctor", *lab[:-1], f"--python={python}", "--selftest", "-o", str(tmp_path / "a.json")]
+    assert app(argv) == 0
+    told = capsys.readouterr()
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert document["schema"] == "edgekit.selftest/1"
+    counts = document["counts"]
+    assert f"lab: {counts['answered']} answered" in told.out
+    failed = [item["id"] for item in document["items"] if item["status"] == "failed"]
+    assert "tegrastats-dla" in failed
+    assert told.out.splitlines()[-1].endswith(": " + ", ".join(failed))
+    assert offences(python) == []
+    assert app([*argv, "--json"]) == 0  # answered from the board, one document
+    again = json.loads(capsys.readouterr().out)
+    assert again.pop("file") == str(tmp_path / "a.json")
+    assert {**document, "ok": True} == again
 
 
 def test_undo_alone_makes_no_sense(home: Path) -> None:

@@ -60,6 +60,14 @@ def test_every_question_has_an_answer(version: str, ask: Ask, tmp_path: Path) ->
     for name in ("probe", "build-gpu", "build-hybrid", "dla-core-1", "load-full", "inspector-dla"):
         assert items[name]["status"] == "answered", told[name]
     assert set(items["can-run-on-dla"]["found"]) == {"conv", "act", "conv2"}
+    # version compatible plans carry a runtime of their own, which this board has just built
+    assert items["lean-load"]["status"] == "answered", told["lean-load"]
+    # the lean module of 8.6 has no Refitter
+    expected = "failed" if version == "8.6.1" else "answered"
+    assert items["lean-refit"]["status"] == expected, told["lean-refit"]
+    # what engines built here are bound to is the same for whoever asks
+    assert document["fingerprint"] == items["probe"]["found"]["fingerprint"]
+    assert document["fingerprint"]["tensorrt"] == version
     # no cuDLA and no Jetson here: failures are answers, with a reason
     assert items["cudla"]["status"] in ("failed", "skipped")
     assert items["nsys-dla"]["status"] == "failed"
