@@ -39,9 +39,9 @@ def command(
     if json:
         o.print_json(document)
         return
-    accuracy = document["accuracy"]
+    accuracy, count = document["accuracy"], len(document["segments"])
     print(
-        f"{len(document['segments'])} segments, backend {document['backend']}; against FP32: "
+        f"{count} segment{'' if count == 1 else 's'}, backend {document['backend']}; against FP32: "
         f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
     )
     emulated = ", emulated on this CPU" if document["boards"] else ""

@@ -92,7 +92,7 @@ def to_qdq(
     o.say(
         f"TensorRT {document['tensorrt']} on {document['target']}: {check['dla_layers']} of "
         f"{check['layers']} layers could run on the DLA, {check['int8_layers']} in INT8, "
-        f"{check['loadables']} loadables"
+        f"{check['loadables']} loadable{'' if check['loadables'] == 1 else 's'}"
     )
     rows = [f"GPU: {row['layer']} ({row['rule']})" for row in check["gpu"]]
     o.say_rows(rows, verbose=verbose)

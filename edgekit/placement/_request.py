@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from edgekit._listed import listed
 from edgekit.dla import Judgement, Reason
 from edgekit.errors import GateError
 from edgekit.network import Network
@@ -18,6 +19,8 @@ from edgekit.placement._room import Room
 from edgekit.placement._types import Options
 
 __all__ = ["PlanImpossible", "Request", "make_request"]
+
+_SHOWN = 5
 
 
 class PlanImpossible(GateError):
@@ -120,7 +123,13 @@ def _require_standalone(request: Request) -> None:
         why = "FP32 does not run on a DLA" if request.model.precision == "fp32" else "there is none"
         message = f"a standalone plan needs a DLA core, and {why}"
     else:
-        few = ", ".join(list(unable)[:5]) + (", ..." if len(unable) > 5 else "")
+        few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
         count = len(request.network.layers)
         message = f"{len(unable)} of {count} layers cannot run on the DLA: {few}"
     raise PlanImpossible(message, unable, "allow the GPU, or see `edgekit check` for the fixes")
+
+
+def _broken(name: str, reasons: tuple[Reason, ...]) -> str:
+    """A layer with the rules that it breaks; none where only its precision is in the way."""
+    rules = ", ".join(dict.fromkeys(reason.rule for reason in reasons))
+    return f"{name} ({rules})" if rules else name

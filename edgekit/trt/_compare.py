@@ -144,7 +144,7 @@ def _told(one: Mapping[str, Any]) -> list[str]:
         count = place["loadables"]
         if place["evidence"] == "placement" and count["plan"] != count["builder"]:
             told.append(
-                f"{one['key']}: {count['plan']} loadables planned, {count['builder']} built"
+                f"{one['key']}: loadables planned: {count['plan']}, built: {count['builder']}"
             )
     if one["reformats"]:
         names, more = one["reformats"][:_SHOWN], len(one["reformats"]) - _SHOWN

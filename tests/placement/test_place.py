@@ -259,6 +259,8 @@ def test_standalone_that_cannot_be_names_layers_and_reasons(resnet: Network) -> 
     assert document["code"] == "plan.impossible"
     assert document["layers"]
     assert all(entry["reasons"] for entry in document["layers"])
+    first = document["layers"][0]
+    assert f"{first['name']} ({first['reasons'][0]['rule']}" in document["message"]
 
 
 def test_impossible_bound_names_itself_and_the_best(resnet: Network) -> None:
