@@ -7,7 +7,9 @@ topological order, of each folded batch normalisation the scale and then the bia
 calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer ones
 "tmp_refittable_weight", "..._0", and count the value of each ConstantOfShape with them (from 10.14
 on, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read, whatever the
-release. The lean runtime has no OnnxParserRefitter, hence this. Field numbers of onnx/onnx.proto:
+release, and so are names that mean the same in every file with the node, by its first output:
+"batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". The lean runtime has no
+OnnxParserRefitter, hence this. Field numbers of onnx/onnx.proto:
 ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4,
 attribute 5, domain 7; AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Set, Union
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Union
 
 from ._errors import DeviceError
 from ._onnx_tensors import OnnxTensor, read_tensor, values_of
@@ -27,7 +29,7 @@ from ._refit_fold import folded
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["named_weights"]
+__all__ = ["named_weights", "origins"]
 
 _BATCH_NORM = "tmp_batch_norm_weight"
 _REFITTABLE = "tmp_refittable_weight"
@@ -53,7 +55,7 @@ def named_weights(
     Args:
         model: An ONNX file's bytes.
         folder: Where its external data lies; None: it has none, or refuses it.
-        wanted: Names as ``Refitter.get_all_weights`` gives them.
+        wanted: Names as ``Refitter.get_all_weights`` gives them, or those by node.
 
     Returns:
         Arrays by name, only those found; bfloat16 as uint16 bit patterns.
@@ -61,7 +63,22 @@ def named_weights(
     Raises:
         DeviceError: "model.invalid", "model.type" or "model.external-data".
     """
-    reader = _Reader(folder, set(wanted))
+    return _read(model, folder, set(wanted)).found
+
+
+def origins(
+    model: Union[bytes, memoryview], folder: Optional[Path], wanted: Iterable[str]
+) -> Dict[str, str]:
+    """Names by node of the weights called ``wanted``, of those whose names an importer counts.
+
+    Raises:
+        DeviceError: As :func:`named_weights`.
+    """
+    return _read(model, folder, set(wanted)).by_node
+
+
+def _read(model: Union[bytes, memoryview], folder: Optional[Path], wanted: Set[str]) -> _Reader:
+    reader = _Reader(folder, wanted)
     try:
         graphs = [value for number, value in fields(memoryview(model)) if number == 7]
         if not graphs:
@@ -73,7 +90,7 @@ def named_weights(
             code="model.invalid",
             hint="give the .onnx file that the engine was built from",
         ) from error
-    return reader.found
+    return reader
 
 
 class _Reader:
@@ -81,6 +98,7 @@ class _Reader:
         self.folder = folder
         self.wanted = wanted
         self.found: Dict[str, np.ndarray] = {}
+        self.by_node: Dict[str, str] = {}
         self.made = {_BATCH_NORM: 0, _REFITTABLE: 0}
 
     def graph(self, data: memoryview) -> None:
@@ -127,9 +145,12 @@ class _Reader:
         parameters = [tensors[name] for name in node.inputs[1:5] if name in tensors]
         if len(parameters) < _PARAMETERS:
             return  # the importer folds only what this graph's initializers give
-        # scale and then bias, each under its older and its newer name
-        names = [(self._next(_BATCH_NORM), self._next(_REFITTABLE)) for _ in range(2)]
-        if not any(self.wanted.intersection(pair) for pair in names):
+        # scale and then bias, each under its older and its newer name, and by its node
+        names = [
+            (self._next(_BATCH_NORM), self._next(_REFITTABLE), what + node.outputs[0])
+            for what in ("batch-norm-scale:", "batch-norm-bias:")
+        ]
+        if not any(self.wanted.intersection(keys) for keys in names):
             return
         epsilon = _floats(node.attributes.get("epsilon", {}).get(2, []))
         arrays = [values_of(tensor, self.folder) for tensor in parameters]
@@ -141,18 +162,21 @@ class _Reader:
     def constant_of_shape(self, node: _Node) -> None:
         import numpy as np
 
-        name = self._next(_REFITTABLE)
-        if name not in self.wanted:
+        names = (self._next(_REFITTABLE), "constant-of-shape:" + node.outputs[0])
+        if not self.wanted.intersection(names):
             return
         value = node.attributes.get("value")
         # without one it is a zero of float32
         array = np.zeros(1, np.float32)
         if value is not None:
             array = values_of(read_tensor(as_bytes(value[5][-1])), self.folder)
-        self._keep([name], array)
+        self._keep(names, array)
 
-    def _keep(self, names: Iterable[str], array: np.ndarray) -> None:
-        self.found.update({name: array for name in names if name in self.wanted})
+    def _keep(self, names: Sequence[str], array: np.ndarray) -> None:
+        """Under those of its names that are wanted; the last one is the node's."""
+        kept = self.wanted.intersection(names)
+        self.found.update(dict.fromkeys(kept, array))
+        self.by_node.update(dict.fromkeys(kept, names[-1]))
 
     def _next(self, prefix: str) -> str:
         """The importer's counter: the plain name first, then _0, _1 and so on."""

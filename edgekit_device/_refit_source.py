@@ -16,11 +16,12 @@ from ._files import workspace
 from ._refit_rules import named_weights
 from ._root import Root
 from ._store import map_file, sha256
-from ._types import Manifest
+from ._types import Manifest, WeightEntry
 
 __all__ = ["fill_from_onnx"]
 
 _SHOWN = 10
+_BY_NODE = ("batch-norm-", "constant-of-shape:")
 
 
 def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
@@ -49,7 +50,9 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
         )
     with map_os_errors(str(path)):
         model = map_file(path)
-    arrays = named_weights(model, path.resolve().parent, lacking)
+    named = {name: _in_file(name, weight) for name, weight in lacking.items()}
+    found = named_weights(model, path.resolve().parent, named.values())
+    arrays = {name: found[key] for name, key in named.items() if key in found}
     missing = [name for name in lacking if name not in arrays]
     if missing:
         raise _refused("lacks weights of the bundle", "refit.mismatch", path, missing)
@@ -62,6 +65,17 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
         for name, data in values.items():
             root.store.receive(lacking[name].digest, len(data), io.BytesIO(data), work)
     return len(values)
+
+
+def _in_file(name: str, weight: WeightEntry) -> str:
+    """What a weight is called in the user's file.
+
+    Names that an importer counts ("tmp_batch_norm_weight") count another engine's nodes, or those
+    of a part of the file: there the node says which one is meant.
+    """
+    if weight.transform in ("", "none"):
+        return weight.source or name
+    return weight.transform if weight.transform.startswith(_BY_NODE) else name
 
 
 def _refused(what: str, code: str, path: Path, names: List[str]) -> DeviceError:

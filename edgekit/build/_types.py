@@ -41,7 +41,9 @@ class Weight:
         name: Initializer name in the engines (same name, same bytes, in every engine).
         source: Weight name in the user's ONNX model.
         transform: How the value follows from the source: "none", "fp16", "int8:AXIS" (codes) or
-            "int8-scale:AXIS" (FP32 scales); AXIS is the output channel axis.
+            "int8-scale:AXIS" (FP32 scales); AXIS is the output channel axis. What TensorRT's
+            parser makes: "batch-norm-scale:TENSOR", "batch-norm-bias:TENSOR" or
+            "constant-of-shape:TENSOR", of the node whose first output (also ``source``) it is.
         digest: SHA-256 (hex) of the value's little-endian C-order bytes.
         dtype: NumPy type name.
         shape: Static shape.

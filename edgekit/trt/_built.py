@@ -173,7 +173,7 @@ class _Weights:
         """
         from edgekit.build import Weight, digest_of
 
-        arrays = _named(blobs, asked, one["weights"])
+        arrays, by_node = _named(blobs, asked, one["weights"])
         lacking = sorted(set(one["weights"]) - set(arrays))
         if lacking:
             raise BuildError(
@@ -190,8 +190,11 @@ class _Weights:
             key = name if known is None or known.digest == digest else f"{engine.key}/{name}"
             if key != name:
                 renamed[name] = key
+            # the node leads to it in the whole file, where the parser would count otherwise
+            made = by_node.get(name, "none")
+            source = made.partition(":")[2] or name
             self.weights[key] = Weight(
-                key, name, "none", digest, str(value.dtype), tuple(value.shape)
+                key, source, made, digest, str(value.dtype), tuple(value.shape)
             )
             self.values[digest] = value
         return renamed
@@ -199,13 +202,12 @@ class _Weights:
 
 def _named(
     blobs: Mapping[str, bytes], asked: Mapping[str, Any], wanted: Iterable[str]
-) -> dict[str, np.ndarray]:
-    from edgekit_device._refit_rules import named_weights
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Weights, and the names by node of those that the parser counts."""
+    from edgekit_device._refit_rules import named_weights, origins
 
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         for name, digest in asked.get("data", {}).items():
             Path(folder, name).write_bytes(blobs[digest])
-        found: dict[str, np.ndarray] = named_weights(
-            blobs[asked["model"]], Path(folder), set(wanted)
-        )
-        return dict(found)
+        source = (blobs[asked["model"]], Path(folder), set(wanted))
+        return dict(named_weights(*source)), origins(*source)

@@ -82,6 +82,8 @@ def test_a_name_that_a_parser_made_up_is_another_weight_in_each_engine():
         key = names.get("tmp_batch_norm_weight", "tmp_batch_norm_weight")
         value = made.values[made.weights[key].digest]
         np.testing.assert_allclose(value, scale / np.sqrt(var + 1e-5), rtol=1e-6)
+        node = {"a": "n", "b": "y"}[which]
+        assert made.weights[key].transform == f"batch-norm-scale:{node}"
     for weight in made.weights.values():
         assert digest_of(made.values[weight.digest]) == weight.digest
 
