@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgekit.deploy import BoardClient
     from edgekit.pipeline._work import Work
 
-__all__ = ["check_board", "is_planned"]
+__all__ = ["check_board", "check_runs", "is_planned"]
 
 
 def check_board(
@@ -36,24 +36,30 @@ def check_board(
     dla = {x.device for share in work.plan.plans for x in share.layers} - {"GPU"}
     if dla:
         _cores(work, client, probe, dla)
-    mode = work.file.build.mode
-    if dla and mode != "hybrid" and not probe["cudla"]:
-        raise EnvironmentLack(
-            f"build.mode: {mode} makes DLA loadables, and the board has no libcudla to run them",
-            code="board.no-cudla",
-            where=client.name,
-            hint=f"it comes with CUDA's package {_cudla_package(probe)}; build.mode: hybrid does "
-            "without",
-        )
-    if deploys and mode != "standalone" and not any(probe["tensorrt"]["python"].values()):
-        raise EnvironmentLack(
-            "trtexec builds engines there, and none of TensorRT's Python modules is there to run "
-            "them",
-            code="board.no-runtime",
-            where=client.name,
-            hint="sudo apt-get install python3-libnvinfer (or its lean or dispatch runtime); "
-            "edgekit build alone does without",
-        )
+    build = work.file.build
+    if dla and build.mode != "hybrid":
+        _cudla(client, probe, f"build.mode: {build.mode} makes DLA loadables")
+    if deploys and build.mode != "standalone":
+        _runtime(client, probe, compatible=build.version_compatible is not False)
+
+
+def check_runs(client: BoardClient, probe: Mapping[str, Any], engines: Mapping[str, Any]) -> None:
+    """Refuses a board that cannot run a bundle's engines, before they are sent.
+
+    Args:
+        client: The board.
+        probe: What it is.
+        engines: The manifest's "engines".
+
+    Raises:
+        EnvironmentLack: "board.no-numpy", "board.no-cudla", "board.no-runtime".
+    """
+    _numpy(client, probe)
+    plans = [one for one in engines.values() if one["kind"] == "plan"]
+    if len(plans) < len(engines):
+        _cudla(client, probe, "the bundle has DLA loadables")
+    if plans:
+        _runtime(client, probe, compatible=all(one["version_compatible"] for one in plans))
 
 
 def is_planned(release: str, planned: str) -> bool:
@@ -108,6 +114,32 @@ def _cores(work: Work, client: BoardClient, probe: Mapping[str, Any], used: set[
         code="board.no-dla",
         where=client.name,
         hint="edgekit doctor says why; placement.dla_cores: [] plans for the GPU alone",
+    )
+
+
+def _cudla(client: BoardClient, probe: Mapping[str, Any], what: str) -> None:
+    if not probe["cudla"]:
+        raise EnvironmentLack(
+            f"{what}, and the board has no libcudla to run them",
+            code="board.no-cudla",
+            where=client.name,
+            hint=f"it comes with CUDA's package {_cudla_package(probe)}; build.mode: hybrid does "
+            "without",
+        )
+
+
+def _runtime(client: BoardClient, probe: Mapping[str, Any], *, compatible: bool) -> None:
+    """The lean and dispatch runtimes run version compatible plans alone."""
+    there = [name for name, version in probe["tensorrt"]["python"].items() if version]
+    if "full" in there or (there and compatible):
+        return
+    other = f"only the {there[0]} one, which runs no such plans" if there else "none"
+    raise EnvironmentLack(
+        f"engines run through TensorRT's Python module, and of its kinds the board has {other}",
+        code="board.no-runtime",
+        where=client.name,
+        hint="sudo apt-get install python3-libnvinfer; edgekit build alone does without, with "
+        "trtexec, and build.backend: reference altogether",
     )
 
 

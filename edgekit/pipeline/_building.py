@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.pipeline._board_checks import check_runs
 
 if TYPE_CHECKING:
     from edgekit.build import Artefacts
@@ -150,6 +151,7 @@ class Building:
 
         Raises:
             BoardError: "deploy.other-board".
+            EnvironmentLack: The board lacks what the engines need.
         """
         if manifest["backend"] == "reference":
             return
@@ -167,6 +169,7 @@ class Building:
                 hint="engines are not portable: deploy the configuration, which builds for this "
                 "board",
             )
+        check_runs(client, self.probe(client), manifest.get("engines", {}))
 
 
 #: What two boards must share to run each other's engines.

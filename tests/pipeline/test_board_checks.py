@@ -9,7 +9,7 @@ import pytest
 from edgekit.config import open_config
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline import Pipeline
-from edgekit.pipeline._board_checks import check_board, is_planned
+from edgekit.pipeline._board_checks import check_board, check_runs, is_planned
 from tests.pipeline.nets import small_config
 from tests.pipeline.test_doctor import probe
 
@@ -26,8 +26,8 @@ def planned(tmp_path_factory):
         plan, target = one.work.plan, one.work.target
     assert {layer.device for layer in plan.layers} > {"GPU"}
 
-    def work(mode="hybrid", tensorrt="10.3"):
-        file = SimpleNamespace(build=SimpleNamespace(mode=mode))
+    def work(mode="hybrid", tensorrt="10.3", compatible="auto"):
+        file = SimpleNamespace(build=SimpleNamespace(mode=mode, version_compatible=compatible))
         return SimpleNamespace(plan=plan, target=target, file=file, tensorrt=tensorrt)
 
     return work
@@ -78,8 +78,26 @@ def test_a_board_that_runs_plans_needs_a_module_of_tensorrt(planned):
     assert caught.value.code == "board.no-runtime"
     assert "python3-libnvinfer" in caught.value.hint
     check_board(planned(), LAB, facts, deploys=False)
+    # the lean runtime is one for version compatible plans
+    facts["tensorrt"] = python(lean="10.3.0")
+    with pytest.raises(EnvironmentLack, match="lean"):
+        check_board(planned(compatible=False), LAB, facts, deploys=True)
     # loadables are cuDLA's to run
+    facts["tensorrt"] = python()
     check_board(planned("standalone"), LAB, facts, deploys=True)
+
+
+def test_a_bundle_needs_what_its_engines_run_through():
+    plan = {"kind": "plan", "version_compatible": True}
+    plain = {"kind": "plan", "version_compatible": False}
+    lean = {**board(cudla=None), "tensorrt": python(lean="10.3.0")}
+    check_runs(LAB, lean, {"a": plan})
+    check_runs(LAB, {**board(), "tensorrt": python()}, {"a": {"kind": "loadable"}})
+    for engines, code in [({"a": plan, "b": plain}, "board.no-runtime"),
+                          ({"a": plan, "b": {"kind": "loadable"}}, "board.no-cudla")]:  # fmt: skip
+        with pytest.raises(EnvironmentLack) as caught:
+            check_runs(LAB, lean, engines)
+        assert caught.value.code == code
 
 
 @pytest.mark.parametrize(
