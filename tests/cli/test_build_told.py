@@ -26,6 +26,8 @@ def test_a_build_tells_its_data_and_every_note(tmp_path, monkeypatch, capsys):
     document = json.loads(told(capsys, "build", str(config), "--json"))
     text = told(capsys, "build", str(config))
     assert f"on {document['accuracy']['data']}" in text
+    count = len(document["segments"])
+    assert text.startswith("1 segment," if count == 1 else f"{count} segments,")
     assert any("conv1" in note for note in document["notes"])
     for note in document["notes"]:
         assert f"note: {note}" in text

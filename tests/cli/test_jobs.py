@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import re
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -74,6 +79,32 @@ def test_jobs_are_listed_read_followed_and_removed(
     with pytest.raises(BoardError, match="no such job"):
         app(["jobs", "log", ID, *lab])
     assert not job.folder.exists()
+
+
+def test_ctrl_c_leaves_an_attached_job_and_the_command_it_names_comes_back(
+    lab: list[str], job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write(state="running", error=None)
+    event = {"time": 3.0, "phase": "tactics", "done": 1, "total": 2, "text": "conv1"}
+    (job.folder / "events.jsonl").write_text(json.dumps(event) + "\n")
+    with (job.folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the job's own process does
+        argv = [sys.executable, "-m", "edgekit", "jobs", "attach", ID, *lab]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as attached:
+            assert attached.stderr
+            until_told = next(line for line in attached.stderr if "tactics" in line)
+            attached.send_signal(signal.SIGINT)
+            told = until_told + attached.stderr.read()
+        assert attached.returncode == 130
+        assert app(["jobs", *lab]) == 0
+        assert f"{ID}  running" in capsys.readouterr().out
+    assert "FAILED" not in told
+    command = re.search(r"follow it again: edgekit (.*)", told)
+    assert command
+    (job.folder / "result.json").write_text('{"made": 1}')
+    job.write(state="done")
+    assert app(shlex.split(command[1])) == 0
+    assert capsys.readouterr().out == f"{ID} on lab: done\n"
 
 
 @pytest.mark.slow
