@@ -1,7 +1,8 @@
 """The TensorRT backend: plans through the full, lean or dispatch runtime, loadables through cuDLA.
 
 Nothing of an engine reaches TensorRT before the bundle's signature, the engine's digest, the
-board's kind and the plan's header were looked at.
+board's kind and the plan's header were looked at. Plans that a refit kept on this board have no
+signature: ``_refitted`` says whose they must be.
 """
 
 from __future__ import annotations
