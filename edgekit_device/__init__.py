@@ -4,16 +4,28 @@
     model = edgekit_device.load("~/.edgekit/apps/resnet50")
     outputs = model({"x": image})
 
-A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``.
+A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``; a camera's frames are fed
+through a ``CameraInput``.
 
 Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported where a model is run.
 """
 
 from __future__ import annotations
 
+from ._camera import CameraFrame
+from ._camera_input import CameraInput
 from ._errors import DeviceError
 from ._load_plan import PlanModel, load_plan
 from ._model import Model, load
 
 __version__ = "0.1.0"
-__all__ = ["DeviceError", "Model", "PlanModel", "__version__", "load", "load_plan"]
+__all__ = [
+    "CameraFrame",
+    "CameraInput",
+    "DeviceError",
+    "Model",
+    "PlanModel",
+    "__version__",
+    "load",
+    "load_plan",
+]

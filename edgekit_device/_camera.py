@@ -113,7 +113,11 @@ def _set_colours(numbers: Numbers, frame: CameraFrame) -> None:
 def plan_camera(frame: CameraFrame, dst: Any) -> Launch:
     """As :func:`_plan`, which is kept: what a byte's step is takes a while to prove."""
     layout = Layout(dst.dtype, tuple(dst.shape), dst.format, tuple(dst.strides), dst.scale)
-    return _plan(replace(frame, mean=tuple(frame.mean), factor=tuple(frame.factor)), layout)
+    mean, factor = frame.mean, frame.factor
+    hashable = replace(
+        frame, mean=(mean[0], mean[1], mean[2]), factor=(factor[0], factor[1], factor[2])
+    )
+    return _plan(hashable, layout)
 
 
 @functools.lru_cache(maxsize=64)
