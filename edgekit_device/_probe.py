@@ -19,7 +19,7 @@ from ._errors import map_os_errors
 from ._files import write_durably
 from ._fingerprint import BOARD_FACTS, board_facts, dla_compiler_version, fingerprint
 from ._hello import hello
-from ._probe_child import ask_cuda, ask_cudla, ask_tensorrt
+from ._probe_child import ask_cuda, ask_cudla, ask_cudla_facts, ask_tensorrt
 from ._probe_power import parse_clocks, parse_power_mode, read_modes
 from ._probe_software import (
     MODULES,
@@ -89,6 +89,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Dict[str, Any]:
             "compiler_version": dla_compiler_version(system, installed),
         },
         "cudla": there.get("cudla", {}).get("path") or (ask_cudla() if real else None),
+        "cudla_facts": _cudla(notes) if real else None,
         "nvrtc": there.get("nvrtc", {}).get("path"),
         "nsys": shutil.which("nsys") if real else None,
         "power": _power(notes) if real else dict.fromkeys(("mode", "id", "modes", "clocks")),
@@ -130,6 +131,17 @@ def _asked(real: bool, notes: List[str]) -> Any:
         if problem:
             notes.append("{}: {}".format(name, problem))
     return cuda, cores, python
+
+
+def _cudla(notes: List[str]) -> Optional[Dict[str, Any]]:
+    """cuDLA's version, devices and whether NvSci is there; None where there is no libcudla."""
+    found, problem = ask_cudla_facts()
+    if problem:
+        notes.append("cuDLA: " + problem)
+    if not found.get("path"):
+        return None
+    notes.extend("cuDLA: {}".format(note) for note in found.pop("notes", []))
+    return found
 
 
 def _is_there(name: str) -> bool:

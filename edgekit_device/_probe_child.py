@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from ._child import child_argv
 
-__all__ = ["ask_cuda", "ask_cudla", "ask_tensorrt"]
+__all__ = ["ask_cuda", "ask_cudla", "ask_cudla_facts", "ask_tensorrt"]
 
 _TIMEOUT_S = 90.0
 
@@ -59,8 +60,16 @@ for name in [own] if own else ["libcudla.so.1", "libcudla.so"]:
         ctypes.CDLL(name)
     except OSError:
         continue
-    print(json.dumps({"path": name}))
+    print(json.dumps({"path": name}), flush=True)
     break
+"""
+
+# the folder or archive that holds this module comes first; the rest is cuDLA's own answer
+_CUDLA_FACTS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from edgekit_device._cudla_library import cudla_facts
+print(json.dumps(cudla_facts()))
 """
 
 
@@ -83,6 +92,11 @@ def ask_cudla() -> Optional[str]:
     """The name under which libcudla can be loaded, None where it cannot."""
     found = _ask(_CUDLA, [])[0].get("path")
     return None if found is None else str(found)
+
+
+def ask_cudla_facts() -> Tuple[Dict[str, Any], str]:
+    """What ``cudla_facts`` says: "path", "version", "devices", "nvsci", "notes"."""
+    return _ask(_CUDLA_FACTS, [str(Path(__file__).absolute().parent.parent)])
 
 
 def _ask(code: str, arguments: List[str]) -> Tuple[Dict[str, Any], str]:

@@ -18,6 +18,7 @@ from edgekit_device._convert import convert
 from edgekit_device._cudla import LoadableEngine, cudla_facts, open_loadable
 from edgekit_device._errors import DeviceError
 from edgekit_device._packing import pack
+from edgekit_device._probe import probe
 from edgekit_device._tensor import DeviceTensor
 from edgekit_device._types import IoEntry
 from tests.edgekit_device.cudla_host_cuda import (
@@ -235,3 +236,9 @@ def test_facts(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError) as caught:
         _open(HostCuda())
     assert caught.value.code == "cudla.missing"
+
+
+def test_a_probe_has_cudla_s_own_answer(calls: Path, tmp_path: Path) -> None:
+    facts = probe(tmp_path)["cudla_facts"]
+    assert (facts["version"], facts["devices"]) == ("1.2.1", 2)
+    assert facts["nvsci"] in (True, False)
