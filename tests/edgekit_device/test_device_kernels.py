@@ -71,7 +71,8 @@ def test_steps_are_those_of_a_division(emulator: Emulator, scale: float) -> None
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float16"])
-@pytest.mark.parametrize("scale", [0.0078722, 1 / 3, 0.2, 1.7])
+# at 2 every other value of a byte is a tie
+@pytest.mark.parametrize("scale", [0.0078722, 1 / 3, 0.2, 1.7, 2.0])
 def test_types_with_few_values_take_the_quick_way_only_where_it_is_exact(
     emulator: Emulator, dtype: str, scale: float
 ) -> None:
@@ -81,6 +82,14 @@ def test_types_with_few_values_take_the_quick_way_only_where_it_is_exact(
     dst = layout("DLA_LINEAR", "int8", tensor.shape, scale)
     wanted = stored(turned(tensor, src, dst), dst)
     assert same(emulator.run(plan(src, dst), tensor, wanted.nbytes), wanted)
+
+
+def test_a_byte_s_step_is_one_saturated_product_where_all_values_agree() -> None:
+    def quick(scale: float) -> int:
+        src, dst = layout("LINEAR", "uint8", (1, 3, 4, 64)), "DLA_LINEAR"
+        return dict(plan(src, layout(dst, "int8", (1, 3, 4, 64), scale)).defines)["QUICK"]
+
+    assert [quick(scale) for scale in (0.037, 2.0)] == [2, 1]
 
 
 def test_vectors_move_16_bytes_where_lines_allow() -> None:
