@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.errors import UsageError
 
 __all__ = ["command"]
 
@@ -33,6 +34,8 @@ def command(
     json: bool,
     **settings: Any,
 ) -> None:
+    if strict and bundle is not None:
+        raise UsageError("--strict is about what is built, and --bundle builds nothing")
     options = {"model": {"outputs": outputs}, "build": {"strict": strict}}
     with o.open_pipeline(config, options, **settings) as pipeline:
         document = pipeline.deploy(bundle)

@@ -66,3 +66,8 @@ def test_what_builds_can_be_strict(tmp_path, monkeypatch, name):
         with pytest.raises(UsageError, match="far enough"):
             _main.app([name, str(small_config(tmp_path)), *options])
     assert seen == [{"strict": True}, {"strict": None}]
+
+
+def test_a_bundle_that_is_there_cannot_be_built_strictly(tmp_path):
+    with pytest.raises(UsageError, match="builds nothing"):
+        _main.app(["deploy", str(small_config(tmp_path)), "--strict", "--bundle", "a.ekb"])
