@@ -19,7 +19,8 @@ from ._files import write_durably
 from ._kernels_body import BODY
 from ._kernels_layout import DLA, Layout
 from ._kernels_plan import THREADS, Launch, plan
-from ._kernels_source import CUDA_PRELUDE, TEMPLATE
+from ._kernels_prelude import CUDA_PRELUDE
+from ._kernels_source import TEMPLATE
 from ._nvrtc import Compiler, open_compiler
 
 __all__ = ["CameraFrame", "Layout", "Packer", "source"]
