@@ -7,13 +7,13 @@ judging, the emitted model) for a Jetson AGX Orin in FP16; loading is not in the
 and depend on what else the machine does. Processor seconds seen on a server shared with other work
 (two slow cores; wall-clock time says nothing there):
 
-    shuffle        10000 nodes,  4000 steps  11.6 to 13.2 s
-    channels-last  10000 nodes, 10998 steps  13.4 to 16.7 s
-    moves          10002 nodes, 13336 steps  14.2 s
-    residual       10003 nodes,     0 steps   2.0 to  2.3 s
-    gemms           2000 nodes,  2000 steps   4.5 s
-    dense          10011 nodes,     0 steps   0.8 s
-    fan-out        10001 nodes,  5001 steps  14.0 to 18.2 s
+    shuffle        10000 nodes,  4000 steps  6.8 s
+    channels-last  10000 nodes, 10998 steps  7.9 to 8.8 s
+    moves          10002 nodes, 13336 steps  4.2 s
+    residual       10003 nodes,     0 steps  1.1 s
+    gemms           2000 nodes,  2000 steps  1.9 s
+    dense          10011 nodes,     0 steps  0.9 s
+    fan-out        10001 nodes,  5001 steps  8.8 s
 """
 
 from __future__ import annotations
