@@ -29,9 +29,10 @@ def compare_build(
     """Returns an ``edgekit.built/1``: where the build differs from the plan.
 
     Three things are compared: what ``can_run_on_DLA`` answered with our verdict, layer by layer;
-    where the builder's log says that layers went with the plan's devices; and the loadables. At a
-    border between segments whose format both sides have, a reformat that the inspector still shows
-    counts as a difference.
+    where the builder's log says that layers went with the plan's devices; and the loadables, by
+    the log and by the engine's own inspector, which lists each as one layer. At a border between
+    segments whose format both sides have, a reformat that the inspector still shows counts as a
+    difference.
 
     Args:
         network: The layer graph.
@@ -53,10 +54,13 @@ def compare_build(
                 "device": engine.device,
                 "capability": capable,
                 "placement": None,
+                "inspector": None,
                 "reformats": list(one["reformats"]),
                 "unmapped": list(one["unmapped"]),
             }
             whole = len(lane.engines) == 1 and engine.kind == "plan" and engine.device != "GPU"
+            if whole:
+                own["inspector"] = _inspected(plan, number, one["layers"])
             if whole and engine.key in logs:
                 own["placement"] = _placement(
                     network, judgement, plan, number, placed, logs[engine.key]
@@ -86,6 +90,16 @@ def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> dict[str, 
                 }
             )
     return {"asked": len(answers), "disagree": wrong}
+
+
+def _inspected(
+    plan: Plan, number: int, layers: Sequence[Mapping[str, Any]]
+) -> dict[str, int] | None:
+    """Counts the loadables that the inspector lists; None where it says no layer's type."""
+    if not any(layer["device"] for layer in layers):
+        return None
+    planned = sum(loadable.plan == number for loadable in plan.loadables)
+    return {"plan": planned, "engine": sum(layer["device"] == "DLA" for layer in layers)}
 
 
 def _placement(
@@ -146,6 +160,17 @@ def _told(one: Mapping[str, Any]) -> list[str]:
             told.append(
                 f"{one['key']}: loadables planned: {count['plan']}, built: {count['builder']}"
             )
+    inside = one["inspector"]
+    # where the log told it already, it is told once
+    if (
+        inside is not None
+        and inside["plan"] != inside["engine"]
+        and not any(text.startswith(f"{one['key']}: loadables") for text in told)
+    ):
+        told.append(
+            f"{one['key']}: loadables planned: {inside['plan']}, in the engine by its inspector: "
+            f"{inside['engine']}"
+        )
     if one["reformats"]:
         names, more = one["reformats"][:_SHOWN], len(one["reformats"]) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""

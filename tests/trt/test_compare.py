@@ -30,7 +30,9 @@ def judged(network, *refused):
     return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), placed)
 
 
-def compared(text, *, refused=(), answers=None, mode="hybrid", reformats=(), segment=lambda i: i):
+def compared(
+    text, *, refused=(), answers=None, mode="hybrid", reformats=(), layers=(), segment=lambda i: i
+):
     model, network = toy()
     plan = plan_of(place_all(network, "int8", segment))
     loadable = Loadable(0, ("b",), MemoryNeed(4096, 4096, 4096))
@@ -42,6 +44,7 @@ def compared(text, *, refused=(), answers=None, mode="hybrid", reformats=(), seg
             "can_run_on_dla": answers or {},
             "reformats": list(reformats),
             "unmapped": [],
+            "layers": list(layers),
         }
         for e in lanes[0].engines
     ]
@@ -85,6 +88,20 @@ def test_reformats_at_fixed_borders_are_differences():
     assert all("Reformatting CopyNode" in text for text in found["differences"])
 
 
+def test_the_inspector_counts_loadables_where_the_log_tells_nothing():
+    dla = {"name": "{ForeignNode[b]}", "type": "DLA", "device": "DLA"}
+    gpu = {"name": "a", "type": "CaskConvolution", "device": "GPU"}
+    assert compared("", layers=[gpu, dla, gpu])["same"]
+    names_only = {"name": "{ForeignNode[b]}", "type": "", "device": ""}
+    assert compared("", layers=[names_only])["engines"][0]["inspector"] is None
+    found = compared("", layers=[gpu])
+    assert found["engines"][0]["inspector"] == {"plan": 1, "engine": 0}
+    assert "inspector" in found["differences"][0]
+    # a log that says the same is told once
+    both = compared(log("", "a", "b", "c"), layers=[gpu])
+    assert sum("loadables" in text for text in both["differences"]) == 1
+
+
 def test_lanes_are_compared_with_their_own_plans():
     weights = {"u": np.ones((8, 8, 1, 1), np.float32)}
     model = model_of([node("Conv", "x u", "a")], weights, {"x": [1, 8, 6, 6]}, ["a"])
@@ -96,7 +113,13 @@ def test_lanes_are_compared_with_their_own_plans():
     plan = replace(plan, loadables=(Loadable(0, ("a",), MemoryNeed(4096, 4096, 4096), plan=1),))
     lanes = lanes_of(model, network, plan, "hybrid", SCALES)
     engines = [
-        {"key": lane.engines[0].key, "can_run_on_dla": {}, "reformats": [], "unmapped": []}
+        {
+            "key": lane.engines[0].key,
+            "can_run_on_dla": {},
+            "reformats": [],
+            "unmapped": [],
+            "layers": [],
+        }
         for lane in lanes
     ]
     logs = {"lane0": log("", "a"), "lane1": log("{ForeignNode[a]}")}
