@@ -12,11 +12,14 @@ Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported w
 
 from __future__ import annotations
 
-from ._camera import CameraFrame
-from ._camera_input import CameraInput
-from ._errors import DeviceError
-from ._load_plan import PlanModel, load_plan
-from ._model import Model, load
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._camera import CameraFrame
+    from ._camera_input import CameraInput
+    from ._errors import DeviceError
+    from ._load_plan import PlanModel, load_plan
+    from ._model import Model, load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,3 +32,24 @@ __all__ = [
     "load",
     "load_plan",
 ]
+
+# imported when they are asked for: most commands of a board need none of them
+_HOMES = {
+    "CameraFrame": "_camera",
+    "CameraInput": "_camera_input",
+    "DeviceError": "_errors",
+    "Model": "_model",
+    "PlanModel": "_load_plan",
+    "load": "_model",
+    "load_plan": "_load_plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+    value = getattr(import_module("." + _HOMES[name], __name__), name)
+    globals()[name] = value
+    return value

@@ -1,29 +1,30 @@
-"""The board's commands and their options."""
+"""The board's commands and their options.
+
+A command's module is imported when it is called: from a zip each import is a compilation, and hosts
+ask many small things.
+"""
 
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterable, NoReturn, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Iterable, NoReturn, Union
 
-from . import _job_commands as jobs
-from . import _job_start as starting
-from . import _run_commands as run
-from . import _store_commands as store
 from ._errors import DeviceError
-from ._fetch import do_fetch
-from ._hello import hello
-from ._probe import do_probe
-from ._root import Root
-from ._setup import do_setup
-from ._store import Buffer
+
+if TYPE_CHECKING:
+    from ._root import Root
+    from ._store import Buffer
 
 __all__ = ["Answer", "make_parser"]
 
-Answer = Union[Dict[str, Any], bytes, Iterable[Buffer]]
+Answer = Union[Dict[str, Any], bytes, "Iterable[Buffer]"]
 """One JSON document, or bytes as they are."""
 
-_Command = Callable[[Root, argparse.Namespace, BinaryIO], Answer]
+_STORE, _RUN = "_store_commands.", "_run_commands."
+
+_Command = Callable[["Root", argparse.Namespace, BinaryIO], Answer]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,18 +39,16 @@ class _Commands:
         self._all = parser.add_subparsers(dest="command", parser_class=_Parser)
         self._all.required = True
 
-    def add(
-        self, name: str, command: _Command, help: str, app: str = ""
-    ) -> argparse.ArgumentParser:
+    def add(self, name: str, command: str, help: str, app: str = "") -> argparse.ArgumentParser:
         one = self._all.add_parser(name, help=help, description=help)
-        one.set_defaults(call=command)
+        one.set_defaults(call=_later(command))
         one.add_argument("--root", type=Path, default=None, help="default: ~/.edgekit")
         one.add_argument("--debug", action="store_true", help="tracebacks on stderr")
         if app:
             one.add_argument("--app", required=app == "required", default=None)
         return one
 
-    def add_run(self, name: str, command: _Command, help: str) -> argparse.ArgumentParser:
+    def add_run(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
         one = self.add(name, command, help, "required")
         one.add_argument("--release", default=None, help="default: the current one")
         one.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
@@ -62,7 +61,7 @@ class _Commands:
         )
         return one
 
-    def add_job(self, name: str, command: _Command, help: str) -> argparse.ArgumentParser:
+    def add_job(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
         one = self.add(name, command, help)
         one.add_argument("--job", required=True, help="its id")
         return one
@@ -83,35 +82,41 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_moving(commands: _Commands) -> None:
-    commands.add("hello", _hello, "say what this board is")
-    one = commands.add("probe", do_probe, "say all that a build needs to know of this board")
+    commands.add("hello", "_hello.do_hello", "say what this board is")
+    one = commands.add(
+        "probe", "_probe.do_probe", "say all that a build needs to know of this board"
+    )
     one.add_argument("--remember", action="store_true", help="for containers on this board")
-    one = commands.add("setup", do_setup, "say what an account needs of root, or get it")
+    one = commands.add("setup", "_setup.do_setup", "say what an account needs of root, or get it")
     one.add_argument("--apply", action="store_true", help="do it")
     one.add_argument("--undo", action="store_true", help="take it back")
-    commands.add("trust", store.do_trust, "add signers' keys, JSON on stdin")
-    one = commands.add("missing", store.do_missing, "say which blobs are missing, JSON on stdin")
+    commands.add("trust", _STORE + "do_trust", "add signers' keys, JSON on stdin")
+    one = commands.add(
+        "missing", _STORE + "do_missing", "say which blobs are missing, JSON on stdin"
+    )
     one.add_argument("--verify", action="store_true", help="hash those that are there again")
     one = commands.add(
-        "verify", store.do_verify, "check a manifest and its signature, JSON on stdin"
+        "verify", _STORE + "do_verify", "check a manifest and its signature, JSON on stdin"
     )
     one.add_argument("--trust-unsigned", action="store_true")
-    commands.add("receive", store.do_receive, "receive blobs on stdin")
-    commands.add("fetch", do_fetch, "send blobs, JSON list of digests on stdin")
-    one = commands.add("stage", store.do_stage, "make a release, JSON on stdin", "optional")
+    commands.add("receive", _STORE + "do_receive", "receive blobs on stdin")
+    commands.add("fetch", "_fetch.do_fetch", "send blobs, JSON list of digests on stdin")
+    one = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
     one.add_argument("--trust-unsigned", action="store_true")
 
 
 def _add_running(commands: _Commands) -> None:
-    one = commands.add_run("refit", run.do_refit, "fill a release's engines with their weights")
+    one = commands.add_run(
+        "refit", _RUN + "do_refit", "fill a release's engines with their weights"
+    )
     one.add_argument("--onnx", type=Path, default=None, help="file here to take weights from")
-    commands.add_run("selftest", run.do_selftest, "run the golden vectors")
-    one = commands.add("switch", store.do_switch, "make a release the current one", "required")
+    commands.add_run("selftest", _RUN + "do_selftest", "run the golden vectors")
+    one = commands.add("switch", _STORE + "do_switch", "make a release the current one", "required")
     one.add_argument("--release", required=True)
-    commands.add("rollback", store.do_rollback, "go back to the previous release", "required")
-    one = commands.add_run("infer", run.do_infer, "run a model, .npz on stdin and stdout")
+    commands.add("rollback", _STORE + "do_rollback", "go back to the previous release", "required")
+    one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
-    one = commands.add_run("bench", run.do_bench, "measure a model on this machine")
+    one = commands.add_run("bench", _RUN + "do_bench", "measure a model on this machine")
     one.add_argument("--warmup-ms", type=_positive, default=200.0)
     one.add_argument("--duration-s", type=_positive, default=3.0)
     one.add_argument("--iterations", type=_count, default=10)
@@ -119,37 +124,46 @@ def _add_running(commands: _Commands) -> None:
 
 
 def _add_keeping(commands: _Commands) -> None:
-    commands.add("releases", store.do_releases, "list releases", "optional")
-    one = commands.add("remove", store.do_remove, "remove a release or an app", "required")
+    commands.add("releases", _STORE + "do_releases", "list releases", "optional")
+    one = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
     one.add_argument("--release", default=None)
-    one = commands.add("gc", store.do_gc, "remove old releases and blobs nobody names", "optional")
+    one = commands.add(
+        "gc", _STORE + "do_gc", "remove old releases and blobs nobody names", "optional"
+    )
     one.add_argument("--keep", type=_count, default=None, help="releases of each app to keep")
     one.add_argument("--grace-s", type=_positive, default=3600.0, help="younger blobs stay")
 
 
 def _add_jobs(commands: _Commands) -> None:
     one = commands.add(
-        "job-start", starting.do_job_start, "start, join or reuse a job, JSON on stdin"
+        "job-start", "_job_start.do_job_start", "start, join or reuse a job, JSON on stdin"
     )
     one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
-    one = commands.add_job("job-run", starting.do_job_run, "run a prepared job")
+    one = commands.add_job("job-run", "_job_start.do_job_run", "run a prepared job")
     one.add_argument("--foreground", action="store_true", help="do not leave the caller")
     one.add_argument("--ready", type=_count, default=None, help="descriptor to close at start")
-    commands.add("job-list", jobs.do_job_list, "list jobs")
-    one = commands.add_job("job-watch", jobs.do_job_watch, "wait for a job's news")
+    commands.add("job-list", "_job_commands.do_job_list", "list jobs")
+    one = commands.add_job("job-watch", "_job_commands.do_job_watch", "wait for a job's news")
     one.add_argument("--after", type=_count, default=0, help="the last event known")
     one.add_argument("--wait-s", type=_positive, default=20.0)
-    one = commands.add_job("job-log", jobs.do_job_log, "send a part of a job's log")
+    one = commands.add_job("job-log", "_job_commands.do_job_log", "send a part of a job's log")
     one.add_argument("--from", type=_offset, default=0, metavar="BYTES")
     one.add_argument("--most", type=_count, default=1 << 20, metavar="BYTES")
-    one = commands.add_job("job-cancel", jobs.do_job_cancel, "end a job")
+    one = commands.add_job("job-cancel", "_job_commands.do_job_cancel", "end a job")
     one.add_argument("--grace-s", type=_positive, default=10.0, help="until it is killed")
-    commands.add_job("job-result", jobs.do_job_result, "say what a job made")
-    commands.add_job("job-remove", jobs.do_job_remove, "forget a job that has ended")
+    commands.add_job("job-result", "_job_commands.do_job_result", "say what a job made")
+    commands.add_job("job-remove", "_job_commands.do_job_remove", "forget a job that has ended")
 
 
-def _hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    return hello(root.folder)
+def _later(home: str) -> _Command:
+    """The function "_module.name" of this package, imported when it is called."""
+    module, _, name = home.rpartition(".")
+
+    def call(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Answer:
+        command: _Command = getattr(import_module("." + module, __package__), name)
+        return command(root, arguments, stdin)
+
+    return call
 
 
 def _count(text: str) -> int:

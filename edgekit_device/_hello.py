@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib.util
 import os
@@ -10,14 +11,22 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Optional, Tuple
 
-from ._model import BACKENDS
+from ._backends import BACKENDS
 
-__all__ = ["hello", "loader_digest", "loader_file"]
+if TYPE_CHECKING:
+    from ._root import Root
+
+__all__ = ["do_hello", "hello", "loader_digest", "loader_file"]
 
 # distributions that bring the package, in the order of how likely a Jetson has them
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
+
+
+def do_hello(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """The command ``hello``."""
+    return hello(root.folder)
 
 
 def hello(root: Path) -> Dict[str, Any]:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
+from ._backends import BACKENDS
 from ._bundle import open_bundle
 from ._errors import DeviceError
 from ._pipeline import LaneRun, Record, run_alone, run_stream
@@ -19,14 +20,7 @@ from ._verify import Checked, check_blobs, check_bundle
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["BACKENDS", "Model", "check_path", "load", "open_model"]
-
-#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
-#: returns an object with ``run(segment, feeds)`` by engine digest and device.
-BACKENDS = {
-    "reference": "edgekit_device._reference",
-    "tensorrt": "edgekit_device._tensorrt",
-}
+__all__ = ["Model", "check_path", "load", "open_model"]
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 
