@@ -15,13 +15,7 @@ KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in builtin_names()
-    ],
-)
+@pytest.fixture(scope="module", params=QUICK)
 def model(request: pytest.FixtureRequest) -> Model:
     return builtin(request.param, seed=0)
 
@@ -87,6 +81,18 @@ def test_convolutions_lose_nothing_to_int8_per_channel(model: Model) -> None:
             rows = rows.reshape(model.weights[node.input[1]].shape[0], -1)
             steps = rows / (np.abs(rows).max(axis=1, keepdims=True) / 127)
             assert np.abs(steps - np.rint(steps)).max() < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in builtin_names() if name not in QUICK])
+def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:
+    # in one test each: filling one takes longer than all that is asked of it
+    model = builtin(name, seed=0)
+    for kind in KINDS:
+        test_inputs_are_told_apart(model, kind)
+    test_activations_stay_in_the_range_of_fp16(model)
+    test_the_graph_is_the_shipped_one(model)
+    test_convolutions_lose_nothing_to_int8_per_channel(model)
 
 
 def test_same_seed_same_bytes_whatever_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
