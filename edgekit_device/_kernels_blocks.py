@@ -10,7 +10,7 @@ from typing import Dict, Tuple
 
 from ._kernels_layout import LAST, PLANES, VECTORS
 
-__all__ = ["BLOCKS", "FEW", "FRAMES"]
+__all__ = ["BLOCKS", "FEW", "FRAMES", "LOOSE"]
 
 Block = Tuple[int, int, int, int, int]
 
@@ -94,4 +94,52 @@ FRAMES: Dict[Tuple[bool, int, int], Tuple[int, int, int]] = {
     (True, PLANES, 2): (8, 1, 5),
     (True, LAST, 1): (8, 1, 4),
     (True, LAST, 2): (4, 1, 6),
+}
+
+#: As ``BLOCKS``, where the dense side's lines begin at any byte; LANES grow with the channels where
+#: the target has them last.
+LOOSE: Dict[Tuple[int, int, int, int], Block] = {
+    (PLANES, PLANES, 1, 1): (1, 32, 1, 1, 3),
+    (PLANES, PLANES, 1, 2): (1, 16, 1, 1, 6),
+    (PLANES, PLANES, 1, 4): (1, 8, 1, 1, 6),
+    (PLANES, PLANES, 2, 1): (1, 32, 1, 1, 3),
+    (PLANES, PLANES, 2, 2): (1, 16, 1, 1, 3),
+    (PLANES, PLANES, 2, 4): (1, 8, 1, 1, 6),
+    (PLANES, PLANES, 4, 1): (1, 16, 1, 2, 4),
+    (PLANES, PLANES, 4, 2): (1, 16, 1, 2, 4),
+    (PLANES, LAST, 1, 1): (1, 16, 64, 1, 4),
+    (PLANES, LAST, 1, 2): (2, 16, 32, 1, 4),
+    (PLANES, LAST, 1, 4): (1, 16, 64, 1, 2),
+    (PLANES, LAST, 2, 1): (1, 16, 64, 1, 4),
+    (PLANES, LAST, 2, 2): (1, 16, 64, 1, 4),
+    (PLANES, LAST, 2, 4): (1, 16, 64, 1, 4),
+    (PLANES, VECTORS, 1, 1): (4, 16, 8, 1, 3),
+    (PLANES, VECTORS, 1, 2): (2, 16, 16, 1, 4),
+    (PLANES, VECTORS, 2, 1): (4, 16, 8, 1, 3),
+    (PLANES, VECTORS, 2, 2): (2, 16, 16, 1, 4),
+    (PLANES, VECTORS, 4, 2): (2, 16, 16, 1, 2),
+    (LAST, PLANES, 1, 1): (16, 4, 4, 1, 3),
+    (LAST, PLANES, 1, 2): (8, 4, 4, 1, 4),
+    (LAST, PLANES, 2, 1): (16, 4, 4, 1, 3),
+    (LAST, PLANES, 2, 2): (16, 4, 4, 1, 3),
+    (LAST, PLANES, 4, 1): (8, 4, 4, 1, 4),
+    (LAST, PLANES, 4, 2): (8, 4, 8, 1, 4),
+    (LAST, VECTORS, 1, 1): (16, 1, 2, 1, 6),
+    (LAST, VECTORS, 1, 2): (16, 1, 4, 1, 6),
+    (LAST, VECTORS, 2, 1): (16, 1, 4, 2, 4),
+    (LAST, VECTORS, 2, 2): (16, 1, 4, 1, 4),
+    (LAST, VECTORS, 4, 1): (16, 1, 4, 2, 4),
+    (LAST, VECTORS, 4, 2): (16, 1, 4, 1, 4),
+    (VECTORS, PLANES, 1, 1): (8, 4, 4, 1, 4),
+    (VECTORS, PLANES, 1, 2): (16, 4, 2, 1, 2),
+    (VECTORS, PLANES, 1, 4): (8, 4, 2, 1, 4),
+    (VECTORS, PLANES, 2, 1): (8, 4, 2, 1, 4),
+    (VECTORS, PLANES, 2, 2): (16, 4, 1, 1, 4),
+    (VECTORS, PLANES, 2, 4): (8, 4, 2, 1, 4),
+    (VECTORS, LAST, 1, 1): (16, 1, 4, 2, 4),
+    (VECTORS, LAST, 1, 2): (16, 1, 4, 2, 4),
+    (VECTORS, LAST, 1, 4): (16, 1, 4, 1, 4),
+    (VECTORS, LAST, 2, 1): (16, 1, 4, 2, 4),
+    (VECTORS, LAST, 2, 2): (16, 1, 4, 1, 4),
+    (VECTORS, LAST, 2, 4): (16, 1, 4, 1, 4),
 }

@@ -29,10 +29,10 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
 #if CAMERA == 2
   u32 pairs[SRC_K];
   int whole = (s->width + 1) / 2 * 2 - w0;
-  load_run(pairs, src + s->chroma + (i64)((u32)h >> 1) * s->chroma_pitch + w0, whole, full);
-  load_run(run, src + (i64)h * s->pitch + w0, pixels, full);
+  load_run(pairs, src + s->chroma + (i64)((u32)h >> 1) * s->chroma_pitch + w0, whole, full, 0);
+  load_run(run, src + (i64)h * s->pitch + w0, pixels, full, 0);
 #else
-  load_run(run, src + (i64)h * s->pitch + 3 * (i64)w0, 3 * pixels, full);
+  load_run(run, src + (i64)h * s->pitch + 3 * (i64)w0, 3 * pixels, full, 0);
 #endif
 #pragma unroll
   for (int j = 0; j < PX; j++) {
@@ -66,9 +66,16 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
                        int full) {
   int pixels = s->width - w0;
   const u8 *p = src + place(SRC_SIDE, s, s->src_line, s->src_held, n, c0, h, w0) * SRC_SIZE;
+  const u8 *end = 0;
+#if LOOSE
+  i64 far = SRC_SIDE == 0 ? (CW - 1) * (i64)s->height * s->src_line
+                          : (PX - 1) * (i64)(SRC_SIDE == 1 ? s->src_held : VECTOR);
+  if (ROLLED) far += (i64)((u32)w0 / s->rolled + 1) * s->gap;
+  if (p + far * SRC_SIZE + SRC_BYTES > src + s->src_bytes) end = src + s->src_bytes;
+#endif
 #if SRC_HOLD
   u32 run[SRC_K];
-  load_run(run, p, pixels * SRC_HOLD, full);
+  load_run(run, p, pixels * SRC_HOLD, full, 0);
 #pragma unroll
   for (int j = 0; j < PX; j++) {
 #pragma unroll
@@ -79,11 +86,26 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
   }
 #elif SRC_SIDE == 0
   i64 step = (i64)s->height * s->src_line * SRC_SIZE;
+#if ROLLED
+  u32 line = (u32)w0 / s->rolled;
+  int left = (int)((line + 1) * s->rolled) - w0;
+  p += (i64)line * s->gap * SRC_SIZE;
+#endif
 #pragma unroll
   for (int i = 0; i < CW; i++) {
     u32 run[SRC_K] = {0};
     if (!CHANNELS || i < CHANNELS)
-      load_run(run, p + i * step, c0 + i < s->channels ? pixels : 0, full);
+      load_run(run, p + i * step, c0 + i < s->channels ? pixels : 0, full, end);
+#if ROLLED
+    if (left < PX) {
+      u32 next[SRC_K];
+      load_run(next, p + i * step + s->gap * SRC_SIZE, c0 + i < s->channels ? pixels : 0, full,
+               end);
+#pragma unroll
+      for (int k = 0; k < SRC_K; k++)
+        if (k >= left) run[k] = next[k];
+    }
+#endif
 #pragma unroll
     for (int j = 0; j < PX; j++)
       cell[j * CW + i] = (!CHANNELS || i < CHANNELS) ? turned(run[j], s) : 0;
@@ -93,7 +115,9 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
 #pragma unroll
   for (int j = 0; j < PX; j++) {
     u32 run[SRC_K];
-    load_run(run, p + j * step, j < pixels ? s->channels - c0 : 0, full);
+    /* no plane is made of channels that are not there */
+    int channels = LOOSE == 1 && DST_SIDE == 0 ? SRC_K : s->channels - c0;
+    load_run(run, p + j * step, j < pixels ? channels : 0, full, end);
 #pragma unroll
     for (int i = 0; i < CW; i++) cell[j * CW + i] = turned(run[i], s);
   }
@@ -136,48 +160,6 @@ HELPER void store_block(u8 *dst, const u32 *cell, const Numbers *s, int n, int c
 #endif
 }
 
-#if STRAIGHT == 2
-/* a square of bytes, a word of each of four rows at a time: words of its columns */
-HELPER void turn_words(u32 *to, const u32 *from, int rows, int across) {
-#pragma unroll
-  for (int r = 0; r < rows; r += 4) {
-#pragma unroll
-    for (int i = 0; i < across / 4; i++) {
-      const u32 *a = from + r * (across / 4) + i;
-      u32 b = a[across / 4], c = a[across / 2], d = a[3 * across / 4];
-      u32 low = perm(a[0], b, 0x5140), low2 = perm(c, d, 0x5140);
-      u32 high = perm(a[0], b, 0x7362), high2 = perm(c, d, 0x7362);
-      u32 *place = to + 4 * i * (rows / 4) + r / 4;
-      place[0] = perm(low, low2, 0x5410);
-      place[rows / 4] = perm(low, low2, 0x7632);
-      place[2 * (rows / 4)] = perm(high, high2, 0x5410);
-      place[3 * (rows / 4)] = perm(high, high2, 0x7632);
-    }
-  }
-}
-
-HELPER void load_square(u32 *words, const u8 *src, const Numbers *s, int n, int c0, int h,
-                        int w0) {
-  const u8 *p = src + place(SRC_SIDE, s, s->src_line, s->src_held, n, c0, h, w0);
-  i64 step = SRC_SIDE == 0 ? (i64)s->height * s->src_line : SRC_SIDE == 1 ? s->src_held : VECTOR;
-#pragma unroll
-  for (int i = 0; i < CELLS / SRC_K; i++) load_words(words + i * (SRC_K / 4), p + i * step);
-}
-
-HELPER void store_square(u8 *dst, const u32 *words, const Numbers *s, int n, int c0, int h,
-                         int w0) {
-  u32 turned_words[CELLS / 4];
-  u8 *p = dst + place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0, h, w0);
-  i64 step = DST_SIDE == 0 ? (i64)s->height * s->dst_line : DST_SIDE == 1 ? s->dst_held : VECTOR;
-  turn_words(turned_words, words, CELLS / SRC_K, SRC_K);
-#pragma unroll
-  for (int i = 0; i < CELLS / DST_K; i++) store_words(p + i * step, turned_words + i * (DST_K / 4));
-}
-#else
-#define load_square(words, src, s, n, c0, h, w0) (void)0
-#define store_square(dst, words, s, n, c0, h, w0) (void)0
-#endif
-
 /* a thread's blocks are STEP items apart */
 #define STEP (THREADS / LANES)
 HELPER u32 items_of(const Numbers *s) { return (u32)s->columns * s->height; }
@@ -188,7 +170,7 @@ HELPER int column_of(u32 item, u32 h, const Numbers *s) {
 
 /* the blocks of a thread: `full` where each lies within the tensor, which needs no branches */
 HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, int c0, u32 first,
-                   int full) {
+                   int t, int full) {
   u32 cell[UNROLL][CELLS], items = items_of(s);
 #pragma unroll
   for (int u = 0; u < UNROLL; u++) {
@@ -210,6 +192,7 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
     else if (full && STRAIGHT)
       store_words(dst + DST_SIZE * place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0,
                                          (int)h, w0), cell[u]);
+    else if (STAGED) stage_block(dst, cell[u], s, c0, t % LANES, u * STEP + t / LANES);
     else if (full || item < items) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
   }
 }
@@ -229,10 +212,20 @@ HELPER void one(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int bx, int 
     full = full && column_of(item, h, s) + PX <= s->width;
   }
   for (int n = by; n < s->batch; n += gy) {
-    if (WHOLE || full) blocks(src, dst, s, n, c0, first, 1);
-    else blocks(src, dst, s, n, c0, first, 0);
+    if (!LOOSE && (WHOLE || full)) blocks(src, dst, s, n, c0, first, t, 1);
+    else blocks(src, dst, s, n, c0, first, t, 0);
   }
 }
 
+#if STAGED
+HELPER void fill(const u8 *KEEP src, u8 *stage, const Numbers *s, int bx, int n, int t) {
+  int c0 = (bx % s->groups * LANES + t % LANES) * CW;
+  if (c0 >= s->channels) return;
+  blocks(src, stage, s, n, c0, (u32)(bx / s->groups) * (STEP * UNROLL) + t / LANES, t, 0);
+}
+
+KERNEL(const u8 *KEEP src, u8 *KEEP dst, const Numbers s) { STAGED_BODY(src, dst, &s); }
+#else
 KERNEL(const u8 *KEEP src, u8 *KEEP dst, const Numbers s) { BODY(src, dst, &s); }
+#endif
 """

@@ -15,6 +15,7 @@ from ._errors import DeviceError
 from ._kernels_blocks import BLOCKS, FEW
 from ._kernels_exact import divides, quick_bytes
 from ._kernels_layout import LAST, PLANES, SIZES, VECTORS, Side, side
+from ._kernels_loose import loosen, stored_bytes
 from ._packing import four
 
 __all__ = ["THREADS", "Launch", "Numbers", "cut", "launch", "mode", "plan", "set_scale"]
@@ -42,7 +43,8 @@ class Numbers(ctypes.Structure):
         *[(name, ctypes.c_float) for name in ("luma", "red_v", "green_u", "green_v", "blue_u")],
         *[(name, ctypes.c_float * 3) for name in ("slope", "start")],
         *[(name, ctypes.c_float) for name in ("span", "base")],
-        ("chroma", ctypes.c_int64),
+        *[(name, ctypes.c_int64) for name in ("chroma", "src_bytes")],
+        *[(name, ctypes.c_int) for name in ("rolled", "gap")],
     ]  # fmt: skip
 
 
@@ -74,6 +76,7 @@ def plan(src: Any, dst: Any) -> Launch:
     numbers, raw = _scales(src, dst)
     quick = {} if raw else quick_bytes(src, dst, numbers)
     defines = cut(a, b, channels)
+    lines = (width, a.line - width)
     if a.kind == b.kind == PLANES:
         # every line for itself, whatever it belongs to
         batch, channels, height = 1, 1, batch * channels * height
@@ -89,7 +92,15 @@ def plan(src: Any, dst: Any) -> Launch:
         VECTOR=a.vector or b.vector or 1, THREADS=THREADS, CAMERA=0, SWAP=0,
     )  # fmt: skip
     defines.update({"QUICK": 0, "LOWER": 0, "UPPER": 0, **quick})
-    _modes(a, b, (batch, channels, height, width), defines)
+    places = (batch, channels, height, width)
+    _modes(a, b, places, defines)
+    if defines["DST_MODE" if a.dla else "SRC_MODE"] != 1 and not defines["CHANNELS"]:
+        found = loosen(a, b, places, defines, lines)
+        if found is not None:
+            places, a, b, defines = found
+            numbers.rolled, numbers.gap = lines
+            numbers.src_bytes = stored_bytes(a, places)
+            return launch(defines, numbers, places, a, b)
     single = 1 in {defines["CW"], defines["PX"]} and not defines["CHANNELS"]
     words = raw and bool(defines["SRC_MODE"] and defines["DST_MODE"])
     square = a.size == 1 and a.kind != b.kind and PLANES in {a.kind, b.kind}

@@ -19,6 +19,10 @@ HELPER void load8(u32 *to, const u8 *p) {
   uint2 v = __ldg((const uint2 *)p);
   to[0] = v.x; to[1] = v.y;
 }
+HELPER void peek16(u32 *to, const u8 *p) { /* of shared memory */
+  uint4 v = *(const uint4 *)p;
+  to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
+}
 HELPER u32 load4(const u8 *p) { return __ldg((const u32 *)p); }
 HELPER u32 load2(const u8 *p) { return __ldg((const u16 *)p); }
 HELPER u32 load1(const u8 *p) { return __ldg(p); }
@@ -63,4 +67,12 @@ HELPER float of_half(u32 v) {
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) convert
 #define BODY(src, dst, s) \\
   one(src, dst, s, (int)blockIdx.x, (int)blockIdx.y, (int)gridDim.y, (int)threadIdx.x)
+#define STAGED_BODY(src, dst, s) \\
+  __shared__ __align__(16) u8 stage[STAGE_BYTES]; \\
+  for (int n = (int)blockIdx.y; n < (s)->batch; n += (int)gridDim.y) { \\
+    fill(src, stage, s, (int)blockIdx.x, n, (int)threadIdx.x); \\
+    __syncthreads(); \\
+    flush(dst, stage, s, (int)blockIdx.x, n, (int)threadIdx.x); \\
+    __syncthreads(); \\
+  }
 """

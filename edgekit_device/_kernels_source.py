@@ -1,7 +1,7 @@
 """The text of the pack kernels: one template, made into a kernel by definitions before it.
 
 The same text is compiled by NVRTC for the GPU and, with another prelude, by a C compiler for the
-tests, which compare it with the NumPy packer without a GPU. It needs no shared memory: a thread
+tests, which compare it with the NumPy packer without a GPU. But for ``_kernels_stage`` a thread
 moves a block of CW channels by PX pixels through its registers, and the threads of a warp lie so
 that both sides touch whole 32-byte sectors.
 
@@ -9,7 +9,12 @@ Definitions (``_kernels_plan`` chooses them):
   SRC_T, DST_T: element types, 0 float32, 1 float16, 2 uint8, 3 int8.
   SRC_SIDE, DST_SIDE: 0 planes of pixels, 1 channels last, 2 vectors of VECTOR channels.
   SRC_HOLD, DST_HOLD: channels of a pixel in memory where a run crosses pixels, otherwise 0.
-  SRC_MODE, DST_MODE: 0 one element at a time, 1 aligned words, 2 words put together (loads only).
+  SRC_MODE, DST_MODE: 0 one element at a time, 1 aligned words; loads only: 2 put together of
+    words, 3 of words of up to 16 bytes.
+  LOOSE: 1 runs are loaded whole wherever the tensor's memory goes on, and what is not valid is
+    zero; 2 the same, and it is anything; 0 elsewhere.
+  ROLLED: a dense tensor is written as one line, from lines of `rolled` pixels and a gap behind.
+  STAGED: the threads of a block write together (``_kernels_stage``).
   CW, PX, LANES, UNROLL, THREADS: block, lanes along channels, blocks of a thread, threads.
   CHANNELS: where pixels lie in one thread, how many, otherwise 0.
   RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; FLAT: one row.
@@ -39,8 +44,15 @@ typedef struct {
   float src_scale, dst_scale, inverse, low, high;
   float mean[3], factor[3], colour[3], luma, red_v, green_u, green_v, blue_u;
   float slope[3], start[3], span, base;
-  i64 chroma;
+  i64 chroma, src_bytes;
+  int rolled, gap;
 } Numbers;
+
+#ifndef LOOSE
+#define LOOSE 0
+#define ROLLED 0
+#define STAGED 0
+#endif
 
 #define SIZE_OF(t) ((t) == 0 ? 4 : (t) == 1 ? 2 : 1)
 #define SRC_SIZE SIZE_OF(SRC_T)
@@ -80,9 +92,22 @@ HELPER u32 element(u32 word, int k) {
   return SRC_SIZE == 4 ? word : RAW ? word >> 8 * k : word >> 8 * k & 0xffu;
 }
 
-/* the words of a run; only for modes 1 and 2 */
+#define UNIT (SRC_BYTES % 16 == 0 ? 16 : SRC_BYTES % 8 == 0 ? 8 : 4)
+HELPER void load_unit(u32 *to, const u8 *p) {
+  if (UNIT == 16) load16(to, p);
+  else if (UNIT == 8) load8(to, p);
+  else to[0] = load4(p);
+}
+
+/* the words of a run; not for mode 0 */
 HELPER void load_words(u32 *words, const u8 *p) {
-  if (SRC_MODE == 2) {
+  if (SRC_MODE == 3) {
+    u32 off = (u32)((i64)p & (UNIT - 1)), from[(SRC_BYTES + UNIT + 3) / 4] = {0};
+#pragma unroll
+    for (int i = 0; i <= SRC_BYTES / UNIT; i++)
+      if (off || i < SRC_BYTES / UNIT) load_unit(from + i * (UNIT / 4), p - off + i * UNIT);
+    shifted(words, from, off, SRC_BYTES / 4, UNIT, SRC_SIZE);
+  } else if (SRC_MODE == 2) {
     u32 off = (u32)((i64)p & 3);
     const u8 *base = p - off;
     u32 low = load4(base);
@@ -117,18 +142,27 @@ HELPER void store_words(u8 *p, const u32 *words) {
   }
 }
 
-/* SRC_K elements that lie next to each other; those from `valid` on are zeros and unread */
-HELPER void load_run(u32 *run, const u8 *p, int valid, int full) {
-  if (SRC_MODE != 0 && (full || valid >= SRC_K)) {
+/* SRC_K elements that lie next to each other; those from `valid` on are zeros and unread, or read
+   where LOOSE; then `end` is 0 where memory goes on, else where it ends */
+HELPER void load_run(u32 *run, const u8 *p, int valid, int full, const u8 *end) {
+  if (SRC_MODE != 0 && (LOOSE ? !end : full || valid >= SRC_K)) {
     u32 words[(SRC_BYTES + 3) / 4];
     load_words(words, p);
+    if (LOOSE == 1 && valid < SRC_K) {
+#pragma unroll
+      for (int i = 0; i < SRC_BYTES / 4; i++) {
+        int left = valid * SRC_SIZE - 4 * i;
+        words[i] = left >= 4 ? words[i] : left <= 0 ? 0 : words[i] & ((1u << 8 * left) - 1);
+      }
+    }
 #pragma unroll
     for (int k = 0; k < SRC_K; k++)
       run[k] = element(words[k * SRC_SIZE / 4], k % (4 / SRC_SIZE));
   } else {
 #pragma unroll
     for (int k = 0; k < SRC_K; k++)
-      run[k] = element(full || k < valid ? load_one(p + k * SRC_SIZE) : 0, 0);
+      run[k] = element((full || k < valid) && (!LOOSE || p + (k + 1) * SRC_SIZE <= end)
+                           ? load_one(p + k * SRC_SIZE) : 0, 0);
   }
 }
 

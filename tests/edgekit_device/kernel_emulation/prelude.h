@@ -13,14 +13,16 @@ typedef long long i64;
 static const u8 *source_begin, *source_end;
 static u8 *target_begin, *target_end;
 static long outside, crooked;
+static u8 stage[1 << 16] __attribute__((aligned(64))); /* shared memory */
 
 static inline void check_load(const u8 *p, int n) {
   /* a word that holds a byte of the tensor may end behind it: allocations are whole words */
-  if (p < source_begin || p + n > source_end + (n == 4 ? 3 : 0)) outside++;
+  if (p < source_begin || p + n > source_end + (n > 2 ? n - 1 : 0)) outside++;
   if ((uintptr_t)p % n) crooked++;
 }
 static inline void check_store(u8 *p, int n) {
-  if (p < target_begin || p + n > target_end) outside++;
+  int held = p >= stage && p + n <= stage + sizeof stage;
+  if (!held && (p < target_begin || p + n > target_end)) outside++;
   if ((uintptr_t)p % n) crooked++;
 }
 static inline u32 get(const u8 *p, int n) {
@@ -33,6 +35,11 @@ HELPER u32 load2(const u8 *p) { check_load(p, 2); return get(p, 2); }
 HELPER u32 load1(const u8 *p) { check_load(p, 1); return get(p, 1); }
 HELPER void load16(u32 *to, const u8 *p) { check_load(p, 16); memcpy(to, p, 16); }
 HELPER void load8(u32 *to, const u8 *p) { check_load(p, 8); memcpy(to, p, 8); }
+HELPER void peek16(u32 *to, const u8 *p) {
+  if (p < stage || p + 16 > stage + sizeof stage) outside++;
+  if ((uintptr_t)p % 16) crooked++;
+  memcpy(to, p, 16);
+}
 HELPER void store16(u8 *p, const u32 *v) { check_store(p, 16); memcpy(p, v, 16); }
 HELPER void store8(u8 *p, const u32 *v) { check_store(p, 8); memcpy(p, v, 8); }
 HELPER void store4(u8 *p, u32 v) { check_store(p, 4); memcpy(p, &v, 4); }
@@ -76,3 +83,11 @@ HELPER float of_half(u32 h) {
 }
 static int block_x, block_y, blocks_y, thread_x;
 #define BODY(src, dst, s) one(src, dst, s, block_x, block_y, blocks_y, thread_x)
+/* the threads of a block one after the other, and all of them before the block writes */
+#define STAGED_BODY(src, dst, s) \
+  if (STAGE_BYTES > sizeof stage) outside++; \
+  for (int n = block_y; n < (s)->batch && !thread_x; n += blocks_y) { \
+    memset(stage, 0xA5, sizeof stage); \
+    for (int t = 0; t < THREADS; t++) fill(src, stage, s, block_x, n, t); \
+    for (int t = 0; t < THREADS; t++) flush(dst, stage, s, block_x, n, t); \
+  }
