@@ -161,12 +161,9 @@ def _told(one: Mapping[str, Any]) -> list[str]:
                 f"{one['key']}: loadables planned: {count['plan']}, built: {count['builder']}"
             )
     inside = one["inspector"]
-    # where the log told it already, it is told once
-    if (
-        inside is not None
-        and inside["plan"] != inside["engine"]
-        and not any(text.startswith(f"{one['key']}: loadables") for text in told)
-    ):
+    # the log says more, and tells loadables of Q/DQ nodes alone from those with our layers
+    silent = place is None or place["evidence"] != "placement"
+    if silent and inside is not None and inside["plan"] != inside["engine"]:
         told.append(
             f"{one['key']}: loadables planned: {inside['plan']}, in the engine by its inspector: "
             f"{inside['engine']}"
