@@ -94,7 +94,7 @@ def command(
         },
         "calibration": {"data": None if data is None else str(data.absolute())},
     }
-    from edgekit.rewrite._collector import collector_held
+    from edgekit.rewrite import collector_held
 
     opened = o.open_pipeline(model, options, quiet=quiet, verbose=verbose)
     # judging before and after makes as many objects as rewriting does

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import listed
 from edgekit.errors import GateError, UsageError
 from edgekit.pipeline._board_checks import check_board
-from edgekit.pipeline._board_request import request_of
+from edgekit.pipeline._board_request import engines_of, request_of, settled_request
 from edgekit.pipeline._building import Built, alike
 from edgekit.pipeline._hosts import job_command
 
@@ -63,7 +62,7 @@ def build_on(
     if record is None:
         work.fresh.add("build")
         # what is known to fail on such a board is not tried again, and is no other build
-        tried, _ = request_of(work, probe, backend, settle=not work.force)
+        tried = request if work.force else settled_request(work, probe, backend, request)
         record = _job(work, client, tried)
         _learn(work, probe, tried, record["result"])
         work.cache.put("board-build", key, record)
@@ -126,7 +125,8 @@ def reweighed(
     probe = {"fingerprint": built.artefacts.fingerprint}
     request, lanes = request_of(work, probe, "tensorrt", model=model)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
-    fixed = _fixed(request_of(work, probe, "tensorrt")[1], lanes, built.result["engines"])
+    own = engines_of(work, probe, "tensorrt")
+    fixed = _fixed(own, lanes, built.result["engines"])
     if fixed or any(one["refit"] == "none" for one in made.engine_facts.values()):
         raise UsageError(
             f"the engines take no other values of {listed(fixed, _SHOWN) or 'some weights'}",
@@ -190,7 +190,7 @@ def _job(work: Work, client: BoardClient, request: Request) -> dict[str, Any]:
     wanted = [digest for digest in _blobs(result) if not work.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         work.cache.put_blob(digest, data)
-    return {"result": json.loads(json.dumps(result)), "board": client.name, "job": job}
+    return {"result": result, "board": client.name, "job": job}
 
 
 def _learn(

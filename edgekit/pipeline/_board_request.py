@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.pipeline._golden import GOLDEN_SEED, golden_ranges
+
 if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.pipeline._work import Work
-    from edgekit.trt import Lane, Request, Wish
+    from edgekit.trt import Decision, Lane, Request, Wish
 
-__all__ = ["has_module", "release_of", "request_of", "wish_of"]
-
-_SEED = 7
+__all__ = [
+    "engines_of",
+    "has_module",
+    "release_of",
+    "request_of",
+    "settled_request",
+    "wish_of",
+]
 
 
 def request_of(
-    work: Work,
-    probe: Mapping[str, Any],
-    backend: str,
-    *,
-    model: Model | None = None,
-    settle: bool = False,
+    work: Work, probe: Mapping[str, Any], backend: str, *, model: Model | None = None
 ) -> tuple[Request, tuple[Lane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
@@ -30,41 +32,20 @@ def request_of(
         probe: What the board is.
         backend: "tensorrt" or "trtexec".
         model: Other weights in the same network; the configuration's own model when None.
-        settle: Leave out attempts that failed on such boards before.
 
     Raises:
         ConfigError: Wishes that cannot be had together, with the reason and its source.
     """
     from edgekit.quantize import cache_of
-    from edgekit.trt import (
-        BuildOptions,
-        build_request,
-        command,
-        decide,
-        lanes_of,
-        outcomes_file,
-        settled,
-    )
+    from edgekit.trt import BuildOptions, build_request, command
 
-    file, plan = work.file, work.plan
-    wish = wish_of(
-        work,
-        dla=any(x.device != "GPU" for part in plan.plans for x in part.layers),
-        bindings=backend == "tensorrt" or has_module(probe),
-        plugins=any(layer.kind.startswith("PLUGIN") for layer in work.network.layers),
-    )
-    decision = decide(wish)
-    if settle:
-        decision = settled(
-            decision, outcomes_file(work.cache.folder), probe["fingerprint"], dla=wish.dla
-        )
-    work.notes += [note for note in decision.notes if note not in work.notes]
+    file = work.file
+    decision = _decided(work, probe, backend)
+    _note(work, decision)
     strong = decision.typing == "strong"
     scales = work.scales
-    model = _model(work, strong, model)
-    given = None if strong else (scales.scales if scales else {})
-    lanes = lanes_of(model, work.network, plan, file.build.mode, given)
-    used = {layer.precision for share in plan.plans for layer in share.layers}
+    lanes = _lanes(work, strong, model)
+    used = {layer.precision for share in work.plan.plans for layer in share.layers}
     individual = file.build.refit if isinstance(file.build.refit, list) else []
     options = BuildOptions(
         backend=backend,
@@ -93,13 +74,61 @@ def request_of(
         inputs=[_plain(tensors[name]) for name in work.network.inputs],
         outputs=[_plain(tensors[name]) for name in work.network.outputs],
         golden=_golden(work, len(lanes)),
-        attempts={
-            "plan": [_attempt(one) for one in decision.plans],
-            "loadable": [_attempt(one) for one in decision.loadables],
-        },
+        attempts=_attempts(decision),
         command=line if backend == "trtexec" else None,
     )
     return request, lanes
+
+
+def settled_request(
+    work: Work, probe: Mapping[str, Any], backend: str, request: Request
+) -> Request:
+    """Returns a request without the attempts that failed on such boards before."""
+    from edgekit.trt import outcomes_file, settled
+
+    decision = settled(
+        _decided(work, probe, backend),
+        outcomes_file(work.cache.folder),
+        probe["fingerprint"],
+        dla=_on_dla(work),
+    )
+    _note(work, decision)
+    return request.trying(_attempts(decision))
+
+
+def engines_of(work: Work, probe: Mapping[str, Any], backend: str) -> tuple[Lane, ...]:
+    """Returns the engines of a board's build alone; arguments as for ``request_of``."""
+    return _lanes(work, _decided(work, probe, backend).typing == "strong", None)
+
+
+def _decided(work: Work, probe: Mapping[str, Any], backend: str) -> Decision:
+    from edgekit.trt import decide
+
+    return decide(
+        wish_of(
+            work,
+            dla=_on_dla(work),
+            bindings=backend == "tensorrt" or has_module(probe),
+            plugins=any(layer.kind.startswith("PLUGIN") for layer in work.network.layers),
+        )
+    )
+
+
+def _on_dla(work: Work) -> bool:
+    return any(x.device != "GPU" for part in work.plan.plans for x in part.layers)
+
+
+def _note(work: Work, decision: Decision) -> None:
+    work.notes += [note for note in decision.notes if note not in work.notes]
+
+
+def _lanes(work: Work, strong: bool, other: Model | None) -> tuple[Lane, ...]:
+    from edgekit.trt import lanes_of
+
+    scales = work.scales
+    given = None if strong else (scales.scales if scales else {})
+    model = _model(work, strong, other)
+    return lanes_of(model, work.network, work.plan, work.file.build.mode, given)
 
 
 def _model(work: Work, strong: bool, other: Model | None) -> Model:
@@ -165,8 +194,12 @@ def _needs(precision: str, used: set[str]) -> bool:
     return precision in used or (precision == "fp16" and "int8" in used)
 
 
-def _attempt(one: Any) -> dict[str, Any]:
-    return {"flags": list(one.flags), "gives_up": one.gives_up}
+def _attempts(decision: Decision) -> dict[str, list[dict[str, Any]]]:
+    kinds = {"plan": decision.plans, "loadable": decision.loadables}
+    return {
+        kind: [{"flags": list(one.flags), "gives_up": one.gives_up} for one in tried]
+        for kind, tried in kinds.items()
+    }
 
 
 def _plain(tensor: Any) -> dict[str, Any]:
@@ -174,13 +207,10 @@ def _plain(tensor: Any) -> dict[str, Any]:
 
 
 def _golden(work: Work, lanes: int) -> list[dict[str, Any]]:
-    first = dict(next(iter(work.inputs())))
-    ranges = {
-        name: {"low": float(value.min()), "high": float(value.max())}
-        for name, value in first.items()
-    }
+    spans = golden_ranges(next(iter(work.inputs())))
+    ranges = {name: {"low": low, "high": high} for name, (low, high) in spans.items()}
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
-    return [{"seed": _SEED, "inputs": ranges, "lane": number} for number in numbers]
+    return [{"seed": GOLDEN_SEED, "inputs": ranges, "lane": number} for number in numbers]
 
 
 def _pools(work: Work) -> dict[str, int]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.pipeline._golden import GOLDEN_SEED, golden_ranges
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Packing"]
 
-_GOLDEN_SEED = 7
 # of max|a-b| / max|b|, where a board answers what this machine predicted
 _LOOSE = 0.02
 
@@ -146,7 +147,7 @@ class Packing:
 
         if built.golden is None:
             return self._golden(built.artefacts)
-        ranges = self._ranges(dict(next(iter(self.work.inputs()))))
+        ranges = golden_ranges(next(iter(self.work.inputs())))
         return [
             Golden(case["seed"], ranges, case["outputs"], lane=case["lane"])
             for case in built.golden
@@ -178,14 +179,14 @@ class Packing:
 
         work = self.work
         first = dict(next(iter(work.inputs())))
-        ranges = self._ranges(first)
-        inputs = golden_inputs(work.network, _GOLDEN_SEED, ranges)
+        ranges = golden_ranges(first)
+        inputs = golden_inputs(work.network, GOLDEN_SEED, ranges)
         runner = Runner(artefacts, stripped=False)
         outputs = runner.run(inputs)
         if artefacts is work.artefacts:
             # a board's first inference is of the same input, and loading is what costs
             self._first = _bytes(first), runner.run(first)
-        first_lane = Golden(_GOLDEN_SEED, ranges, outputs)
+        first_lane = Golden(GOLDEN_SEED, ranges, outputs)
         count = len(artefacts.lanes)
         if count == 1:
             return [first_lane]
@@ -197,10 +198,6 @@ class Packing:
                 for lane, runner in enumerate(others, start=1)
             ),
         ]
-
-    @staticmethod
-    def _ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
-        return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
 
     def unstripped(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns what the unstripped build gives on this machine."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from edgekit.rewrite._apply import rewrite
     from edgekit.rewrite._chosen import chosen
     from edgekit.rewrite._claim import Claim, claim_of_document, claim_of_model
+    from edgekit.rewrite._collector import collector_held
     from edgekit.rewrite._docs import rewrites_page
     from edgekit.rewrite._list import rewrite_list
     from edgekit.rewrite._offer import offers
@@ -36,6 +37,7 @@ __all__ = [
     "chosen",
     "claim_of_document",
     "claim_of_model",
+    "collector_held",
     "network_error",
     "obstacle",
     "offers",
@@ -59,6 +61,7 @@ __getattr__ = lazy(
         "_apply": "rewrite",
         "_chosen": "chosen",
         "_claim": "Claim claim_of_document claim_of_model",
+        "_collector": "collector_held",
         "_docs": "rewrites_page",
         "_list": "rewrite_list",
         "_offer": "offers",

@@ -68,6 +68,21 @@ class Request:
         text = json.dumps(self.document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def trying(self, attempts: Mapping[str, Sequence[Mapping[str, Any]]]) -> Request:
+        """Returns the same request without the attempts that are not among these, by kind."""
+
+        def left(engine: Mapping[str, Any]) -> dict[str, Any]:
+            given = engine["attempts"]
+            kept = [n for n, one in enumerate(given) if one in attempts[engine["kind"]]]
+            # trtexec's arguments stand beside their attempts; without trtexec there are none
+            chosen = {"attempts": [given[n] for n in kept]}
+            if engine["trtexec"]:
+                chosen["trtexec"] = [engine["trtexec"][n] for n in kept]
+            return {**engine, **chosen}
+
+        engines = [left(engine) for engine in self.document["engines"]]
+        return Request({**self.document, "engines": engines}, self.blobs)
+
 
 def build_request(
     name: str,

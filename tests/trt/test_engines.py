@@ -177,3 +177,23 @@ def test_a_board_reads_the_request():
     }
     read = read_request(document)
     assert [engine.key for engine in read.engines] == [e.key for e in lanes[0].engines]
+
+
+def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
+    model, network = toy()
+    plan = plan_of(place_all(network, "int8", lambda i: i))
+    first, second = ({"flags": [], "gives_up": ""}, {"flags": ["REFIT"], "gives_up": "stripping"})
+    lanes = lanes_of(model, network, plan, "split", SCALES)
+    options = BuildOptions("trtexec", "10.3", "weak", ("fp16", "int8"))
+    asked = {"plan": [first, second], "loadable": [first]}
+    whole = build_request(
+        "toy", lanes, options, inputs=[], outputs=[], attempts=asked,
+        command=lambda engine, attempt: [engine["key"], *attempt["flags"]],
+    )  # fmt: skip
+    left = whole.trying({"plan": [second], "loadable": [first]})
+    plans = [one for one in left.document["engines"] if one["kind"] == "plan"]
+    assert [one["attempts"] for one in plans] == [[second], [second]]
+    assert [one["trtexec"] for one in plans] == [[[one["key"], "REFIT"]] for one in plans]
+    assert left.blobs == whole.blobs
+    assert left.digest != whole.digest
+    assert whole.trying(asked).digest == whole.digest
