@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
 
-from ._types import TensorEntry
+from ._errors import DeviceError
+from ._types import Manifest, TensorEntry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     from ._model import Model
     from ._verify import Checked
 
-__all__ = ["compare", "golden_inputs", "self_test"]
+__all__ = ["compare", "frame_of", "golden_inputs", "need_golden", "self_test"]
+
+_SHOWN = 3
 
 
 def golden_inputs(
@@ -126,6 +129,39 @@ def self_test(model: Model, checked: Checked) -> Dict[str, Any]:
         "bit_equal": all(facts["bit_equal"] for facts in every),
         "cases": cases,
     }
+
+
+def need_golden(model: Model, checked: Checked, where: str) -> Dict[str, Any]:
+    """Runs every golden case; what it returns is ``self_test``'s.
+
+    Raises:
+        DeviceError: "selftest.failed", with the worst of the outputs.
+    """
+    results = self_test(model, checked)
+    if results["ok"]:
+        return results
+    bad = [
+        "{!r} of seed {} is off by {:.3g} (tolerance {:.3g})".format(
+            name, case["seed"], facts["relative"], facts["tolerance"]
+        )
+        for case in results["cases"]
+        for name, facts in case["outputs"].items()
+        if not facts["ok"]
+    ]
+    raise DeviceError(
+        "outputs differ from the golden ones: {}".format("; ".join(bad[:_SHOWN])),
+        code="selftest.failed",
+        where=where,
+        hint="do not switch to this release; build it again for this board",
+    )
+
+
+def frame_of(manifest: Manifest) -> Dict[str, np.ndarray]:
+    """A frame to measure with: the first golden case's inputs, or zeros to ones without any."""
+    if manifest.golden:
+        case = manifest.golden[0]
+        return golden_inputs(manifest.inputs, case.seed, case.ranges)
+    return golden_inputs(manifest.inputs, 0, {t.name: (0.0, 1.0) for t in manifest.inputs})
 
 
 def _badness(facts: Mapping[str, Any]) -> Tuple[bool, bool, float]:

@@ -45,6 +45,7 @@ def hello(root: Path) -> Dict[str, Any]:
         "backends": sorted(BACKENDS),
         "root": str(root),
         "free_bytes": _free_bytes(root),
+        **_board(root),
     }
 
 
@@ -92,6 +93,20 @@ def _ssh_version() -> Optional[str]:
         return "unknown"
     found = re.search(r"OpenSSH_([0-9.]+p?[0-9]*)", answer)
     return found.group(1) if found else "unknown"
+
+
+def _board(root: Path) -> Dict[str, Any]:
+    """The facts that a bundle may need and that files tell; None where they do not."""
+    from ._fingerprint import board_facts
+    from ._probe_files import memory
+    from ._probe_software import tensorrt_versions
+
+    system = Path("/")
+    return {
+        **board_facts(root),
+        "tensorrt": tensorrt_versions(system, {})["full"],
+        "memory_bytes": memory(system)["available"],
+    }
 
 
 def _free_bytes(root: Path) -> int:

@@ -8,11 +8,12 @@ from typing import Any, Dict, List, Mapping, Set, Tuple
 from . import _checks as check
 from ._errors import DeviceError
 from ._manifest_engines import parse_engines
+from ._manifest_golden import parse_golden
+from ._manifest_health import parse_rebuild, parse_requires, parse_samples
 from ._types import (
     DTYPES,
     WEIGHT_DTYPES,
     BlobEntry,
-    GoldenCase,
     Lane,
     Manifest,
     SegmentEntry,
@@ -28,14 +29,14 @@ MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
 _DEVICES = ("GPU", "DLA0", "DLA1")
 _MODES = ("hybrid", "standalone", "split")
-_KINDS = ("engine", "golden", "record")
+_KINDS = ("engine", "golden", "record", "sample", "model", "request")
 
 _FIELDS = (
     "schema", "name", "created_by", "backend", "model", "target", "power_mode", "precision", "mode",
     "tensorrt", "fingerprint", "inputs", "outputs", "lanes", "weights", "stripped", "blobs",
     "golden", "placement", "plugins",
 )  # fmt: skip
-_OPTIONAL = ("engines", "rewrites")
+_OPTIONAL = ("engines", "rewrites", "requires", "samples", "rebuild")
 
 
 def parse(data: bytes) -> Manifest:
@@ -75,9 +76,12 @@ def parse(data: bytes) -> Manifest:
         lanes=lanes,
         weights=_weights(top["weights"], blobs),
         blobs=blobs,
-        golden=_golden(top["golden"], inputs, outputs, blobs, len(lanes)),
+        golden=parse_golden(top["golden"], inputs, outputs, blobs, len(lanes)),
         document=top,
         engines=parse_engines(top.get("engines"), lanes, top["backend"]),
+        requires=parse_requires(top.get("requires"), lanes, top["backend"]),
+        samples=parse_samples(top.get("samples"), inputs, outputs, blobs),
+        rebuild=parse_rebuild(top.get("rebuild"), blobs),
     )
 
 
@@ -220,45 +224,3 @@ def _segment(
     written.update(writes)
     layers = check.names(entry["layers"], at + ".layers")
     return SegmentEntry(index, entry["device"], engine, reads, writes, layers)
-
-
-def _golden(
-    value: object,
-    inputs: Tuple[TensorEntry, ...],
-    outputs: Tuple[TensorEntry, ...],
-    blobs: Mapping[str, BlobEntry],
-    lanes: int,
-) -> Tuple[GoldenCase, ...]:
-    found = []
-    for number, item in enumerate(check.array(value, "golden")):
-        at = "golden[{}]".format(number)
-        keys = ["seed", "inputs", "outputs", "tolerance"]
-        if isinstance(item, dict) and "lane" in item:
-            keys.append("lane")
-        entry = check.record(item, at, keys)
-        lane = None
-        if "lane" in entry:
-            lane = check.integer(entry["lane"], at + ".lane", 0, lanes - 1)
-        ranges, wanted = {}, {}
-        given = check.record(entry["inputs"], at + ".inputs", [tensor.name for tensor in inputs])
-        for name, bounds in given.items():
-            spot = "{}.inputs.{}".format(at, name[:80])
-            pair = check.record(bounds, spot, ("low", "high"))
-            low = check.number(pair["low"], spot, -3e38, 3e38)
-            ranges[name] = (low, check.number(pair["high"], spot, low, 3e38))
-        results = check.record(entry["outputs"], at + ".outputs", [t.name for t in outputs])
-        for tensor in outputs:
-            spot = "{}.outputs.{}".format(at, tensor.name[:80])
-            result = check.record(results[tensor.name], spot, ("blob", "dtype", "shape"))
-            digest = check.digest(result["blob"], spot)
-            if result["dtype"] != tensor.dtype or result["shape"] != list(tensor.shape):
-                check.fail(spot, "type and shape differ from the output's")
-            blob = blobs.get(digest)
-            if blob is None or blob.bytes != nbytes(tensor.dtype, tensor.shape):
-                check.fail(spot, "no blob of this digest and size")
-            wanted[tensor.name] = digest
-        tolerance = check.record(entry["tolerance"], at + ".tolerance", ("relative",))
-        relative = check.number(tolerance["relative"], at + ".tolerance", 0, 1e9)
-        seed = check.integer(entry["seed"], at + ".seed", 0, (1 << 63) - 1)
-        found.append(GoldenCase(seed, ranges, wanted, relative, lane))
-    return tuple(found)

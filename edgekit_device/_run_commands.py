@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Tuple
 
-from ._errors import DeviceError, map_os_errors
-from ._files import write_durably
-from ._release import REFIT, check_release, is_ready, to_bytes
+from ._errors import DeviceError
+from ._refit_release import need_numpy, refit_release
+from ._release import check_release, is_ready
 from ._root import Root
-from ._verify import Checked, check_blobs
+from ._verify import Checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,64 +19,28 @@ if TYPE_CHECKING:
 
 __all__ = ["do_bench", "do_infer", "do_refit", "do_selftest"]
 
-_SHOWN = 3
-
 
 def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Checks a release's weights, loads its engines with them once, and calls it ready.
 
     With ``--onnx`` the weights that were not sent are taken from an ONNX file on the board.
     """
-    from ._model import open_model
     from ._refit_source import fill_from_onnx
 
-    _need_numpy()
     app = root.app(arguments.app)
     folder = app.release(arguments.release)
     if arguments.onnx is not None:
+        need_numpy()
         fill_from_onnx(root, check_release(root, folder).manifest, arguments.onnx)
-    with root.lock(shared=True):
-        checked = check_release(root, folder)
-        digests = {weight.digest for weight in checked.manifest.weights.values()}
-        total = check_blobs(checked, sorted(digests))
-        for digest in checked.manifest.sizes():
-            root.store.renew(digest)
-        model = open_model(checked, arguments.threads)
-        reused = is_ready(folder)
-        document = {
-            "release": folder.name,
-            "weights": len(checked.manifest.weights),
-            "bytes": total,
-            "engines": len({digest for digest, _ in model.engines}),
-        }
-        if not reused:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            with app.lock(), map_os_errors(str(folder)):
-                write_durably(folder / REFIT, to_bytes(dict(document, at=stamp)))
-    return dict(document, reused=reused, notes=list(model.notes))
+    return refit_release(root, app, folder, arguments.threads)[0]
 
 
 def do_selftest(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Runs the golden cases."""
-    from ._golden import self_test
+    from ._golden import need_golden
 
     folder, checked, model = _open(root, arguments)
-    results = self_test(model, checked)
-    if not results["ok"]:
-        bad = [
-            "{!r} of seed {} is off by {:.3g} (tolerance {:.3g})".format(
-                name, case["seed"], facts["relative"], facts["tolerance"]
-            )
-            for case in results["cases"]
-            for name, facts in case["outputs"].items()
-            if not facts["ok"]
-        ]
-        raise DeviceError(
-            "outputs differ from the golden ones: {}".format("; ".join(bad[:_SHOWN])),
-            code="selftest.failed",
-            where="{}/{}".format(arguments.app, folder.name),
-            hint="do not switch to this release; build it again for this board",
-        )
+    results = need_golden(model, checked, "{}/{}".format(arguments.app, folder.name))
     return dict(results, release=folder.name, notes=list(model.notes))
 
 
@@ -101,17 +64,12 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
 
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Measures a release on this machine's clock."""
-    from ._golden import golden_inputs
+    from ._golden import frame_of
     from ._measure import Settings, bench
     from ._measure_nodes import profile
 
     folder, checked, model = _open(root, arguments)
-    manifest = checked.manifest
-    if manifest.golden:
-        seed, ranges = manifest.golden[0].seed, dict(manifest.golden[0].ranges)
-    else:
-        seed, ranges = 0, {tensor.name: (0.0, 1.0) for tensor in manifest.inputs}
-    inputs = golden_inputs(manifest.inputs, seed, ranges)
+    inputs = frame_of(checked.manifest)
     settings = Settings(arguments.warmup_ms, arguments.duration_s, arguments.iterations)
     result = bench(model, inputs, settings)
     result["release"] = folder.name
@@ -124,7 +82,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 def _open(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Model]:
     from ._model import open_model
 
-    _need_numpy()
+    need_numpy()
     folder = root.app(arguments.app).release(arguments.release)
     checked = check_release(root, folder)
     if not is_ready(folder):
@@ -146,17 +104,3 @@ def _frame_count(arrays: Dict[str, np.ndarray]) -> int:
             hint="stack the frames with numpy.stack",
         )
     return int(counts.pop())
-
-
-def _need_numpy() -> None:
-    try:
-        import numpy as np
-    except ModuleNotFoundError as error:
-        if error.name != "numpy":
-            raise  # it is there, and broken
-        raise DeviceError(
-            "NumPy is not installed, and running a model needs it",
-            code="board.no-numpy",
-            hint="python3 -m pip install numpy, or apt-get install python3-numpy",
-        ) from error
-    del np

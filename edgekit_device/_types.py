@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from ._types_health import Rebuild, Requires, Samples
+
 __all__ = [
     "DTYPES",
     "WEIGHT_DTYPES",
@@ -85,7 +87,7 @@ class WeightEntry:
 
 @dataclass(frozen=True)
 class BlobEntry:
-    """A blob that is not a weight: "engine", "golden" or "record"."""
+    """A blob that is not a weight: "engine", "golden", "record", "sample", "model", "request"."""
 
     bytes: int
     kind: str
@@ -156,7 +158,8 @@ class GoldenCase:
 class Manifest:
     """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256.
 
-    ``engines`` holds what only TensorRT's engines have, by digest.
+    ``engines`` holds what only TensorRT's engines have, by digest; ``requires``, ``samples`` and
+    ``rebuild`` are None in a bundle without.
     """
 
     digest: str
@@ -170,6 +173,9 @@ class Manifest:
     golden: Tuple[GoldenCase, ...]
     document: Mapping[str, Any]
     engines: Mapping[str, EngineEntry] = field(default_factory=dict)
+    requires: Optional[Requires] = None
+    samples: Optional[Samples] = None
+    rebuild: Optional[Rebuild] = None
 
     def sizes(self) -> Dict[str, int]:
         """Bytes by digest of every blob that the bundle needs, weights included."""

@@ -1,0 +1,158 @@
+"""The manifest's "requires", "samples" and "rebuild": what a release is held against on a board."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Mapping, Optional, Sequence, Tuple
+
+from . import _checks as check
+from ._policy import ON_CHANGE
+from ._types import BlobEntry, Lane, TensorEntry, nbytes
+from ._types_health import Rebuild, Requires, SampleCase, Samples
+
+__all__ = ["METRICS", "parse_rebuild", "parse_requires", "parse_samples"]
+
+#: What accuracy is measured in; as the configuration's ``accuracy.metric``.
+METRICS = ("cosine", "snr_db", "top1_agreement")
+
+_REQUIRES = (
+    "backend", "loader", "runtime", "boards", "portable", "dla_cores", "cudla", "disk_bytes",
+    "memory_bytes", "on_change",
+)  # fmt: skip
+_BOARD = ("module", "l4t", "tensorrt")
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}\Z")
+_MAX_BYTES = 1 << 50
+_MOST_CORES = 16
+_MOST_SAMPLES = 4096
+
+
+def parse_requires(value: object, lanes: Tuple[Lane, ...], backend: str) -> Optional[Requires]:
+    """Reads what a bundle needs of a board; None where it does not say.
+
+    Raises:
+        DeviceError: "manifest.invalid".
+    """
+    if value is None:
+        return None
+    entry = check.record(value, "requires", _REQUIRES)
+    if entry["backend"] != backend:
+        check.fail("requires.backend", "the manifest's is {!r}".format(backend[:80]))
+    runtime: Optional[Tuple[str, str, str]] = None
+    if entry["runtime"] is not None:
+        told = check.record(entry["runtime"], "requires.runtime", ("name", "from", "below"))
+        name = check.text(told["name"], "requires.runtime.name")
+        oldest, newest = (
+            _version(told[which], "requires.runtime." + which) for which in ("from", "below")
+        )
+        runtime = (name, oldest, newest)
+    boards = []
+    for number, item in enumerate(check.array(entry["boards"], "requires.boards")):
+        at = "requires.boards[{}]".format(number)
+        facts = check.record(item, at, _BOARD)
+        boards.append({name: check.text(facts[name], at + "." + name) for name in _BOARD})
+    cores = tuple(
+        check.integer(core, "requires.dla_cores", 0, _MOST_CORES - 1)
+        for core in check.array(entry["dla_cores"], "requires.dla_cores")
+    )
+    if set(cores) - {segment.core for lane in lanes for segment in lane.segments}:
+        check.fail("requires.dla_cores", "a core that no segment uses")
+    for name in ("portable", "cudla"):
+        if not isinstance(entry[name], bool):
+            check.fail("requires." + name, "expected true or false")
+    if entry["on_change"] not in ON_CHANGE:
+        check.fail("requires.on_change", "expected one of {}".format(", ".join(ON_CHANGE)))
+    return Requires(
+        backend=backend,
+        loader=check.text(entry["loader"], "requires.loader"),
+        runtime=runtime,
+        boards=tuple(boards),
+        portable=entry["portable"],
+        dla_cores=cores,
+        cudla=entry["cudla"],
+        disk_bytes=check.integer(entry["disk_bytes"], "requires.disk_bytes", 0, _MAX_BYTES),
+        memory_bytes=check.integer(entry["memory_bytes"], "requires.memory_bytes", 0, _MAX_BYTES),
+        on_change=entry["on_change"],
+    )
+
+
+def parse_samples(
+    value: object,
+    inputs: Sequence[TensorEntry],
+    outputs: Sequence[TensorEntry],
+    blobs: Mapping[str, BlobEntry],
+) -> Optional[Samples]:
+    """Reads the inputs that travel with the bundle, with what FP32 made of them.
+
+    Raises:
+        DeviceError: "manifest.invalid".
+    """
+    if value is None:
+        return None
+    entry = check.record(value, "samples", ("metric", "source", "synthetic", "min", "cases"))
+    if entry["metric"] not in METRICS:
+        check.fail("samples.metric", "expected one of {}".format(", ".join(METRICS)))
+    if not isinstance(entry["synthetic"], bool):
+        check.fail("samples.synthetic", "expected true or false")
+    least: Optional[float] = None
+    if entry["min"] is not None:
+        least = check.number(entry["min"], "samples.min", -1e9, 1e9)
+    cases = check.array(entry["cases"], "samples.cases", 1)
+    if len(cases) > _MOST_SAMPLES:
+        check.fail("samples.cases", "{} are too many".format(len(cases)))
+    found = []
+    for number, item in enumerate(cases):
+        at = "samples.cases[{}]".format(number)
+        case = check.record(item, at, ("inputs", "outputs"))
+        found.append(
+            SampleCase(
+                _arrays(case["inputs"], at + ".inputs", inputs, blobs),
+                _arrays(case["outputs"], at + ".outputs", outputs, blobs),
+            )
+        )
+    source = check.text(entry["source"], "samples.source")
+    return Samples(entry["metric"], source, entry["synthetic"], least, tuple(found))
+
+
+def parse_rebuild(value: object, blobs: Mapping[str, BlobEntry]) -> Optional[Rebuild]:
+    """Reads what a board needs to build the engines itself.
+
+    Raises:
+        DeviceError: "manifest.invalid".
+    """
+    if value is None:
+        return None
+    entry = check.record(value, "rebuild", ("request", "blobs", "relative"))
+    request = _blob(entry["request"], "rebuild.request", blobs, ("request",))
+    needed = tuple(
+        _blob(item, "rebuild.blobs", blobs, ("model", "record"))
+        for item in check.array(entry["blobs"], "rebuild.blobs", 1)
+    )
+    relative = check.number(entry["relative"], "rebuild.relative", 0, 1e9)
+    return Rebuild(request, needed, relative)
+
+
+def _arrays(
+    value: object, where: str, tensors: Sequence[TensorEntry], blobs: Mapping[str, BlobEntry]
+) -> Dict[str, str]:
+    entry = check.record(value, where, [tensor.name for tensor in tensors])
+    for tensor in tensors:
+        spot = "{}.{}".format(where, tensor.name[:80])
+        blob = blobs.get(check.digest(entry[tensor.name], spot))
+        if blob is None or blob.bytes != nbytes(tensor.dtype, tensor.shape):
+            check.fail(spot, "no blob of this digest and size")
+    return entry
+
+
+def _blob(value: object, where: str, blobs: Mapping[str, BlobEntry], kinds: Sequence[str]) -> str:
+    digest = check.digest(value, where)
+    blob = blobs.get(digest)
+    if blob is None or blob.kind not in kinds:
+        check.fail(where, "no {} blob has this digest".format(kinds[0]))
+    return digest
+
+
+def _version(value: object, where: str) -> str:
+    text = check.text(value, where)
+    if text and not _VERSION.match(text):
+        check.fail(where, "{!r} is no version".format(text[:80]))
+    return text

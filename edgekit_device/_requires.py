@@ -1,0 +1,162 @@
+"""Has this board what the bundle needs? Asked before anything is sent, refitted or opened.
+
+The host asks the same with ``check_facts``, of the facts that ``hello`` told it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NoReturn, Tuple
+
+from ._errors import DeviceError
+from ._root import Root
+from ._trt_board import check_board
+from ._types import Manifest
+from ._types_health import Requires
+
+__all__ = ["check_facts", "check_requires", "facts_here"]
+
+
+def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
+    """Holds what a bundle says that it needs against this board.
+
+    Args:
+        root: The installation; what it has of the bundle already takes no more room.
+        manifest: The bundle's checked manifest; one without "requires" needs nothing.
+
+    Returns:
+        "checked" (whether the bundle says anything), and the facts that it was held against.
+
+    Raises:
+        DeviceError: "requires.loader", "requires.backend", "requires.runtime", "requires.board",
+            "requires.dla", "requires.cudla", "requires.disk" or "requires.memory".
+    """
+    requires = manifest.requires
+    if requires is None:
+        return {"checked": False}
+    facts = facts_here(root, requires)
+    sizes = manifest.sizes()
+    there = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
+    check_facts(
+        requires,
+        facts,
+        where=manifest.name,
+        there=there,
+        rebuilds=manifest.rebuild is not None and requires.on_change == "rebuild",
+    )
+    return dict(facts, checked=True)
+
+
+def facts_here(root: Root, requires: Requires) -> Dict[str, Any]:
+    """What ``check_facts`` compares, as it is on this board; None where it is not known."""
+    from . import _probe_files as files
+    from ._hello import hello
+
+    system = Path("/")
+    facts = hello(root.folder)
+    if requires.cudla or requires.dla_cores:
+        from ._probe_child import ask_cudla, ask_tensorrt
+        from ._probe_software import MODULES
+
+        facts["dla_cores"] = len(files.dla_devices(system)) or None
+        if facts["dla_cores"] is None:
+            facts["dla_cores"] = ask_tensorrt(MODULES["full"])[0].get("dla_cores")
+        if requires.cudla:
+            facts["cudla"] = bool("cudla" in files.libraries(system) or ask_cudla())
+    return facts
+
+
+def check_facts(
+    requires: Requires,
+    facts: Mapping[str, Any],
+    *,
+    where: str = "",
+    there: int = 0,
+    rebuilds: bool = False,
+) -> None:
+    """Compares; what is not known of the board is not compared.
+
+    Args:
+        requires: The bundle's.
+        facts: "schema", "backends", "free_bytes", "memory_bytes", "module", "board_id", "l4t",
+            "tensorrt", "dla_cores", "cudla", and versions by runtime's name.
+        where: For messages.
+        there: Bytes of the bundle that the board has already.
+        rebuilds: Whether the board may build the engines again: then only its module counts.
+
+    Raises:
+        DeviceError: See ``check_requires``.
+    """
+    if "schema" in facts and facts["schema"] != requires.loader:
+        _fail("loader", "a loader of {}, the board's is {}".format(
+            requires.loader, facts["schema"]), where, "replace the board's loader")  # fmt: skip
+    if "backends" in facts and requires.backend not in facts["backends"]:
+        _fail("backend", "the {} backend, the board has {}".format(
+            requires.backend, ", ".join(facts["backends"]) or "none"), where,
+            "build for a backend that the board has")  # fmt: skip
+    _runtime(requires, facts, where)
+    _boards(requires, facts, where, rebuilds)
+    cores = facts.get("dla_cores")
+    if isinstance(cores, int) and any(core >= cores for core in requires.dla_cores):
+        _fail("dla", "DLA core {}, the board has {}".format(
+            max(requires.dla_cores), cores), where, "build for the cores that it has")  # fmt: skip
+    if requires.cudla and facts.get("cudla") is False:
+        _fail("cudla", "cuDLA, which the board lacks", where,
+              "install libcudla, or build with build.mode: hybrid")  # fmt: skip
+    for what, needed in (
+        ("disk", max(requires.disk_bytes - there, 0)),
+        ("memory", requires.memory_bytes),
+    ):
+        free = facts.get({"disk": "free_bytes", "memory": "memory_bytes"}[what])
+        if isinstance(free, int) and needed > free:
+            _fail(what, "{:,} bytes of {}, {:,} are free".format(needed, what, free), where,
+                  "free some there, or build a smaller one")  # fmt: skip
+
+
+def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
+    if requires.runtime is None or requires.runtime[0] not in facts:
+        return
+    name, oldest, below = requires.runtime
+    version = facts[name]
+    wanted = name + (" from {}".format(oldest) if oldest else "")
+    wanted += " and before {}".format(below) if below else ""
+    if version is None:
+        _fail("runtime", "{}, which the board lacks".format(wanted), where,
+              "python3 -m pip install {}".format(name))  # fmt: skip
+    here = _numbers(str(version))
+    if not here:
+        return  # it is there, and nobody knows which
+    if (oldest and here < _numbers(oldest)) or (below and here >= _numbers(below)):
+        _fail("runtime", "{}, the board has {}".format(wanted, version), where,
+              "install such a version there, or build for the one that is there")  # fmt: skip
+
+
+def _boards(requires: Requires, facts: Mapping[str, Any], where: str, rebuilds: bool) -> None:
+    if not requires.boards or "module" not in facts:
+        return
+    here = {
+        "module": " ".join(n for n in (facts["module"], facts.get("board_id")) if n),
+        "l4t": facts.get("l4t"),
+        "tensorrt": facts.get("tensorrt"),
+    }
+    refused: List[DeviceError] = []
+    for kind in requires.boards:
+        try:
+            check_board(kind, here, portable=requires.portable or rebuilds, where=where)
+        except DeviceError as error:
+            refused.append(error)
+    if len(refused) == len(requires.boards):
+        raise DeviceError(refused[0].message, code="requires.board", where=where,
+                          hint=refused[0].hint)  # fmt: skip
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(number) for number in found.group().split(".")) if found else ()
+
+
+def _fail(what: str, message: str, where: str, hint: str) -> NoReturn:
+    raise DeviceError(
+        "the bundle needs {}".format(message), code="requires." + what, where=where, hint=hint
+    )
