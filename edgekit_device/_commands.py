@@ -99,7 +99,9 @@ def _add_moving(commands: _Commands) -> None:
         "verify", _STORE + "do_verify", "check a manifest and its signature, JSON on stdin"
     )
     one.add_argument("--trust-unsigned", action="store_true")
-    commands.add("receive", _STORE + "do_receive", "receive blobs on stdin")
+    one = commands.add("offer", "_offer.do_offer", "announce a bundle, JSON on stdin")
+    one.add_argument("--trust-unsigned", action="store_true")
+    commands.add("receive", "_receive.do_receive", "receive blobs on stdin")
     commands.add("fetch", "_fetch.do_fetch", "send blobs, JSON list of digests on stdin")
     one = commands.add("stage", _STORE + "do_stage", "make a release, JSON on stdin", "optional")
     one.add_argument("--trust-unsigned", action="store_true")

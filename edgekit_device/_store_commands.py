@@ -10,7 +10,7 @@ from ._bundle import BundleFiles
 from ._checks import is_digest, parse_json
 from ._collect import collect, remove
 from ._errors import DeviceError, map_os_errors
-from ._files import locked, workspace, write_durably
+from ._files import locked, write_durably
 from ._manifest import MAX_MANIFEST
 from ._release import describe, rollback, stage, switch
 from ._root import Root
@@ -19,7 +19,6 @@ from ._verify import check_bundle
 __all__ = [
     "do_gc",
     "do_missing",
-    "do_receive",
     "do_releases",
     "do_remove",
     "do_rollback",
@@ -27,9 +26,10 @@ __all__ = [
     "do_switch",
     "do_trust",
     "do_verify",
+    "protocol_error",
+    "read_json",
 ]
 
-_MAX_LINE = 4096
 _MAX_LIST = 128 << 20
 # JSON escapes make of one byte of text six at worst
 _MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
@@ -43,10 +43,10 @@ _SIGNER_LINE = re.compile(
 
 def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Adds lines to allowed_signers."""
-    document = _read_json(stdin, _MAX_LIST)
+    document = read_json(stdin, _MAX_LIST)
     lines = document.get("lines") if isinstance(document, dict) else None
     if not isinstance(lines, list):
-        raise _protocol('expected {"lines": [...]}')
+        raise protocol_error('expected {"lines": [...]}')
     for line in lines:
         if not isinstance(line, str) or _SIGNER_LINE.match(line) is None:
             raise DeviceError(
@@ -66,33 +66,10 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 
 def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Answers which of the asked blobs are not in the store."""
-    digests = _read_json(stdin, _MAX_LIST)
+    digests = read_json(stdin, _MAX_LIST)
     if not isinstance(digests, list) or not all(is_digest(digest) for digest in digests):
-        raise _protocol("expected a JSON list of SHA-256 digests")
+        raise protocol_error("expected a JSON list of SHA-256 digests")
     return {"missing": root.store.missing(digests, verify=arguments.verify)}
-
-
-def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Reads blobs in frames; whole ones stay although a later one fails."""
-    received = total = 0
-    with root.lock(shared=True), workspace(root.folder) as work:
-        while True:
-            line = stdin.readline(_MAX_LINE)
-            if line == b"\n":
-                return {"received": received, "bytes": total}
-            if not line.endswith(b"\n"):
-                raise DeviceError(
-                    "the stream ended before its end mark",
-                    code="transfer.truncated",
-                    hint="the connection broke; deploy again, whole blobs are kept",
-                )
-            frame = parse_json(line, "frame", "protocol.invalid")
-            digest = frame.get("digest") if isinstance(frame, dict) else None
-            size = frame.get("bytes") if isinstance(frame, dict) else None
-            if not is_digest(digest) or type(size) is not int or size < 0:
-                raise _protocol('expected {"digest": SHA-256, "bytes": count}')
-            root.store.receive(str(digest), size, stdin, work)
-            received, total = received + 1, total + size
 
 
 def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -145,25 +122,27 @@ def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[st
 
 
 def _read_envelope(stdin: BinaryIO) -> Tuple[bytes, Optional[bytes]]:
-    document = _read_json(stdin, _MAX_ENVELOPE)
+    document = read_json(stdin, _MAX_ENVELOPE)
     manifest = document.get("manifest") if isinstance(document, dict) else None
     signature = document.get("signature") if isinstance(document, dict) else None
     if not isinstance(manifest, str) or not isinstance(signature, (str, type(None))):
-        raise _protocol('expected {"manifest": text, "signature": text or null}')
+        raise protocol_error('expected {"manifest": text, "signature": text or null}')
     try:
         return manifest.encode("utf-8"), None if signature is None else signature.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _protocol("the manifest is no UTF-8 text") from error
+        raise protocol_error("the manifest is no UTF-8 text") from error
 
 
-def _read_json(stdin: BinaryIO, most: int) -> Any:
+def read_json(stdin: BinaryIO, most: int) -> Any:
+    """The one JSON document on stdin, of at most ``most`` bytes; "protocol.invalid"."""
     data = stdin.read(most + 1)
     if len(data) > most:
-        raise _protocol("more than {} bytes".format(most))
+        raise protocol_error("more than {} bytes".format(most))
     return parse_json(data, "stdin", "protocol.invalid")
 
 
-def _protocol(message: str) -> DeviceError:
+def protocol_error(message: str) -> DeviceError:
+    """What is raised where the host does not keep to the protocol."""
     return DeviceError(
         message,
         code="protocol.invalid",

@@ -8,6 +8,7 @@ from typing import Any
 from edgekit.deploy._answers import failure
 from edgekit.deploy._channel import LONG_S, SHORT_S
 from edgekit.deploy._jobs import JobClient
+from edgekit.deploy._offering import offer
 from edgekit.deploy._streams import Buffer, frames, json_line, read_frames
 from edgekit.deploy._types import Progress
 
@@ -65,15 +66,37 @@ class BoardClient(JobClient):
         answer = self._ask("missing", *options, stdin=[json_line(list(digests))], timeout=timeout)
         return tuple(answer["missing"])
 
-    def receive(self, blobs: Mapping[str, Buffer], progress: Progress | None = None) -> int:
-        """Sends blobs by digest and returns their bytes; those that arrive whole stay.
+    def offer(self, manifest: bytes, signature: bytes | None, app: str) -> dict[str, Any]:
+        """Announces a bundle: first by its digest, and where it is new with its manifest.
 
-        ``progress`` is called in this thread with phase "send" and bytes.
+        Returns:
+            "digest", "app", "signer", "missing" (a list of [digest, bytes of it that are kept])
+            and "serving" (the release that serves this very bundle, whole, or None).
+        """
+        return offer(self._offer, manifest, signature, app)
+
+    def _offer(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        return self._ask("offer", stdin=[json_line(document)])
+
+    def receive(
+        self,
+        blobs: Mapping[str, Buffer],
+        progress: Progress | None = None,
+        *,
+        kept: Mapping[str, int] | None = None,
+    ) -> int:
+        """Sends blobs by digest and returns the bytes sent; what arrives stays, also in part.
+
+        Args:
+            blobs: Bytes by digest.
+            progress: Called in this thread with phase "send" and bytes.
+            kept: Bytes of blobs that the board has already, by digest, as ``offer`` told them.
         """
         if not blobs:
             return 0
-        self._ask("receive", stdin=frames(blobs, progress), timeout=LONG_S)
-        return sum(len(data) for data in blobs.values())
+        kept = kept or {}
+        self._ask("receive", stdin=frames(blobs, progress, kept), timeout=LONG_S)
+        return sum(len(data) - kept.get(digest, 0) for digest, data in blobs.items())
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
         """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""

@@ -38,13 +38,23 @@ def counted(data: bytes, phase: str, progress: Progress | None) -> Iterator[byte
             progress(phase, done, len(data))
 
 
-def frames(blobs: Mapping[str, Buffer], progress: Progress | None) -> Iterator[bytes]:
-    """Yields the stream of ``receive``; a piece counts when the next one is asked for."""
+def frames(
+    blobs: Mapping[str, Buffer],
+    progress: Progress | None,
+    kept: Mapping[str, int] | None = None,
+) -> Iterator[bytes]:
+    """Yields the stream of ``receive``; a piece counts when the next one is asked for.
+
+    Of a blob in ``kept`` the first bytes, as many as are told there, are left out.
+    """
+    kept = kept or {}
     total = sum(len(data) for data in blobs.values())
-    done = 0
+    done = sum(kept.get(digest, 0) for digest in blobs)
     for digest, data in blobs.items():
-        yield json_line({"digest": digest, "bytes": len(data)})
-        for piece in pieces(data):
+        start = kept.get(digest, 0)
+        frame: dict[str, object] = {"digest": digest, "bytes": len(data)}
+        yield json_line({**frame, "from": start} if start else frame)
+        for piece in pieces(memoryview(data)[start:]):
             yield piece
             done += len(piece)
             if progress:

@@ -1,0 +1,46 @@
+"""Announcing a bundle: by digest, as a difference to what the board has, or whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgekit.errors import BoardError
+from edgekit_device._delta import pack
+
+__all__ = ["offer"]
+
+_REFUSED = ("offer.invalid", "manifest.invalid")
+
+
+def offer(
+    ask: Callable[[Mapping[str, Any]], dict[str, Any]],
+    manifest: bytes,
+    signature: bytes | None,
+    app: str,
+) -> dict[str, Any]:
+    """Returns the board's answer to the offer of a manifest.
+
+    Args:
+        ask: Sends one document to the command ``offer``.
+        manifest: Its bytes.
+        signature: OpenSSH's signature of them, None when there is none.
+        app: The bundle's name: manifests of the same app are much alike.
+
+    Raises:
+        BoardError, BundleError: As ``ask``.
+    """
+    signed = {"signature": None if signature is None else signature.decode("utf-8")}
+    digest = hashlib.sha256(manifest).hexdigest()
+    answer = ask({"digest": digest, "app": app, **signed})
+    if answer["known"]:
+        return answer
+    if answer.get("base") is not None:
+        try:
+            return ask({**pack(manifest, answer["base"]), **signed})
+        except BoardError as error:
+            # another command may have removed what it builds on: whole then
+            if error.code not in _REFUSED:
+                raise
+    return ask({**pack(manifest), **signed})

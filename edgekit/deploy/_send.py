@@ -1,0 +1,116 @@
+"""Sends a bundle to a board: announce it, then send what the board lacks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.deploy._client import BoardClient, Buffer
+from edgekit.deploy._types import Progress
+from edgekit.errors import BundleError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit.bundle import Bundle
+
+__all__ = ["Sent", "send"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a board has of a bundle, and what it took to get it there.
+
+    Attributes:
+        digest: SHA-256 (hex) of the manifest.
+        app: The bundle's name.
+        signer: Who signed it, as the board's allowed_signers call him; None when trusted without.
+        serving: Release that serves this very bundle already, whole; None when none does.
+        blobs_sent: Number of blobs sent, also those that were sent in part.
+        blobs_reused: Number of blobs that the board had.
+        bytes_sent: Bytes of blobs sent.
+        bytes_reused: Bytes of blobs that the board had, parts included.
+        loader_bytes: Bytes of the loader, 0 where it was there.
+    """
+
+    digest: str
+    app: str
+    signer: str | None
+    serving: str | None
+    blobs_sent: int
+    blobs_reused: int
+    bytes_sent: int
+    bytes_reused: int
+    loader_bytes: int
+
+
+def send(
+    board: BoardClient,
+    bundle: Bundle,
+    signature: bytes | None = None,
+    progress: Progress | None = None,
+) -> Sent:
+    """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
+
+    Args:
+        board: Where to.
+        bundle: What to send.
+        signature: OpenSSH's signature of the manifest; the bundle's own when None.
+        progress: Called in this thread with phases "loader" and "send", in bytes.
+
+    Raises:
+        BundleError: The board refuses the bundle, or a stripped bundle lacks what the board lacks.
+        BoardError: The board failed, or the connection did.
+    """
+    signature = bundle.signature if signature is None else signature
+    loader = board.ensure_loader(progress)
+    offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
+    sizes = _sizes(bundle)
+    kept = {str(digest): int(have) for digest, have in offer["missing"]}
+    blobs = _payload(bundle, kept, board.name)
+    sent = board.receive(blobs, progress, kept=kept)
+    return Sent(
+        digest=str(offer["digest"]),
+        app=str(offer["app"]),
+        signer=offer["signer"],
+        serving=offer["serving"],
+        blobs_sent=len(blobs),
+        blobs_reused=len(sizes) - len(blobs),
+        bytes_sent=sent,
+        bytes_reused=sum(sizes.values()) - sent,
+        loader_bytes=loader,
+    )
+
+
+def _sizes(bundle: Bundle) -> dict[str, int]:
+    """Returns the bytes of everything that the board must have, by digest."""
+    blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
+    return {**bundle.weight_bytes, **blobs}
+
+
+def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str, Buffer]:
+    """Returns what to send; a stripped bundle can only go where its weights already are."""
+    have = {**bundle.weights, **bundle.blobs}
+    absent = set(lacking) - set(have)
+    if absent:
+        names = [n for n, w in bundle.manifest["weights"].items() if w["digest"] in absent]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise BundleError(
+            f"neither the bundle nor the board has the weights {shown or 'and blobs it names'}",
+            code="bundle.stripped",
+            where=where,
+            hint="deploy the full bundle, or from the configuration that it was built from",
+        )
+    return {digest: _buffer(have[digest]) for digest in lacking}
+
+
+def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
+    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
+    if isinstance(blob, bytes):
+        return blob
+    if isinstance(blob, memoryview):
+        return blob.cast("B")
+    import numpy as np
+
+    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
