@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
+from ._lanes import share_lanes
 from ._measure import summary
-from ._pipeline import share_lanes
 
 if TYPE_CHECKING:
     import numpy as np

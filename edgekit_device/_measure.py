@@ -17,8 +17,9 @@ from collections import Counter
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
+from ._lanes import Event, share_lanes
 from ._model import Model
-from ._pipeline import Event, run_stream, share_lanes
+from ._pipeline import run_stream
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 from ._backends import BACKENDS
 from ._bundle import open_bundle
 from ._errors import DeviceError
-from ._pipeline import LaneRun, Record, run_alone, run_stream
+from ._lanes import LaneRun, Record, run_alone
+from ._pipeline import run_stream
 from ._release import check_release, is_ready
 from ._root import default_root
 from ._types import Engines, Manifest, SegmentEntry, TensorEntry
@@ -83,14 +84,22 @@ class Model:
         """
         return run_alone(self.lanes[self._main], self.check(inputs))
 
-    def stream(self, frames: Iterable[Inputs], depth: int = 0) -> Iterator[Dict[str, np.ndarray]]:
+    def stream(
+        self, frames: Iterable[Inputs], depth: int = 0, timeout_s: Optional[float] = None
+    ) -> Iterator[Dict[str, np.ndarray]]:
         """Runs many frames, several in flight over the devices; results come in order.
 
         Args:
             frames: Each as for a call; read only as far as frames fit in flight.
             depth: Frames in flight; 0 takes two for each device.
+            timeout_s: Seconds that one result may be waited for; None waits for ever.
+
+        Raises:
+            DeviceError: As for a call, at the frame's place in the order; "engine.stuck" when a
+                device does not answer in time.
         """
-        return run_stream(self.lanes, (self.check(frame) for frame in frames), depth)
+        checked = (self.check(frame) for frame in frames)
+        return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
 
     def run_lane(
         self,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from edgekit_device._lanes import Event
 from edgekit_device._measure import _segments
-from edgekit_device._pipeline import Event
 
 
 def test_segments_are_on_one_clock() -> None:

@@ -9,7 +9,9 @@ from itertools import count, islice
 import numpy as np
 import pytest
 
-from edgekit_device._pipeline import LaneRun, run_alone, run_stream, share_lanes
+from edgekit_device._errors import DeviceError
+from edgekit_device._lanes import LaneRun, run_alone, share_lanes
+from edgekit_device._pipeline import run_stream
 from edgekit_device._types import Lane, SegmentEntry
 
 Arrays = dict[str, np.ndarray]
@@ -131,6 +133,29 @@ def test_even_an_exit_in_a_worker_does_not_hang() -> None:
 
     with pytest.raises(SystemExit):
         list(run_stream([lane(("GPU", "x", "y", leave))], numbers(2)))
+
+
+def test_a_segment_that_hangs_is_named_and_the_stream_ends() -> None:
+    free = threading.Event()
+
+    def hang(feeds: Arrays) -> Arrays:
+        if feeds["a"][0] == 11:
+            free.wait()
+        return {"b": feeds["a"]}
+
+    run = lane(CHAIN[0], ("DLA0", "a", "b", hang), CHAIN[2])
+    results = run_stream([run], numbers(), timeout_s=0.5)
+    try:
+        next(results)
+        with pytest.raises(DeviceError, match="frame 1 in segment 1 on DLA0") as caught:
+            next(results)
+        assert caught.value.code == "engine.stuck"
+        left = [t for t in threading.enumerate() if t.name.startswith("edgekit-")]
+        assert [thread.name for thread in left] == ["edgekit-DLA0"]
+    finally:
+        free.set()
+    for thread in left:
+        thread.join(LIMIT_S)
 
 
 def test_a_failing_source_is_raised_after_the_results_before_it() -> None:
