@@ -1,4 +1,10 @@
-"""The signature gate: OpenSSH's own ``ssh-keygen -Y`` decides, before a byte of JSON is read."""
+"""The signature gate: OpenSSH's own ``ssh-keygen -Y`` decides, before a byte of JSON is read.
+
+Asked are only the forms that OpenSSH 8.2 has (JetPack 5): ``check-novalidate`` and ``verify`` are
+of 8.1, ``find-principals`` of 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
+``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
+believes no line that has them.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +13,22 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import List, Optional
+from typing import List, NoReturn, Optional
 
 from ._errors import DeviceError, map_os_errors
+from ._sshsig import PublicKey, key_of_signature
 
-__all__ = ["MAX_SIGNATURE", "NAMESPACE", "check_signature"]
+__all__ = ["MAX_SIGNATURE", "NAMESPACE", "check_signature", "is_revoked", "keygen", "revoked_file"]
 
 NAMESPACE = "edgekit-bundle"
 MAX_SIGNATURE = 64 << 10
+_REVOKED = "revoked_keys"
 _TIMEOUT_S = 60
+
+
+def revoked_file(allowed_signers: Path) -> Path:
+    """Where the keys are that may sign no more: beside ``allowed_signers``."""
+    return allowed_signers.with_name(_REVOKED)
 
 
 def check_signature(
@@ -31,17 +44,18 @@ def check_signature(
     Args:
         manifest: The exact bytes.
         signature: OpenSSH's armoured signature of them, None when there is none.
-        allowed_signers: The file of keys that may sign; need not exist.
+        allowed_signers: The file of keys that may sign; need not exist. A file ``revoked_keys``
+            beside it, a list of public keys or a KRL of OpenSSH's, names those that may not.
         trust_unsigned: Accepts no signature, or a sound one by an unknown key; a signature that
-            does not fit the bytes is refused all the same.
+            does not fit the bytes or was made with a revoked key is refused all the same.
         where: Named in errors.
 
     Returns:
         The signer's identity in ``allowed_signers``; None when trusted without.
 
     Raises:
-        DeviceError: "bundle.unsigned", "bundle.unknown-signer", "bundle.bad-signature" or
-            "board.no-ssh-keygen".
+        DeviceError: "bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer",
+            "bundle.bad-signature" or "board.no-ssh-keygen".
     """
     if signature is None:
         if trust_unsigned:
@@ -59,13 +73,26 @@ def check_signature(
         file = os.path.join(folder, "sig")
         with map_os_errors(folder):
             Path(file).write_bytes(signature)
-        sound = _keygen(["check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
-        if sound.returncode:
+        sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
+        key = None if sound.returncode else key_of_signature(signature)
+        if key is None:
             _bad(where, "the signature does not fit the manifest")
-        signer = _signer(file, manifest, allowed_signers)
+        revoked = revoked_file(allowed_signers)
+        # os.path.lexists: a link that leads nowhere, or a file that cannot be read, revokes all
+        if os.path.lexists(str(revoked)) and _refuses(folder, file, manifest, key, revoked):
+            raise DeviceError(
+                "the key that made the bundle's signature is revoked: {}".format(key.fingerprint),
+                code="bundle.revoked-signer",
+                where=where,
+                hint="sign and deploy the bundle with a key that is not in {} "
+                "(edgekit trust HOST --list)".format(revoked),
+            )
+        signer = _signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:
         raise DeviceError(
-            "no key in {} made the bundle's signature".format(allowed_signers),
+            "no key in {} made the bundle's signature, {} did".format(
+                allowed_signers, key.fingerprint
+            ),
             code="bundle.unknown-signer",
             where=where,
             hint="on a board: edgekit deploy --trust-key; here: load(..., allowed_signers=FILE), "
@@ -74,22 +101,52 @@ def check_signature(
     return signer
 
 
-def _signer(file: str, manifest: bytes, allowed_signers: Path) -> Optional[str]:
+def is_revoked(manifest: bytes, signature: bytes, allowed_signers: Path) -> bool:
+    """Whether the key that made a sound signature is in the list of revoked keys."""
+    revoked, key = revoked_file(allowed_signers), key_of_signature(signature)
+    if key is None or not os.path.lexists(str(revoked)):
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "sig")
+        with map_os_errors(folder):
+            Path(file).write_bytes(signature)
+        return _refuses(folder, file, manifest, key, revoked)
+
+
+def _refuses(folder: str, file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
+    """Whether a signature that is sound stops being so with the revocations.
+
+    The key is let in by a list of its own, so that the answer depends on nothing else.
+    """
+    allowed = os.path.join(folder, "allowed")
+    with map_os_errors(folder):
+        Path(allowed).write_text("signer {}\n".format(key.line), encoding="ascii")
+    arguments = ["-Y", "verify", "-n", NAMESPACE, "-f", allowed, "-I", "signer", "-s", file]
+    return keygen([*arguments, "-r", str(revoked)], manifest).returncode != 0
+
+
+def _signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:
     if not allowed_signers.is_file():
         return None
     allowed = str(allowed_signers)
-    found = _keygen(["find-principals", "-s", file, "-f", allowed], b"")
+    found = keygen(["-Y", "find-principals", "-s", file, "-f", allowed], b"")
     if found.returncode or not found.stdout.strip():
         return None
+    more = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
     for identity in found.stdout.decode("utf-8", "replace").splitlines():
-        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file]
+        arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file, *more]
         # fails here for a key that is known but expired, revoked or kept to other namespaces
-        if _keygen(arguments, manifest).returncode == 0:
+        if keygen(["-Y", *arguments], manifest).returncode == 0:
             return identity
     return None
 
 
-def _keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
+def keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
+    """Runs ``ssh-keygen``; what it says stays in the answer.
+
+    Raises:
+        DeviceError: "board.no-ssh-keygen".
+    """
     program = shutil.which("ssh-keygen")
     if program is None:
         raise DeviceError(
@@ -99,7 +156,7 @@ def _keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[
         )
     try:
         return subprocess.run(
-            [program, "-Y", *arguments],
+            [program, *arguments],
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -112,7 +169,7 @@ def _keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[
         ) from error
 
 
-def _bad(where: str, message: str) -> None:
+def _bad(where: str, message: str) -> NoReturn:
     raise DeviceError(
         message,
         code="bundle.bad-signature",

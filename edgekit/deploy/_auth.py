@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.deploy._agent import agent_keys
 from edgekit.deploy._sshconfig import Endpoint
 from edgekit.errors import BoardError
 
@@ -39,28 +41,52 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
 
 
 def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
-    """Yields keys in the order to try; says in ``tried`` why a file gave none."""
-    import paramiko
+    """Yields keys in the order to try; says in ``tried`` why a file gave none.
 
+    A file whose key the agent holds is signed with there: that is how a key with a passphrase
+    is used, since nothing here asks for one.
+    """
     files = list(hop.keys)
     if not hop.only_keys and not files:
         files = [path for name in _USUAL if (path := Path("~/.ssh", name).expanduser()).is_file()]
-    for path in files:
-        try:
-            yield str(path), paramiko.PKey.from_path(path)
-        except (TypeError, paramiko.PasswordRequiredException):
-            # cryptography says TypeError for a key that needs a password
-            tried.append(f"{path} (has a passphrase: put it into the agent with ssh-add)")
-        except (OSError, ValueError, paramiko.SSHException) as error:
-            tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
-    if hop.only_keys:
-        return
-    agent = paramiko.Agent()
+    with agent_keys(hop.agent) as held:
+        given: set[bytes] = set()
+        for path in files:
+            public = _public_half(path)
+            if public in held:
+                given.add(public)
+                yield f"{path} (by the agent)", held[public]
+            elif path.suffix == ".pub":
+                tried.append(f"{path} (a public key; the agent does not hold its private half)")
+            else:
+                yield from _of_file(path, tried)
+        if hop.only_keys:
+            return
+        for blob, key in held.items():
+            if blob not in given:
+                yield f"agent key {getattr(key, 'comment', '') or key.fingerprint}", key
+
+
+def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+    import paramiko
+
     try:
-        for key in agent.get_keys():
-            yield f"agent key {key.comment or key.fingerprint}", key
-    finally:
-        agent.close()
+        yield str(path), paramiko.PKey.from_path(path)
+    except (TypeError, paramiko.PasswordRequiredException):
+        # cryptography says TypeError for a key that needs a password
+        tried.append(f"{path} (has a passphrase: put it into the agent with ssh-add)")
+    except (OSError, ValueError, paramiko.SSHException) as error:
+        tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
+
+
+def _public_half(path: Path) -> bytes:
+    """Returns the public key beside a private one, or of a public file itself; b"" without."""
+    public = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
+    try:
+        words = public.read_text(encoding="utf-8").split()
+        return base64.b64decode(words[1], validate=True)
+    except (OSError, ValueError, IndexError):
+        return b""
 
 
 def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardError:

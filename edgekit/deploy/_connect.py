@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.deploy._auth import authenticate
 from edgekit.deploy._hostkeys import Trust, remember
+from edgekit.deploy._knownhosts import STANDARD
 from edgekit.deploy._link import open_link
 from edgekit.deploy._ssh import SshTransport
 from edgekit.deploy._sshconfig import Endpoint, resolve
@@ -68,13 +69,13 @@ def connect(
     # paramiko logs what it also raises; without a handler Python would print that to stderr
     logging.getLogger("paramiko").addHandler(logging.NullHandler())
     limits = limits or Limits()
-    trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
     upstream: list[paramiko.Transport] = []
     try:
         endpoint = resolve(board)
-        hops = _hops(board, endpoint)
-        for hop, jump in hops:
-            believed = Trust(files=known_hosts) if jump else trust
+        trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
+        for hop, jump in _hops(board, endpoint):
+            # consent and pin are for the board: a jump host is known by known_hosts or not at all
+            believed = _of(hop, Trust(files=known_hosts) if jump else trust)
             store = None if jump else remember_in
             upstream.append(_known(hop, upstream, believed, store, board.name, limits))
         return SshTransport(upstream[-1], board.name, upstream[:-1])
@@ -113,17 +114,37 @@ class _WrongPin(Exception):
         self.reason = reason
 
 
-def _hops(board: Board, endpoint: Endpoint) -> list[tuple[Endpoint, bool]]:
-    """Returns the jump hosts (True) and the board itself, in the order to connect."""
-    hops = []
+def _of(hop: Endpoint, trust: Trust) -> Trust:
+    standard = STANDARD if hop.known_hosts is None else hop.known_hosts
+    return replace(trust, standard=standard, revoked=hop.revoked)
+
+
+def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoint, bool]]:
+    """Returns the jump hosts (True) and the board itself, in the order to connect.
+
+    As with OpenSSH the first jump host's own ProxyJump or ProxyCommand is the way to it; the
+    others' are for people who reach them directly.
+    """
+    hops: list[tuple[Endpoint, bool]] = []
     for text in endpoint.jumps:
         match = re.fullmatch(r"(?:ssh://)?(?:(.+)@)?(\[[^]]+\]|[^:@]+)(?::(\d+))?/?", text)
-        if match is None or len(endpoint.jumps) > _MOST_JUMPS:
+        if match is None:
             raise ConfigError([Problem(f"ProxyJump {text} cannot be read", board.name)])
         user, host, port = match.groups()
         jump = Board(text, host.strip("[]"), int(port) if port else None, user)
-        # a jump host's own ProxyJump is for people who reach it directly
-        hops.append((replace(resolve(jump), jumps=()), True))
+        if problems := jump.problems():
+            raise ConfigError(list(problems), code="board.ssh-config")
+        there = resolve(jump)
+        if len(hops) >= _MOST_JUMPS or depth >= _MOST_JUMPS:
+            raise ConfigError(
+                [Problem(f"more than {_MOST_JUMPS} jump hosts: does ProxyJump lead back to "
+                         "itself?", board.name)]
+            )  # fmt: skip
+        if not hops:
+            hops += [(one, True) for one, _ in _hops(jump, there, depth + 1)[:-1]]
+        hops.append((replace(there, jumps=()), True))
+    if len(hops) > _MOST_JUMPS:
+        raise ConfigError([Problem(f"more than {_MOST_JUMPS} jump hosts", board.name)])
     return [*hops, (endpoint, False)]
 
 
@@ -149,17 +170,16 @@ def _open(
 ) -> paramiko.Transport:
     import paramiko
 
-    name = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"
     connection = None
     try:
         connection = paramiko.Transport(sock)
         connection.banner_timeout = limits.banner_s
         connection.auth_timeout = limits.auth_s
-        _prefer(connection, trust, name, skip)
+        _prefer(connection, trust, hop.name, skip)
         connection.start_client(timeout=limits.banner_s)
         key = connection.get_remote_server_key()
         try:
-            new = trust.check(name, key, where)
+            new = trust.check(hop.name, key, where)
         except BoardError as error:
             if trust.pin is None:
                 raise
@@ -168,7 +188,7 @@ def _open(
         authenticate(connection, hop, where)
         connection.set_keepalive(limits.keepalive_s)
         if new and store is not None:
-            remember(store, name, key)
+            remember(store, hop.name, key)
         return connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         _shut(connection, sock)

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit._files import replacing
+from edgekit.deploy._knownhosts import STANDARD, Entry, is_revoked, read_entries
 from edgekit.errors import BoardError, ConfigError, EnvironmentLack, Problem
 
 if TYPE_CHECKING:
     import paramiko
 
 __all__ = ["Trust", "fingerprint", "remember"]
-
-_STANDARD = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts")
 
 
 def fingerprint(key: paramiko.PKey) -> str:
@@ -31,22 +30,26 @@ class Trust:
     """What makes a host key acceptable for one connection.
 
     Attributes:
-        pin: The one fingerprint that is right; nothing else is looked at.
+        pin: The one fingerprint that is right; known_hosts files can only still revoke it.
         files: known_hosts files besides the standard ones; a missing one is an error only when
             it is ``required``.
         accept: Consent for an unknown key: its fingerprint, or True for whatever is shown.
             A key that contradicts a known one stays refused.
         required: The config's known_hosts file.
+        standard: The user's and the system's known_hosts files.
+        revoked: OpenSSH's RevokedHostKeys; where it cannot be read, no key is believed.
     """
 
     pin: str | None = None
     files: tuple[Path, ...] = ()
     accept: str | bool = False
     required: Path | None = field(default=None)
+    standard: tuple[Path, ...] = STANDARD
+    revoked: Path | None = None
 
     def known_types(self, name: str) -> list[str]:
         """Returns the key types known for ``name``, so that the board is asked for one of them."""
-        return [] if self.pin else [key.get_name() for key in self._known(name)]
+        return [] if self.pin else [entry.kind for entry in self._known(name)]
 
     def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
         """Returns whether ``key`` is new and was accepted now; BoardError when it is refused.
@@ -60,23 +63,31 @@ class Trust:
             BoardError: "board.host-key-mismatch" or "board.unknown-host-key".
         """
         shown = fingerprint(key)
+        entries = list(read_entries(self._texts()))
+        if any(shown == one.fingerprint for one in entries if one.marker == "@revoked"):
+            raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
+        if self.revoked and is_revoked(self.revoked, key.get_name(), key.asbytes()):
+            raise _mismatch(where, shown, f"{self.revoked} (RevokedHostKeys) refuses it")
         if self.pin:
             if shown != self.pin.rstrip("="):
                 raise _mismatch(where, shown, f"the pinned one is {self.pin}")
             return False
-        if shown in self._revoked():
-            raise _mismatch(where, shown, "a known_hosts file marks it @revoked")
-        known = self._known(name)
-        if any(shown == fingerprint(other) for other in known):
+        known = [one for one in entries if not one.marker and one.names(name)]
+        if any(shown == one.fingerprint for one in known):
             return False
         if known:
-            seen = ", ".join(fingerprint(other) for other in known)
+            seen = ", ".join(one.fingerprint for one in known)
             raise _mismatch(where, shown, f"known_hosts has {seen} for {name}")
         if self.accept is True or (
             isinstance(self.accept, str) and self.accept.rstrip("=") == shown
         ):
             return True
         expected = f" ({self.accept} was to be accepted)" if self.accept else ""
+        if any(one.marker == "@cert-authority" and one.names(name) for one in entries):
+            expected += (
+                "; known_hosts has a @cert-authority for it, but edgekit does not check host "
+                "certificates"
+            )
         raise BoardError(
             f"the host key of {name} is not known: {key.get_name()} {shown}{expected}",
             code="board.unknown-host-key",
@@ -86,53 +97,20 @@ class Trust:
             "`--accept-host-key`",
         )
 
-    def _lines(self) -> Iterable[str]:
+    def _known(self, name: str) -> list[Entry]:
+        entries = read_entries(self._texts())
+        return [one for one in entries if not one.marker and one.names(name)]
+
+    def _texts(self) -> Iterable[str]:
         if self.required and not self.required.expanduser().is_file():
             hint = "the config's known_hosts names this file"
             raise ConfigError([Problem("there is no such file", str(self.required), hint)])
         extra = [self.required] if self.required else []
-        for path in (*map(Path, _STANDARD), *self.files, *extra):
+        for path in (*self.standard, *self.files, *extra):
             try:
-                yield from (
-                    path.expanduser().read_text(encoding="utf-8", errors="replace").splitlines()
-                )
+                yield path.expanduser().read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue  # a file that cannot be read vouches for nobody
-
-    def _known(self, name: str) -> list[paramiko.PKey]:
-        """Returns every key on record for ``name``; lines that nobody can read are skipped."""
-        import paramiko
-        from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
-
-        found: list[paramiko.PKey] = []
-        for number, line in enumerate(self._lines()):
-            if not line.strip() or line.lstrip().startswith(("#", "@")):
-                continue
-            try:
-                entry = HostKeyEntry.from_line(line.strip(), number)
-            except (InvalidHostKey, paramiko.SSHException, ValueError):
-                continue
-            if entry is None or entry.key is None:
-                continue
-            one = paramiko.HostKeys()
-            for host in entry.hostnames or ():
-                one.add(host, entry.key.get_name(), entry.key)
-            if one.lookup(name) is not None:
-                found.append(entry.key)
-        return found
-
-    def _revoked(self) -> set[str]:
-        found = set()
-        for line in self._lines():
-            words = line.split()
-            if len(words) >= 4 and words[0] == "@revoked":
-                try:
-                    blob = base64.b64decode(words[3], validate=True)
-                except ValueError:
-                    continue
-                digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-                found.add("SHA256:" + digest)
-        return found
 
 
 def remember(path: Path, name: str, key: paramiko.PKey) -> None:

@@ -71,6 +71,10 @@ class Board:
         found = []
         if self.kind != "local" and not self.host:
             found.append(Problem("the board has no host", self.name, "write `host: ADDRESS`"))
+        for label, value in (("host", self.host), ("user", self.user or "")):
+            # what begins with a dash is an option to the programs that are handed it
+            if value.startswith("-") or any(c.isspace() or not c.isprintable() for c in value):
+                found.append(Problem(f"{value!r} cannot be a {label}", self.name))
         if self.port is not None and not 0 < self.port < 65536:
             found.append(Problem(f"{self.port} is not a TCP port", self.name, "1 to 65535"))
         if self.host_key is not None and not self.host_key.startswith("SHA256:"):
