@@ -1,0 +1,70 @@
+"""Bundle sources on the board itself: a folder, an .ekb file, or a copied mirror's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional, Tuple
+
+from ._bundle import BundleFiles, open_bundle
+from ._checks import is_digest
+from ._errors import DeviceError, map_os_errors
+from ._store import map_file
+
+__all__ = ["LocalSource"]
+
+
+class LocalSource:
+    """A path. Blobs may be absent where the board's store has them already."""
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        self._path = path.expanduser()
+        self._files: Optional[BundleFiles] = None
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        self._files = None
+
+    def offer(self, app: Optional[str]) -> Tuple[bytes, Optional[bytes]]:
+        """Manifest and signature, neither checked: the caller does that before all else."""
+        files = self._files = self._open(app)
+        return files.manifest, files.signature
+
+    def blob(self, digest: str) -> memoryview:
+        """A blob's bytes, mapped and not hashed.
+
+        Raises:
+            DeviceError: "blob.missing".
+        """
+        mirrored = _mirrored(self._path, digest)
+        if mirrored is not None:
+            return map_file(mirrored)
+        if self._files is None:
+            self._files = self._open(None)
+        return self._files.blob(digest)
+
+    def _open(self, app: Optional[str]) -> BundleFiles:
+        path = self._path
+        latest = None if app is None else path / app / "latest"
+        if latest is not None and latest.is_file():
+            with map_os_errors(str(latest)), latest.open("rb") as file:
+                digest = file.read(128).decode("ascii", "replace").strip()
+            if not is_digest(digest):
+                raise DeviceError(
+                    "not a SHA-256",
+                    code="source.bad-answer",
+                    where=str(latest),
+                    hint="push the bundle there again",
+                )
+            path = path / str(app) / digest
+        files = open_bundle(path)
+        return BundleFiles(files.where, files.manifest, files.signature, files.blob, files.has)
+
+
+def _mirrored(path: Path, digest: str) -> Optional[Path]:
+    """The blob's file where ``path`` is a mirror's folder, or a bundle's folder in one."""
+    for base in (path, path.parent.parent):
+        found = base / "blobs" / digest[:2] / digest
+        if found.is_file():
+            return found
+    return None
