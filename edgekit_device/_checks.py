@@ -15,6 +15,7 @@ __all__ = [
     "integer",
     "is_app_name",
     "is_digest",
+    "is_release",
     "names",
     "number",
     "parse_json",
@@ -25,6 +26,7 @@ __all__ = [
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_RELEASE = re.compile(r"[0-9]{6,9}-[0-9a-f]{12}\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_TEXT = 4096
 _MAX_RANK = 16
@@ -44,6 +46,11 @@ def is_digest(value: object) -> bool:
 def is_app_name(value: object) -> bool:
     """Whether ``value`` can be an app's name, and so a folder's."""
     return isinstance(value, str) and _APP.match(value) is not None
+
+
+def is_release(value: object) -> bool:
+    """Whether ``value`` can be a release's name: its number and the start of its digest."""
+    return isinstance(value, str) and _RELEASE.match(value) is not None
 
 
 def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:

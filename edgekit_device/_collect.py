@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ._bundle import MANIFEST
+from ._deployment import read_journal, references
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, locked, workspace
+from ._jobs import LIVE, all_jobs, json_of
 from ._jobs_kept import needed_blobs, outdated
 from ._manifest import parse
+from ._partial import partials
 from ._root import App, Root
 
 __all__ = ["collect", "remove"]
+
+# file systems and clocks differ by so much without anybody having set one
+_SLACK_S = 60.0
 
 
 def remove(root: Root, app: App, release: Optional[str] = None) -> List[str]:
@@ -50,6 +58,8 @@ def collect(
 
     Current and previous releases always stay, and so does every blob that any release of any app
     names, and every blob younger than ``grace_s`` seconds: it may belong to a bundle on its way.
+    What a deployment that has not ended names stays, and what manifests on offer name. Offers that
+    nobody deploys go after the grace, and parts of blobs that nobody waits for.
     Jobs that ended long ago go too, all but the newest; blobs of the others stay.
     """
     removed: List[str] = []
@@ -59,14 +69,18 @@ def collect(
                 removed += _prune(each, max(keep, 1), work)
         with map_os_errors(str(root.folder)):
             _forget_jobs(root, grace_s, work)
-            count, freed = _sweep(root, grace_s)
+            now = time.time()
+            _forget_offers(root, now - grace_s, now, work)
+            count, freed = _sweep(root, now - grace_s, now)
+            dropped = _drop_parts(root, now - grace_s, now)
+    freed += dropped
     return {"removed_releases": removed, "removed_blobs": count, "freed_bytes": freed}
 
 
 def _prune(app: App, keep: int, work: Path) -> List[str]:
     with app.lock(), map_os_errors(str(app.folder)):
         names = app.releases()
-        used = {app.link("current"), app.link("previous")}
+        used = {app.link("current"), app.link("previous"), *references(app)}
         old = [name for name in names[: max(0, len(names) - keep)] if name not in used]
         for name in old:
             _drop(app, app.releases_folder / name, work)
@@ -89,16 +103,62 @@ def _forget_jobs(root: Root, grace_s: float, work: Path) -> None:
             job.folder.rename(work / job.name)
 
 
-def _sweep(root: Root, grace_s: float) -> Tuple[int, int]:
+def _offers(root: Root) -> List[Path]:
+    from ._offer import incoming  # which asks commands that need this module
+
+    return incoming(root)
+
+
+def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
+    """Manifests that were offered and never deployed; not those that a deployment is about."""
+    wanted = set()
+    for app in root.apps():
+        journal = read_journal(app)
+        if journal is not None and journal.live:
+            wanted.add(journal.facts["digest"])
+    for job in all_jobs(root):
+        if job.read()["state"] in LIVE:
+            request = json_of(job.folder / "request.json").get("request")
+            wanted.add(request.get("digest") if isinstance(request, dict) else None)
+    for folder in _offers(root):
+        if folder.name not in wanted and _is_old(folder, horizon, now):
+            folder.rename(work / ("offer-" + folder.name))
+            fsync_folder(folder.parent)
+
+
+def _drop_parts(root: Root, horizon: float, now: float) -> int:
+    """Removes what arrived of blobs that no offered manifest waits for; returns the bytes."""
+    awaited: Set[str] = set()
+    for folder in _offers(root):
+        with contextlib.suppress(DeviceError, OSError):
+            awaited.update(parse((folder / MANIFEST).read_bytes()).sizes())
+    freed = 0
+    for digest, size, _ in partials(root.folder):
+        path = root.folder / "partial" / digest
+        if digest not in awaited and _is_old(path, horizon, now):
+            path.unlink()
+            freed += size
+    return freed
+
+
+def _sweep(root: Root, horizon: float, now: float) -> Tuple[int, int]:
     named = _named_blobs(root) | needed_blobs(root)
-    horizon = time.time() - grace_s
     count = freed = 0
     for path in root.store.blobs():
-        facts = path.stat()
-        if path.name not in named and facts.st_mtime <= horizon:
+        if path.name not in named and _is_old(path, horizon, now):
+            size = path.stat().st_size
             path.unlink()
-            count, freed = count + 1, freed + facts.st_size
+            count, freed = count + 1, freed + size
     return count, freed
+
+
+def _is_old(path: Path, horizon: float, now: float) -> bool:
+    """Whether the grace is over; what a clock that jumped back left in the future begins anew."""
+    changed = path.stat().st_mtime
+    if changed > now + _SLACK_S:
+        os.utime(str(path), (now, now))
+        return False
+    return changed <= horizon
 
 
 def _named_blobs(root: Root) -> Set[str]:
@@ -117,4 +177,8 @@ def _named_blobs(root: Root) -> Set[str]:
                     where="{}/{}".format(app.name, name),
                     hint="remove that release first",
                 ) from error
+    for folder in _offers(root):
+        # one that cannot be read can become no release either
+        with contextlib.suppress(DeviceError, OSError):
+            named.update(parse((folder / MANIFEST).read_bytes()).sizes())
     return named

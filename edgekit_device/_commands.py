@@ -77,7 +77,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_moving(commands)
     _add_running(commands)
     _add_keeping(commands)
+    _add_deploying(commands)
     _add_jobs(commands)
+    _add_serving(commands)
     return parser
 
 
@@ -115,7 +117,10 @@ def _add_running(commands: _Commands) -> None:
     commands.add_run("selftest", _RUN + "do_selftest", "run the golden vectors")
     one = commands.add("switch", _STORE + "do_switch", "make a release the current one", "required")
     one.add_argument("--release", required=True)
-    commands.add("rollback", _STORE + "do_rollback", "go back to the previous release", "required")
+    one = commands.add(
+        "rollback", "_deploy_back.do_rollback", "go back to the previous release", "required"
+    )
+    one.add_argument("--reason", default=None, help="for the history")
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
     one = commands.add_run("bench", _RUN + "do_bench", "measure a model on this machine")
@@ -134,6 +139,30 @@ def _add_keeping(commands: _Commands) -> None:
     )
     one.add_argument("--keep", type=_count, default=None, help="releases of each app to keep")
     one.add_argument("--grace-s", type=_positive, default=3600.0, help="younger blobs stay")
+
+
+def _add_deploying(commands: _Commands) -> None:
+    start = "_deploy_start."
+    one = commands.add(
+        "install", start + "do_install", "bring an app to the bundle at a source", "optional"
+    )
+    one.add_argument(
+        "--from",
+        required=True,
+        action="append",
+        metavar="SOURCE",
+        help="bundle folder, .ekb file, http(s):// or oci:// URL; again: where to ask next",
+    )
+    one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
+    one.add_argument("--operator", default=None, help="who asks, for others to read")
+    one.add_argument("--trust-unsigned", action="store_true")
+    one = commands.add(
+        "resume", start + "do_resume", "carry on deployments that were cut off", "optional"
+    )
+    one.add_argument("--wait", action="store_true", help="until they have ended")
+    commands.add(
+        "status", "_deploy_status.do_status", "say what serves and what is deployed", "optional"
+    )
 
 
 def _add_jobs(commands: _Commands) -> None:
@@ -155,6 +184,22 @@ def _add_jobs(commands: _Commands) -> None:
     one.add_argument("--grace-s", type=_positive, default=10.0, help="until it is killed")
     commands.add_job("job-result", "_job_commands.do_job_result", "say what a job made")
     commands.add_job("job-remove", "_job_commands.do_job_remove", "forget a job that has ended")
+
+
+def _add_serving(commands: _Commands) -> None:
+    home = "_serve_commands."
+    one = commands.add(
+        "serve", home + "do_serve", "keep a release loaded behind a Unix socket", "required"
+    )
+    one.add_argument("--socket", type=Path, default=None, help="default: serve.sock of the app")
+    one.add_argument("--workers", type=_count, default=1, help="processes with the release loaded")
+    one.add_argument("--queue", type=_count, default=64, help="requests that may wait")
+    one.add_argument("--timeout-s", type=_positive, default=30.0, help="a request's wait, its run")
+    one.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
+    one.add_argument("--background", action="store_true", help="answer once it serves")
+    one = commands.add("serve-status", home + "do_serve_status", "say what serves", "required")
+    one.add_argument("--reload", action="store_true", help="take the current release first")
+    commands.add("serve-stop", home + "do_serve_stop", "end a server", "required")
 
 
 def _later(home: str) -> _Command:

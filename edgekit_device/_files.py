@@ -13,7 +13,7 @@ from typing import Iterator, Tuple
 
 from ._errors import DeviceError, map_os_errors
 
-__all__ = ["fsync_folder", "locked", "replace_link", "workspace", "write_durably"]
+__all__ = ["durable_folder", "fsync_folder", "locked", "replace_link", "workspace", "write_durably"]
 
 _LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
@@ -26,6 +26,15 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def durable_folder(folder: Path) -> None:
+    """Makes a folder and those above it; each new one's entry is durable before it is used."""
+    if folder.is_dir():
+        return
+    durable_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -64,7 +73,7 @@ def locked(path: Path, shared: bool = False, wait_s: float = _LOCK_WAIT_S) -> It
     while True:
         with map_os_errors(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _flock(handle, shared, deadline, path)
             # whoever held it may have removed the file: then it locks nothing any more

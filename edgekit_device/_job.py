@@ -21,10 +21,27 @@ from ._files import workspace
 from ._root import Root
 from ._store import sha256
 
-__all__ = ["BLOBS", "CANCEL", "EVENTS", "JOBS", "LOG", "JobCancelled", "JobContext", "job_context"]
+__all__ = [
+    "BESIDE",
+    "BLOBS",
+    "CANCEL",
+    "EVENTS",
+    "JOBS",
+    "LOG",
+    "JobCancelled",
+    "JobContext",
+    "job_context",
+]
 
-JOBS = {"build": "edgekit_device._build", "selftest": "edgekit_device._board_selftest"}
+JOBS = {
+    "build": "edgekit_device._build",
+    "deploy": "edgekit_device._deploy",
+    "selftest": "edgekit_device._board_selftest",
+}
 """Kinds of jobs by the module whose ``run(context: JobContext) -> dict`` does the work."""
+
+BESIDE = ("deploy",)
+"""Kinds that do not wait for the board's turn: they run beside a build."""
 
 LOG, EVENTS, BLOBS, CANCEL = "log.txt", "events.jsonl", "blobs.txt", "cancel"
 
@@ -128,7 +145,7 @@ class JobContext:
         # one write in append mode: lines of several threads and programs never mix
         data = text.encode("utf-8", "backslashreplace")
         with map_os_errors(str(self.folder)):
-            handle = os.open(str(self.folder / name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            handle = os.open(str(self.folder / name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(handle, data)
             finally:

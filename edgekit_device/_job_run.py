@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from ._errors import DeviceError
-from ._job import CANCEL, job_context
+from ._job import BESIDE, CANCEL, job_context
 from ._job_worker import fields_of, work
 from ._jobs import Job, all_jobs
 
@@ -42,7 +42,7 @@ def detach() -> None:
 def redirect(log: Path) -> None:
     """Lets go of the caller's input and output: input is empty, output goes to ``log``."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    target = os.open(str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for source, descriptor in ((nothing, 0), (target, 1), (target, 2)):
         os.dup2(source, descriptor)
     os.close(nothing)
@@ -80,8 +80,11 @@ def supervise(job: Job, ready: Optional[int] = None) -> None:
 
 
 def _in_turn(job: Job) -> Dict[str, Any]:
+    if job.read().get("kind") in BESIDE:
+        job.write(state="running", started_at=round(time.time(), 3))
+        return _work(job)
     handle = os.open(
-        str(job.root.folder / "jobs" / "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        str(job.root.folder / "jobs" / "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
     try:
         told = False
@@ -104,6 +107,8 @@ def _has_turn(job: Job, handle: int) -> bool:
     own = (job.read().get("queued_at") or 0.0, job.name)
     for other in all_jobs(job.root):
         state = other.read() if other.name != job.name else {}
+        if state.get("kind") in BESIDE:
+            continue
         if state.get("state") == "queued" and (state.get("queued_at") or 0.0, other.name) < own:
             return False
     try:
@@ -177,7 +182,7 @@ def _outcome(job: Job, told: bytes, status: int) -> Dict[str, Any]:
 
 
 def _lock(path: Path) -> Optional[int]:
-    handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + 2.0
     while True:
         try:

@@ -19,14 +19,13 @@ from ._files import fsync_folder, locked, workspace, write_durably
 from ._hello import loader_file
 from ._job import JOBS, LOG
 from ._job_run import detach, redirect, supervise
-from ._jobs import LIVE, Job, open_job
+from ._jobs import LIVE, STARTS_S, Job, open_job
 from ._root import Root
 
 __all__ = ["do_job_run", "do_job_start"]
 
 _MAX_REQUEST = 128 << 20
 _LOADER = "loader.pyz"
-_STARTS_S = 60.0
 
 
 def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -51,6 +50,10 @@ def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> 
         )
     job = Job(root, _id(root, document))
     with locked(root.folder / "jobs" / "lock"):
+        if kind == "deploy":
+            from ._deploy_start import running
+
+            job = running(root, document) or job
         state = job.read()["state"]
         if state in LIVE:
             return {"job": job.name, "state": state, "reused": False, "joined": True}
@@ -89,14 +92,14 @@ def _prepare(job: Job, document: Dict[str, Any], held_back: bool) -> None:
     state = {
         "job": job.name,
         "kind": document["kind"],
-        "name": str(document["request"].get("name", ""))[:64],
+        "name": str(document["request"].get("name") or document["request"].get("app") or "")[:64],
         "state": "queued",
         "queued_at": round(now, 3),
         "started_at": None,
         "ended_at": None,
         "error": None,
         # until then it counts as queued although no process holds its lock yet
-        "starts_by": now + _STARTS_S if held_back else 0,
+        "starts_by": now + STARTS_S if held_back else 0,
     }
     with workspace(job.root.folder) as work, map_os_errors(str(job.folder)):
         made = work / "job"

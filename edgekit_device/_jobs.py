@@ -22,11 +22,23 @@ from ._files import write_durably
 from ._job import BLOBS, CANCEL, EVENTS, LOG
 from ._root import Root
 
-__all__ = ["ENDED", "LIVE", "RESULT", "Job", "age_of", "all_jobs", "json_of", "open_job"]
+__all__ = [
+    "ENDED",
+    "LIVE",
+    "RESULT",
+    "STARTS_S",
+    "Job",
+    "age_of",
+    "all_jobs",
+    "json_of",
+    "open_job",
+]
 
 LIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled", "lost")
 RESULT = "result.json"
+# a job that was prepared only counts as queued for so long
+STARTS_S = 60.0
 
 _ID = re.compile(r"[0-9a-f]{16}\Z")
 _MOST_EVENTS = 1000
@@ -50,7 +62,7 @@ class Job:
         alive = self.alive()
         found = json_of(self.folder / "state.json")
         state = found.get("state")
-        if state in LIVE and not alive and time.time() > float(found.get("starts_by") or 0):
+        if state in LIVE and not alive and not _may_start(found.get("starts_by")):
             found.update(self._left_behind())
         found.setdefault("state", "lost")
         return found
@@ -187,6 +199,12 @@ class Job:
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def _may_start(until: object) -> bool:
+    """Whether a job that was prepared only is still waited for; a clock that jumped ends that."""
+    left = (until if isinstance(until, (int, float)) else 0.0) - time.time()
+    return 0.0 <= left <= STARTS_S
 
 
 def open_job(root: Root, name: str) -> Job:

@@ -25,7 +25,7 @@ from ._store_commands import protocol_error, read_json
 from ._types import Manifest
 from ._verify import Checked, check_bundle
 
-__all__ = ["do_offer", "drop_incoming", "incoming", "read_incoming"]
+__all__ = ["do_offer", "drop_incoming", "incoming", "read_incoming", "take_offer"]
 
 # a manifest's text in JSON, or less: packed ones are smaller
 _MAX_ENVELOPE = 6 * (64 << 20) + (1 << 20)
@@ -52,6 +52,14 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
                 "base": _base(root, document.get("app")),
             }
         return _answer(root, manifest, signature, arguments.trust_unsigned)
+
+
+def take_offer(
+    root: Root, manifest: bytes, signature: Optional[bytes], trust_unsigned: bool = False
+) -> Dict[str, Any]:
+    """Keeps a manifest that this board found itself; raises and answers as ``offer``."""
+    with root.lock(shared=True), map_os_errors(str(root.folder)):
+        return _answer(root, manifest, signature, trust_unsigned)
 
 
 def read_incoming(root: Root, digest: str) -> Optional[Tuple[bytes, Optional[bytes]]]:

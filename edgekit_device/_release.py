@@ -12,8 +12,9 @@ from typing import Any, Dict, List, Optional
 from ._bundle import MANIFEST, SIGNATURE, BundleFiles, open_release
 from ._checks import parse_json
 from ._errors import DeviceError, map_os_errors
-from ._files import fsync_folder, replace_link, workspace, write_durably
-from ._root import App, Root
+from ._files import fsync_folder, workspace, write_durably
+from ._links import set_links
+from ._root import App, Root, number_of
 from ._verify import Checked, check_blobs, check_bundle
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "check_release",
     "describe",
     "is_ready",
+    "read_record",
+    "restore",
     "rollback",
     "stage",
     "switch",
@@ -130,7 +133,7 @@ def switch(app: App, release: str) -> Dict[str, Optional[str]]:
 
 
 def rollback(app: App) -> Dict[str, Optional[str]]:
-    """Swaps current and previous.
+    """Swaps current and previous; says in "from" what served before.
 
     Raises:
         DeviceError: "release.no-previous".
@@ -138,11 +141,13 @@ def rollback(app: App) -> Dict[str, Optional[str]]:
     with app.lock(), map_os_errors(str(app.folder)):
         current, previous = app.link("current"), app.link("previous")
         if previous is None or previous == current:
-            # a switch that was cut off between its two renames; the release before is the answer
+            # removed by hand, or cut off by a loader of before: the release before is the answer
             older = [
                 name
                 for name in app.releases()
-                if current is not None and name < current and is_ready(app.releases_folder / name)
+                if current is not None
+                and number_of(name) < number_of(current)
+                and is_ready(app.releases_folder / name)
             ]
             previous = older[-1] if older else None
         if previous is None:
@@ -152,7 +157,18 @@ def rollback(app: App) -> Dict[str, Optional[str]]:
                 where=app.name,
                 hint="deploy an earlier bundle instead",
             )
-        return _switch(app, previous)
+        return {**_switch(app, previous), "from": current}
+
+
+def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
+    """Makes both links what they were; names of releases that are gone count as none."""
+    with app.lock(), map_os_errors(str(app.folder)):
+        known = set(app.releases())
+        set_links(
+            app.folder,
+            current if current in known else None,
+            previous if previous in known else None,
+        )
 
 
 def describe(app: App) -> Dict[str, Any]:
@@ -198,10 +214,7 @@ def _switch(app: App, release: str) -> Dict[str, Optional[str]]:
         )
     current = app.link("current")
     if current != release:
-        # previous first: a cut between the two leaves the old release serving
-        if current is not None:
-            replace_link(app.folder / "previous", "releases/" + current)
-        replace_link(app.folder / "current", "releases/" + release)
+        set_links(app.folder, release, current or app.link("previous"))
     return {"app": app.name, "current": release, "previous": app.link("previous")}
 
 
@@ -211,5 +224,5 @@ def _same(found: BundleFiles, files: BundleFiles) -> bool:
 
 def _next_id(app: App, digest: str) -> str:
     last = app.releases()
-    number = int(last[-1].split("-")[0]) + 1 if last else 1
+    number = number_of(last[-1]) + 1 if last else 1
     return "{:06d}-{}".format(number, digest[:12])

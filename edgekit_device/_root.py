@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, List, Optional
 
-from ._checks import is_app_name
+from ._checks import is_app_name, is_release
 from ._errors import DeviceError, map_os_errors
-from ._files import locked
+from ._files import durable_folder, locked
+from ._links import finish_links
 from ._store import Store
 
-__all__ = ["App", "Root", "default_root"]
-
-_RELEASE = re.compile(r"[0-9]{6}-[0-9a-f]{12}\Z")
+__all__ = ["App", "Root", "default_root", "number_of"]
 
 
 def default_root() -> Path:
@@ -50,14 +48,23 @@ class Root:
                 hint="letters, digits, '.', '_' and '-', at most 64, "
                 "starting with a letter or digit",
             )
-        return App(self, name)
+        app = App(self, name)
+        if app.folder.is_symlink():
+            raise DeviceError(
+                "a link stands where the app's folder should",
+                code="root.link",
+                where=str(app.folder),
+                hint="remove it and deploy the app again",
+            )
+        return app
 
     def apps(self) -> List[App]:
         """Every app, by name."""
         folder = self.folder / "apps"
         if not folder.is_dir():
             return []
-        return [App(self, path.name) for path in sorted(folder.iterdir()) if is_app_name(path.name)]
+        names = [path.name for path in sorted(folder.iterdir()) if not path.is_symlink()]
+        return [App(self, name) for name in names if is_app_name(name)]
 
 
 class App:
@@ -71,10 +78,13 @@ class App:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Held while the app's releases or links change."""
+        """Held while the app's releases or links change; a cut-off change is finished first."""
+        with map_os_errors(str(self.folder)):
+            durable_folder(self.releases_folder)
         with locked(self.folder / "lock"):
             with map_os_errors(str(self.folder)):
-                self.releases_folder.mkdir(exist_ok=True)
+                durable_folder(self.releases_folder)
+                finish_links(self.folder)
             yield
 
     def releases(self) -> List[str]:
@@ -82,7 +92,7 @@ class App:
         if not self.releases_folder.is_dir():
             return []
         names = [path.name for path in self.releases_folder.iterdir()]
-        return sorted(name for name in names if _RELEASE.match(name))
+        return sorted((name for name in names if is_release(name)), key=number_of)
 
     def link(self, which: str) -> Optional[str]:
         """The release that ``which`` ("current" or "previous") points at, if it exists."""
@@ -91,7 +101,7 @@ class App:
         except OSError:
             return None
         name = os.path.basename(target)
-        return name if _RELEASE.match(name) and (self.releases_folder / name).is_dir() else None
+        return name if is_release(name) and (self.releases_folder / name).is_dir() else None
 
     def release(self, name: Optional[str]) -> Path:
         """The folder of the release ``name``, or of the current one.
@@ -108,7 +118,8 @@ class App:
                     where=self.name,
                     hint="deploy a bundle, or name a --release",
                 )
-        if not _RELEASE.match(name) or not (self.releases_folder / name).is_dir():
+        folder = self.releases_folder / name
+        if not is_release(name) or folder.is_symlink() or not folder.is_dir():
             raise DeviceError(
                 "no such release",
                 code="release.unknown",
@@ -116,3 +127,8 @@ class App:
                 hint="there are: {}".format(", ".join(self.releases()) or "none"),
             )
         return self.releases_folder / name
+
+
+def number_of(release: str) -> int:
+    """The running number that a release's name begins with: its age, whatever clocks say."""
+    return int(release.partition("-")[0])

@@ -9,10 +9,11 @@ from typing import Any, BinaryIO, Dict, Optional, Tuple
 from ._bundle import BundleFiles
 from ._checks import is_digest, parse_json
 from ._collect import collect, remove
+from ._deploy_lock import claim_by_hand
 from ._errors import DeviceError, map_os_errors
 from ._files import locked, write_durably
 from ._manifest import MAX_MANIFEST
-from ._release import describe, rollback, stage, switch
+from ._release import describe, stage, switch
 from ._root import Root
 from ._verify import check_bundle
 
@@ -21,7 +22,6 @@ __all__ = [
     "do_missing",
     "do_releases",
     "do_remove",
-    "do_rollback",
     "do_stage",
     "do_switch",
     "do_trust",
@@ -96,12 +96,10 @@ def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 
 def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Makes a ready release the current one."""
-    return dict(switch(root.app(arguments.app), arguments.release))
-
-
-def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Goes back to the previous release."""
-    return dict(rollback(root.app(arguments.app)))
+    app = root.app(arguments.app)
+    app.release(arguments.release)
+    with claim_by_hand(app):
+        return dict(switch(app, arguments.release))
 
 
 def do_releases(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -112,7 +110,11 @@ def do_releases(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
 
 def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Removes a release that is not in use, or a whole app."""
-    return {"removed": remove(root, root.app(arguments.app), arguments.release)}
+    app = root.app(arguments.app)
+    if not app.folder.is_dir():
+        raise DeviceError("no such app", code="app.unknown", where=app.name)
+    with claim_by_hand(app, whole=arguments.release is None):
+        return {"removed": remove(root, app, arguments.release)}
 
 
 def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

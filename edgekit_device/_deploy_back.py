@@ -1,0 +1,119 @@
+"""Going back by hand, or because a server asks for it: also in the midst of a soak."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import time
+from typing import Any, BinaryIO, Dict, Optional
+
+from ._deploy_lock import busy, claim, is_claimed
+from ._deployment import AFTER_SWITCH, read_journal, record, stamp
+from ._errors import DeviceError, map_os_errors
+from ._files import write_durably
+from ._release import rollback
+from ._root import App, Root
+
+__all__ = ["BACK", "do_rollback", "roll_back", "wanted_back"]
+
+BACK = "back.json"
+
+_POLL_S = 0.1
+_WAIT_S = 120.0
+_MOST_TEXT = 4096
+
+
+def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Goes back to the previous release."""
+    return roll_back(root, root.app(arguments.app), arguments.reason or "asked for")
+
+
+def roll_back(root: Root, app: App, reason: str, *, wait: bool = True) -> Dict[str, Any]:
+    """Makes the release before the current one serve again, and notes why.
+
+    A deployment that has switched and is not committed yet is taken back; it does that itself.
+
+    Args:
+        root: The installation.
+        app: The app.
+        reason: For the history.
+        wait: Whether to wait for a deployment that takes itself back.
+
+    Returns:
+        "app", "current", "previous" and "from".
+
+    Raises:
+        DeviceError: "release.no-previous", "deploy.busy".
+    """
+    if not app.folder.is_dir():
+        raise DeviceError("no such app", code="app.unknown", where=app.name)
+    before = app.link("current")
+    if is_claimed(app):
+        journal = read_journal(app)
+        if journal is not None and journal.state in AFTER_SWITCH:
+            return _ask(app, reason, before, wait)
+        if journal is not None and journal.live:
+            raise busy(app)
+    with claim(app) as held:
+        journal = read_journal(app)
+        if journal is not None and journal.live:
+            from ._deploy_run import Deploying
+
+            steps = Deploying(root, app, journal, lambda *told: None, lambda: None, held)
+            back = journal.state in AFTER_SWITCH
+            steps.give_up(_asked(reason))
+            if back:
+                return _answer(app, before)
+        answer = rollback(app)
+        record(app, {
+            "schema": "edgekit.rollback/1", "id": os.urandom(8).hex(), "app": app.name,
+            "state": "rolled-back", "release": answer["from"], "previous": answer["current"],
+            "started_at": stamp(), "state_at": stamp(),
+            "error": _asked(reason).to_json()["error"],
+        })  # fmt: skip
+        with contextlib.suppress(DeviceError):
+            from ._serving import reload
+
+            reload(app)
+        return answer
+
+
+def wanted_back(app: App) -> None:
+    """Raises DeviceError "rollback.asked" when somebody wants the release before back."""
+    try:
+        found = json.loads((app.folder / BACK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    journal = read_journal(app)
+    if journal is None or journal.state not in AFTER_SWITCH:
+        return
+    reason = found.get("reason") if isinstance(found, dict) else None
+    raise _asked(str(reason or "asked for"))
+
+
+def _ask(app: App, reason: str, before: Optional[str], wait: bool) -> Dict[str, Any]:
+    """Has the deployment that runs take itself back."""
+    with map_os_errors(str(app.folder)):
+        text = json.dumps({"reason": reason[:_MOST_TEXT]})
+        write_durably(app.folder / BACK, text.encode("utf-8"))
+    until = time.monotonic() + _WAIT_S
+    while wait and is_claimed(app):
+        if time.monotonic() > until:
+            raise busy(app)
+        time.sleep(_POLL_S)
+    return _answer(app, before)
+
+
+def _answer(app: App, before: Optional[str]) -> Dict[str, Any]:
+    return {
+        "app": app.name,
+        "current": app.link("current"),
+        "previous": app.link("previous"),
+        "from": before,
+    }
+
+
+def _asked(reason: str) -> DeviceError:
+    return DeviceError(reason[:_MOST_TEXT], code="rollback.asked")

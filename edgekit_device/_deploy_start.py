@@ -1,0 +1,134 @@
+"""Commands that start deployments: what joins one that runs, ``resume`` and ``install``."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import time
+from typing import Any, BinaryIO, Dict, List, Optional
+
+from ._checks import parse_json
+from ._deploy_lock import busy, is_claimed
+from ._deploy_request import read_request
+from ._deployment import read_journal
+from ._jobs import LIVE, Job, all_jobs, json_of, open_job
+from ._root import App, Root
+
+__all__ = ["do_install", "do_resume", "resume", "running"]
+
+_POLL_S = 0.1
+
+
+def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
+    """The job that deploys the same bundle already; jobs/lock is held.
+
+    Raises:
+        DeviceError: "deploy.busy" when one deploys another bundle of the app;
+            "deploy.bad-request".
+    """
+    asked = read_request(document["request"])
+    for job in all_jobs(root):
+        request = json_of(job.folder / "request.json")
+        if request.get("kind") != "deploy" or not isinstance(request.get("request"), dict):
+            continue
+        if request["request"].get("app") != asked.app or job.read()["state"] not in LIVE:
+            continue
+        if request["request"].get("digest") == asked.digest:
+            return job
+        raise busy(root.app(asked.app), job.name)
+    return None
+
+
+def resume(root: Root, app: Optional[App] = None) -> List[Dict[str, Any]]:
+    """Starts a job for each deployment whose process died; returns app, job and state of each."""
+    found = []
+    for one in root.apps() if app is None else [app]:
+        journal = read_journal(one)
+        if journal is None or not journal.live or is_claimed(one):
+            continue
+        facts = journal.facts
+        request = {
+            "app": one.name,
+            "digest": facts["digest"],
+            "policy": facts["policy"],
+            "operator": facts.get("operator") or "",
+            # another try of the same deployment is another job
+            "nonce": "{}.{}".format(facts["id"], facts.get("attempts") or 0),
+            "resume": facts["id"],
+        }
+        started = _start(root, request)
+        found.append({"app": one.name, "job": started["job"], "state": journal.state})
+    return found
+
+
+def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Carries on the deployments whose processes died, as jobs; --wait until they ended."""
+    app = None if arguments.app is None else root.app(arguments.app)
+    found = resume(root, app)
+    if arguments.wait:
+        for one in found:
+            one["state"] = _ended(open_job(root, one["job"]))
+    return {"resumed": found}
+
+
+def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
+    """Brings an app to the bundle at a source: downloads, deploys and waits for the end.
+
+    Where the bundle serves already, and whole, nothing is done ("changed" is False).
+    """
+    from ._offer import take_offer
+    from ._source import find_bundle, open_sources
+
+    policy = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
+    source = "\n".join(_absolute(text) for text in getattr(arguments, "from"))
+    trust = bool(arguments.trust_unsigned)
+    with open_sources(root, source) as sources:
+        files = find_bundle(root, sources, app=arguments.app, trust_unsigned=trust).files
+    answer = take_offer(root, files.manifest, files.signature, trust)
+    app = root.app(answer["app"])
+    journal = read_journal(app)
+    if answer.get("serving") and (journal is None or not journal.live):
+        return {
+            "changed": False,
+            "app": app.name,
+            "release": answer["serving"],
+            "digest": answer["digest"],
+            "previous": app.link("previous"),
+            "state": "committed",
+        }
+    request = {
+        "app": app.name,
+        "digest": answer["digest"],
+        "policy": policy,
+        "source": source,
+        "operator": arguments.operator or "",
+        "nonce": os.urandom(8).hex(),
+        "trust_unsigned": trust,
+    }
+    job = open_job(root, _start(root, request)["job"])
+    _ended(job)
+    result = job.result()
+    names = ("app", "release", "digest", "previous", "state", "health")
+    return {"changed": bool(result.get("changed")), **{name: result.get(name) for name in names}}
+
+
+def _absolute(source: str) -> str:
+    # the job works elsewhere
+    return source if "://" in source else os.path.abspath(os.path.expanduser(source))
+
+
+def _start(root: Root, request: Dict[str, Any]) -> Dict[str, Any]:
+    from ._job_start import do_job_start
+
+    document = json.dumps({"kind": "deploy", "request": request}).encode("utf-8")
+    return do_job_start(root, argparse.Namespace(no_run=False), io.BytesIO(document))
+
+
+def _ended(job: Job) -> str:
+    while True:
+        state = str(job.read()["state"])
+        if state not in LIVE:
+            return state
+        time.sleep(_POLL_S)
