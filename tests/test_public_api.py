@@ -11,7 +11,7 @@ from tests.pipeline.nets import small_net
 
 FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "solver",
           "placement", "build", "trt", "sensitivity", "bundle", "deploy", "bench", "report",
-          "config", "pipeline")  # fmt: skip
+          "config", "pipeline", "fleet")  # fmt: skip
 
 
 @pytest.mark.parametrize("floor", FLOORS)

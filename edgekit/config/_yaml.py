@@ -59,8 +59,9 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Reader:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most: int) -> None:
         self.name = name
+        self.most = most
         self.positions: dict[tuple[str | int, ...], tuple[int, int]] = {}
         self.problems: list[Problem] = []
         self.nodes = 0
@@ -70,7 +71,7 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: tuple[str | int, ...]) -> Any:
         self.nodes += 1
-        if self.nodes > _MAX_NODES or len(path) > _MAX_DEPTH:
+        if self.nodes > self.most or len(path) > _MAX_DEPTH:
             problem = Problem("too large or too deep for a configuration", self.place(node))
             raise ConfigError([problem], code="config.syntax")
         # the key's own position was stored by the mapping that holds it
@@ -128,8 +129,8 @@ class _Reader:
         return text
 
 
-def parse_yaml(text: str, name: str) -> Document:
-    """Parses ``text``; ``name`` is the file's name in positions.
+def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> Document:
+    """Parses ``text`` of at most so many values; ``name`` is the file's name in positions.
 
     Raises:
         ConfigError: The text is not YAML (code ``config.syntax``).
@@ -149,6 +150,6 @@ def parse_yaml(text: str, name: str) -> Document:
         raise ConfigError([problem], code="config.syntax") from None
     if root is None:
         return Document(name, None, {(): (1, 1)}, ())
-    reader = _Reader(name)
+    reader = _Reader(name, most)
     value = reader.read(root, ())
     return Document(name, value, reader.positions, tuple(reader.problems))

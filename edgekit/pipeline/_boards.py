@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._hosts import boards_of_config
@@ -38,6 +38,10 @@ class Boards:
         """Closes every connection; edgekit's own board stops."""
         self._clients = None
         self._stack.close()
+
+    def use(self, clients: Iterable[BoardClient]) -> None:
+        """Takes boards that somebody else has connected, and closes, instead of its own."""
+        self._clients = list(clients)
 
     def clients(self) -> list[BoardClient]:
         """Returns the boards, connected."""

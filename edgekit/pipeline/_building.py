@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._boards import Boards
     from edgekit.pipeline._work import Work
 
-__all__ = ["Building", "Built", "alike"]
+__all__ = ["Building", "Built", "alike", "backend_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +185,30 @@ def alike(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
     """Returns what boards share that run each other's engines; nothing where that is unknown."""
     found = tuple(str(fingerprint.get(key, "")) for key in ALIKE)
     return found if all(found) else ()
+
+
+def backend_of(wish: str, probe: Mapping[str, Any], where: str) -> str:
+    """Returns who builds for one board of a fleet, whatever the others have.
+
+    Args:
+        wish: ``build.backend`` of the configuration.
+        probe: What the board is.
+        where: Its name.
+
+    Raises:
+        EnvironmentLack: "build.no-tensorrt".
+    """
+    for backend in ("tensorrt", "trtexec") if wish == "auto" else (wish,):
+        if backend == "reference" or _has(probe, backend):
+            return backend
+    if wish == "auto":
+        return "reference"
+    raise EnvironmentLack(
+        f"the board lacks {_NEEDS[wish]}",
+        code="build.no-tensorrt",
+        where=where,
+        hint=f"edgekit doctor shows what is there; or use {_FALLBACK}",
+    )
 
 
 def _has(probe: Mapping[str, Any], backend: str) -> bool:

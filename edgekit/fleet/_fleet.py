@@ -1,0 +1,359 @@
+"""Rollouts from their beginning to their end: begin, drive, pause, abort, take back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit._data import cache_folder
+from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.fleet._bundles import Bundles, config_digest
+from edgekit.fleet._document import document_of
+from edgekit.fleet._drive import Drive
+from edgekit.fleet._driver import Driver, SshDriver
+from edgekit.fleet._inventory import Inventory, load_inventory
+from edgekit.fleet._lock import driven, is_driven
+from edgekit.fleet._select import select
+from edgekit.fleet._store import Store
+from edgekit.fleet._told import Silent, Told
+from edgekit.fleet._types import ENDED, Member, Settings
+from edgekit.fleet._waves import DEFAULT_WAVES, check_budget, make_waves
+
+if TYPE_CHECKING:
+    from edgekit.config import Config
+    from edgekit.pipeline import Progress
+
+__all__ = ["DriverFor", "Fleet"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+DriverFor = Callable[[Mapping[str, Any], Bundles], Driver]
+"""Returns what drives a rollout's boards."""
+
+
+class Fleet:
+    """The rollouts of one state folder.
+
+    Args:
+        folder: Where the state is kept; a folder of edgekit's own when None.
+        driver_for: Returns the driver; SSH's when None.
+        told: Where rollouts are told.
+        progress: Where builds are told.
+        accept_host_key: Accept boards' unknown host keys this once.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        driver_for: DriverFor | None = None,
+        told: Told | None = None,
+        progress: Progress | None = None,
+        accept_host_key: bool = False,
+    ) -> None:
+        self.store = Store(folder or cache_folder() / "fleet")
+        self._driver_for = driver_for or self._ssh
+        self._told = told or Silent()
+        self._progress = progress
+        self._accept = accept_host_key
+        self._notes: list[str] = []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._told.close()
+        self.store.close()
+
+    def begin(
+        self,
+        config: str | Path,
+        inventory: str | Path,
+        *,
+        selector: str | None = None,
+        canary: int = 0,
+        waves: str = DEFAULT_WAVES,
+        settings: Settings | None = None,
+        name: str | None = None,
+        bundle: Path | None = None,
+        trust_key: bool = False,
+    ) -> str:
+        """Writes a rollout down, with what its boards get; no board is touched. Returns its name.
+
+        Raises:
+            ConfigError: The configuration or the inventory is wrong.
+            UsageError: Nothing is selected; waves, budget or name make no sense.
+        """
+        from edgekit.config import open_config
+
+        settings = settings or Settings()
+        check_budget(settings.budget)
+        opened = open_config(config)
+        listed = load_inventory(inventory)
+        members = select(listed.members, selector)
+        split = make_waves(members, canary, waves)
+        app = str(opened.file.name)
+        configs = {str(Path(config)): opened}
+        for member in members:
+            if member.config is not None and str(member.config) not in configs:
+                configs[str(member.config)] = _of_app(open_config(member.config), app, member)
+        name = self._free_name(name, app)
+        row = {
+            "name": name,
+            "app": app,
+            "config": str(Path(config)),
+            "config_digest": json.dumps({key: config_digest(c) for key, c in configs.items()}),
+            "bundle": str(bundle) if bundle else None,
+            "inventory": str(inventory),
+            "inventory_digest": listed.digest,
+            "selector": selector,
+            "settings": asdict(settings),
+            "trust": int(trust_key),
+            "state": "paused",
+        }
+        boards = [
+            {"name": m.name, "wave": number, "state": "pending", "entry": m.entry(),
+             "labels": dict(m.labels)}
+            for number, wave in enumerate(split)
+            for m in wave
+        ]  # fmt: skip
+        # a bundle that cannot be had leaves no rollout behind
+        made = self._first_bundles(row, configs, bundle, opened)
+        rollout = self.store.create(row, boards)
+        bundles = Bundles(self.store, rollout)
+        for key, one in made.items():
+            bundles.put(key, one)
+        return name
+
+    def _first_bundles(
+        self,
+        row: Mapping[str, Any],
+        configs: Mapping[str, Config],
+        file: Path | None,
+        config: Config,
+    ) -> dict[str, Any]:
+        if file is not None:
+            from edgekit.pipeline import Pipeline
+
+            with Pipeline(config) as pipeline:
+                return {"file": pipeline.packing.read(file)}
+        bundles = Bundles(self.store, {**row, "id": -1}, progress=self._progress)
+        return {
+            key: bundle
+            for source, one in configs.items()
+            if (made := bundles.first(Path(source), one)) is not None
+            for key, bundle in [made]
+        }
+
+    def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Goes on with a rollout to its end, or until a pause; returns its document.
+
+        Raises:
+            UsageError: It has ended, there is none of that name, or another process drives it.
+        """
+        rollout = self.rollout(name)
+        with driven(self.store.folder, rollout["id"], name):
+            rollout = self.rollout(name)  # as the last driver left it
+            rollout = self._reopened(rollout)
+            return self._driven(rollout, stopped)
+
+    def roll_back(
+        self, name: str, *, wave: int | None = None, stopped: Callable[[], bool] = lambda: False
+    ) -> dict[str, Any]:
+        """Takes every board of a rollout, or of one wave, back to what served before it."""
+        rollout = self.rollout(name)
+        with driven(self.store.folder, rollout["id"], name):
+            waves = {row["wave"] for row in self.store.boards(rollout["id"])}
+            if wave is not None and wave not in waves:
+                raise UsageError(f"{name} has waves 1 to {max(waves) + 1}", where=name)
+            self.store.set_rollout(
+                rollout["id"], state="rolling-back", scope=wave, error=None, wish=""
+            )
+            return self._driven(self.rollout(name), stopped)
+
+    def ask(self, name: str, wish: str) -> str:
+        """Asks for "pause" or "abort"; returns the state, "pausing" while its driver ends.
+
+        Raises:
+            UsageError: The rollout has ended.
+        """
+        rollout = self.rollout(name)
+        if rollout["state"] in ENDED:
+            raise _ended(rollout)
+        self.store.set_rollout(rollout["id"], wish=wish)
+        if is_driven(self.store.folder, rollout["id"]):
+            return "pausing" if wish == "pause" else "aborting"
+        with driven(self.store.folder, rollout["id"], name):
+            if wish == "abort":
+                for row in self.store.boards(rollout["id"]):
+                    if row["state"] in ("pending", "offline", "running"):
+                        self.store.set_board(rollout["id"], row["name"], state="aborted")
+            state = "aborted" if wish == "abort" else "paused"
+            self.store.set_rollout(rollout["id"], state=state, wish="")
+        return state
+
+    def rollout(self, name: str | None = None) -> dict[str, Any]:
+        """Returns a rollout's row, the newest without a name.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if name is not None:
+            with contextlib.suppress(KeyError):
+                return self.store.rollout(name)
+        there = [row["name"] for row in self.store.rollouts()]
+        if name is None and there:
+            return self.store.rollout(there[0])
+        shown = ", ".join(there[:8]) or "none yet; edgekit fleet deploy begins one"
+        raise UsageError(
+            f"no rollout {name!r}" if name else "there is no rollout",
+            code="fleet.no-rollout",
+            where=str(self.store.path),
+            hint=f"there are: {shown}",
+        )
+
+    def document(self, name: str | None = None) -> dict[str, Any]:
+        """Returns the ``edgekit.fleet/1`` of a rollout, as the state has it now."""
+        rollout = self.rollout(name)
+        alive = is_driven(self.store.folder, rollout["id"])
+        return document_of(self.store, rollout, driven=alive, notes=self._notes)
+
+    def _driven(self, rollout: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
+        name, id = str(rollout["name"]), rollout["id"]
+        who = f"process {os.getpid()} on {socket.gethostname()}"
+        self.store.set_rollout(id, driver=who)
+        members = self._members(rollout)
+        bundles = Bundles(self.store, rollout, progress=self._progress)
+        with contextlib.closing(self._driver_for(rollout, bundles)) as driver:
+            Drive(self.store, rollout, members, driver, self._told, stopped=stopped).run()
+        self._told.close()
+        return document_of(self.store, self.rollout(name), driven=False, notes=self._notes)
+
+    def _reopened(self, rollout: dict[str, Any]) -> dict[str, Any]:
+        """Lets a rollout go on; one that is done tries again what was skipped."""
+        id = rollout["id"]
+        if rollout["state"] == "rolling-back":
+            return rollout
+        if rollout["state"] == "done":
+            skipped = [row for row in self.store.boards(id) if row["state"] == "skipped"]
+            if not skipped:
+                raise _ended(rollout)
+            for row in skipped:
+                self.store.set_board(id, row["name"], state="pending", error=None)
+            self.store.set_rollout(id, wave=min(row["wave"] for row in skipped))
+        elif rollout["state"] in ENDED:
+            raise _ended(rollout)
+        self.store.set_rollout(id, state="running", wish="")
+        return self.rollout(str(rollout["name"]))
+
+    def _members(self, rollout: Mapping[str, Any]) -> dict[str, Member]:
+        """Returns how the boards are reached: as the inventory says now, else as it said then."""
+        rows = self.store.boards(rollout["id"])
+        then = {r["name"]: Member.of_entry(r["name"], r["entry"], r["labels"]) for r in rows}
+        try:
+            now = load_inventory(rollout["inventory"])
+        except ConfigError as error:
+            if error.code != "fleet.no-inventory":
+                raise
+            self._note(f"{rollout['inventory']} is gone: boards are reached as it said before")
+            return then
+        if now.digest == rollout["inventory_digest"]:
+            return then
+        return self._changed(rollout, rows, then, now)
+
+    def _changed(
+        self,
+        rollout: Mapping[str, Any],
+        rows: Sequence[dict[str, Any]],
+        then: dict[str, Member],
+        now: Inventory,
+    ) -> dict[str, Member]:
+        found = {member.name: member for member in now.members}
+        for row in rows:
+            name = row["name"]
+            if name not in found and row["state"] in ("pending", "offline"):
+                told = {"code": "fleet.not-listed", "message": "it is no longer in the inventory",
+                        "where": name, "hint": ""}  # fmt: skip
+                self.store.set_board(rollout["id"], name, state="skipped", error=told)
+                self._note(f"{name} is no longer in the inventory: skipped")
+            elif name in found and found[name].entry() != then[name].entry():
+                self.store.set_board(rollout["id"], name, entry=found[name].entry())
+        if more := sorted(set(found) - set(then)):
+            self._note(f"{len(more)} boards of the inventory are not in this rollout, {more[0]} "
+                       "first: they were not selected, or came later")  # fmt: skip
+        return {**then, **{name: found[name] for name in then if name in found}}
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self._told.note(text)
+
+    def _free_name(self, name: str | None, app: str) -> str:
+        if name is None:
+            name = f"{app}-{time.strftime('%Y%m%d-%H%M%S')}"[-64:]
+            taken = {row["name"] for row in self.store.rollouts()}
+            return next(n for n in _numbered(name) if n not in taken)
+        if _NAME.fullmatch(name) is None:
+            raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-'")
+        with contextlib.suppress(KeyError):
+            self.store.rollout(name)
+            raise UsageError(
+                f"there is a rollout {name!r} already",
+                code="fleet.name",
+                hint=f"edgekit fleet resume {name} goes on with it; or give another --name",
+            )
+        return name
+
+    def _ssh(self, rollout: Mapping[str, Any], bundles: Bundles) -> Driver:
+        from edgekit.config import open_config
+        from edgekit.fleet._bundles import signer_of
+
+        keep, trust = 3, None
+        with contextlib.suppress(ConfigError):  # it may be gone: the bundles are on record
+            config = open_config(rollout["config"])
+            keep = config.file.deploy.keep
+            trust = signer_of(config) if rollout["trust"] else None
+        return SshDriver(
+            rollout["app"],
+            bundles,
+            state_folder=cache_folder(),
+            keep=keep,
+            idle=2 * int(rollout["settings"]["parallel"]),
+            accept_host_key=self._accept,
+            trust=trust,
+        )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}-{number}"
+
+
+def _of_app(config: Config, app: str, member: Member) -> Config:
+    if config.file.name != app:
+        problem = Problem(
+            f"the configuration of {member.name} is of {config.file.name!r}, the rollout of "
+            f"{app!r}",
+            config.document.where(("name",)),
+            "a rollout brings one application: give both configurations one name",
+        )
+        raise ConfigError([problem], code="fleet.other-app")
+    return config
+
+
+def _ended(rollout: Mapping[str, Any]) -> UsageError:
+    return UsageError(
+        f"{rollout['name']} has ended: {rollout['state']}",
+        code="fleet.ended",
+        where=str(rollout["name"]),
+        hint="edgekit fleet deploy begins another, edgekit fleet rollback takes this one back",
+    )

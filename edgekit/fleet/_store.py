@@ -1,0 +1,198 @@
+"""Rollouts in SQLite: one file, so that any process can look, and only the driver writes states.
+
+WAL with ``synchronous=FULL``: what ``commit`` returned for is there after a power cut.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import EnvironmentLack
+from edgekit.fleet._store_schema import MIGRATIONS, VERSION
+
+__all__ = ["Store"]
+
+_WAIT_S = 30.0
+_JSON = ("entry", "labels", "error", "settings")
+
+
+class Store:
+    """The state of all rollouts of a folder; threads may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "fleet.db"
+        self._lock = threading.RLock()
+        try:
+            (folder / "bundles").mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._db = sqlite3.connect(
+                self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
+            self._db.row_factory = sqlite3.Row
+            self._migrate()
+        except (OSError, sqlite3.Error) as error:
+            raise EnvironmentLack(
+                f"the fleet's state cannot be opened: {error}",
+                code="fleet.state",
+                where=str(self.path),
+                hint="choose a folder on a local disk that can be written: --state FOLDER",
+            ) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._db.close()
+
+    def _migrate(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("PRAGMA foreign_keys=ON")
+        with self._all_or_nothing():
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version > VERSION:
+                raise EnvironmentLack(
+                    f"the fleet's state is of a newer edgekit (version {version}, this one knows "
+                    f"{VERSION})",
+                    code="fleet.state-newer",
+                    where=str(self.path),
+                    hint="update edgekit, or give another folder: --state FOLDER",
+                )
+            for number in range(version, VERSION):
+                for statement in MIGRATIONS[number]:
+                    self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version={VERSION}")
+
+    def _all_or_nothing(self) -> _Transaction:
+        return _Transaction(self._db, self._lock)
+
+    # rollouts
+
+    def create(
+        self, rollout: Mapping[str, Any], boards: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Writes a rollout with its boards, all at once.
+
+        Raises:
+            sqlite3.IntegrityError: There is one of that name.
+        """
+        now = time.time()
+        row = {**_plain(rollout), "created_at": now, "updated_at": now}
+        with self._all_or_nothing():
+            self._insert("rollouts", row)
+            id = self._db.execute("SELECT last_insert_rowid()").fetchone()[0]
+            for number, board in enumerate(boards):
+                self._insert("boards", {"rollout": id, "number": number, **_plain(board)})
+        return self.rollout(str(rollout["name"]))
+
+    def rollout(self, name: str) -> dict[str, Any]:
+        """Returns a rollout; KeyError when there is none."""
+        found = self._rows("SELECT * FROM rollouts WHERE name=?", name)
+        if not found:
+            raise KeyError(name)
+        return found[0]
+
+    def rollouts(self) -> list[dict[str, Any]]:
+        """Returns all, the newest first, with the number of boards by state."""
+        found = self._rows("SELECT * FROM rollouts ORDER BY id DESC")
+        counts = self._rows("SELECT rollout, state, count(*) AS n FROM boards GROUP BY 1, 2")
+        for row in found:
+            row["counts"] = {c["state"]: c["n"] for c in counts if c["rollout"] == row["id"]}
+        return found
+
+    def set_rollout(self, id: int, **values: Any) -> None:
+        """Changes a rollout; durable when it returns."""
+        self._update("rollouts", {**_plain(values), "updated_at": time.time()}, "id=?", id)
+
+    def wish(self, id: int) -> str:
+        """Returns "pause", "abort" or ""; what another process wants of the driver."""
+        return str(self._rows("SELECT wish FROM rollouts WHERE id=?", id)[0]["wish"])
+
+    # boards
+
+    def boards(self, id: int, wave: int | None = None) -> list[dict[str, Any]]:
+        """Returns the boards of a rollout or of one wave, in their order."""
+        if wave is None:
+            return self._rows("SELECT * FROM boards WHERE rollout=? ORDER BY number", id)
+        query = "SELECT * FROM boards WHERE rollout=? AND wave=? ORDER BY number"
+        return self._rows(query, id, wave)
+
+    def set_board(self, id: int, name: str, **values: Any) -> None:
+        """Changes a board; durable when it returns. A new state is noted in the history."""
+        now = time.time()
+        with self._all_or_nothing():
+            row = {**_plain(values), "updated_at": now}
+            self._update("boards", row, "rollout=? AND name=?", id, name)
+            if "state" in values:
+                event = {"rollout": id, "at": now, "board": name, "state": values["state"],
+                         "error": row.get("error")}  # fmt: skip
+                self._insert("events", event)
+
+    def events(self, id: int) -> list[dict[str, Any]]:
+        """Returns every change of a board's state, oldest first."""
+        return self._rows("SELECT * FROM events WHERE rollout=? ORDER BY id", id)
+
+    # bundles
+
+    def bundle(self, id: int, key: str) -> str | None:
+        """Returns the digest of what a kind of board gets in this rollout."""
+        query = "SELECT digest FROM bundles WHERE rollout=? AND key=?"
+        found = self._rows(query, id, key)
+        return str(found[0]["digest"]) if found else None
+
+    def set_bundle(self, id: int, key: str, digest: str) -> None:
+        """Settles what a kind of board gets; it is not changed later."""
+        with self._lock:
+            self._insert("bundles", {"rollout": id, "key": key, "digest": digest})
+
+    def _insert(self, table: str, row: Mapping[str, Any]) -> None:
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        query = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        self._db.execute(query, tuple(row.values()))
+
+    def _update(self, table: str, row: Mapping[str, Any], which: str, *key: Any) -> None:
+        names = ", ".join(f"{name}=?" for name in row)
+        with self._lock:
+            self._db.execute(f"UPDATE {table} SET {names} WHERE {which}", (*row.values(), *key))
+
+    def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        with self._lock:
+            found = [dict(row) for row in self._db.execute(query, values)]
+        for row in found:
+            for name in _JSON:
+                if row.get(name) is not None:
+                    row[name] = json.loads(row[name])
+        return found
+
+
+class _Transaction:
+    """``BEGIN IMMEDIATE`` to ``COMMIT``; a failure takes all of it back. Not re-entrant."""
+
+    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
+        self._db, self._lock = db, lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        finally:
+            self._lock.release()
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: json.dumps(value) if name in _JSON and value is not None else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,123 @@
+"""How a rollout tells of itself on stderr: live lines on a terminal, plain ones elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+__all__ = ["Lines", "Silent", "Told"]
+
+_SHOWN = 8  # boards in trouble on a terminal
+
+
+class Told(Protocol):
+    """What a rollout reports to."""
+
+    def wave(self, number: int, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """A wave begins or goes on."""
+
+    def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
+        """A board is in another state."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class Silent:
+    """Reports nothing."""
+
+    def wave(self, number: int, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Does nothing."""
+
+    def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
+        """Does nothing."""
+
+    def note(self, text: str) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+class Lines:
+    """Reports to a rich console: a line a wave that is kept up to date, boards in trouble below."""
+
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+        self._console = console
+        self._verbose = verbose
+        self._live: Live | None = None
+        self._title = ""
+        self._states: dict[str, str] = {}
+        self._trouble: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def wave(self, number: int, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Prints the wave before it and begins the line of this one."""
+        self._end()
+        self._title = f"wave {number + 1}/{total}"
+        self._states = {str(row["name"]): str(row["state"]) for row in rows}
+        self._trouble = {}
+        if self._console.is_terminal and self._console.color_system:
+            from rich.live import Live
+
+            self._live = Live(self._shown(), console=self._console, transient=True)
+            self._live.start()
+        else:
+            self._print(f"{self._title}: {len(self._states)} boards")
+
+    def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
+        """Counts a board; one in trouble gets a line with its reason."""
+        with self._lock:
+            old = self._states.get(name)
+            self._states[name] = state
+            why = str(error["message"]) if error else ""
+            news = old != state and state in ("failed", "offline", "rolled-back", "skipped")
+            if error:
+                self._trouble[name] = f"{name}: {state}: {why}"
+            else:
+                self._trouble.pop(name, None)
+        if self._live is not None:
+            self._live.update(self._shown())
+        elif news or (self._verbose and old != state):
+            self._print(f"{self._title}: {name}: {state}" + (f": {why}" if why else ""))
+
+    def note(self, text: str) -> None:
+        """Prints a line."""
+        self._print(text)
+
+    def close(self) -> None:
+        """Prints the last wave."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._title:
+            self._print(self._line())
+            for text in self._trouble.values() if self._console.is_terminal else ():
+                self._print(f"  {text}")
+            self._title = ""
+
+    def _line(self) -> str:
+        counts = Counter(self._states.values())
+        told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        return f"{self._title}: {counts['done']} of {len(self._states)} done ({told})"
+
+    def _shown(self) -> RenderableType:
+        from rich.text import Text
+
+        lines = [self._line(), *list(self._trouble.values())[-_SHOWN:]]
+        return Text("\n  ".join(lines), no_wrap=True, overflow="ellipsis")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
