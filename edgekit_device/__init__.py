@@ -5,7 +5,7 @@
     outputs = model({"x": image})
 
 A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``; a camera's frames are fed
-through a ``CameraInput``.
+through a ``CameraInput``; what ``edgekit_device serve`` keeps loaded is called through ``connect``.
 
 Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported where a model is run.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._camera import CameraFrame
     from ._camera_input import CameraInput
+    from ._client_serve import Client, connect
     from ._errors import DeviceError
     from ._load_plan import PlanModel, load_plan
     from ._model import Model, load
@@ -25,10 +26,12 @@ __version__ = "0.1.0"
 __all__ = [
     "CameraFrame",
     "CameraInput",
+    "Client",
     "DeviceError",
     "Model",
     "PlanModel",
     "__version__",
+    "connect",
     "load",
     "load_plan",
 ]
@@ -37,9 +40,11 @@ __all__ = [
 _HOMES = {
     "CameraFrame": "_camera",
     "CameraInput": "_camera_input",
+    "Client": "_client_serve",
     "DeviceError": "_errors",
     "Model": "_model",
     "PlanModel": "_load_plan",
+    "connect": "_client_serve",
     "load": "_model",
     "load_plan": "_load_plan",
 }

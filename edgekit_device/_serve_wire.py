@@ -33,7 +33,7 @@ __all__ = [
 
 VERSION = 1
 #: Bytes of a head: tensors' names and shapes, never their values.
-MAX_HEAD = 1 << 18
+MAX_HEAD = 1 << 16
 _LENGTH = struct.Struct(">I")
 _MAX_DESCRIPTORS = 1
 # sun_path holds 108 bytes with the final zero (unix(7))
@@ -74,6 +74,11 @@ class Reader:
     def begun(self) -> bool:
         """Whether a part of a message is here."""
         return bool(self._data)
+
+    @property
+    def held(self) -> int:
+        """Bytes that are here."""
+        return len(self._data)
 
     def receive(self, peer: socket.socket) -> None:
         """Takes what is there; may wait where the socket does.

@@ -1,0 +1,101 @@
+"""Shared memory that tensors travel in: sealed, so that nobody can take it from under the reader.
+
+A file that is cut short while another process has it mapped kills that process with SIGBUS; a memfd
+sealed against shrinking cannot be (memfd_create(2), fcntl(2) "File Sealing").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+from typing import Optional
+
+from ._errors import DeviceError, map_os_errors
+
+__all__ = ["ALIGN", "MOST", "Memory", "aligned", "map_sealed"]
+
+#: Tensors begin at multiples of this: a cache line, and more than any type needs.
+ALIGN = 64
+#: Bytes that one connection's memory may have.
+MOST = 1 << 32
+
+# linux/memfd.h, linux/fcntl.h: Pythons built on older systems lack the names
+_CLOEXEC, _ALLOW_SEALING = 1, 2
+_ADD_SEALS, _GET_SEALS = 1033, 1034
+_SEAL, _SHRINK, _GROW, _WRITE = 1, 2, 4, 8
+
+
+def aligned(count: int) -> int:
+    """``count`` rounded up to a multiple of ``ALIGN``."""
+    return -(-count // ALIGN) * ALIGN
+
+
+class Memory:
+    """A client's memory: its descriptor and its mapping."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = max(aligned(nbytes), mmap.PAGESIZE)
+        if self.nbytes > MOST:
+            raise DeviceError(
+                "tensors of {} bytes are more than a server takes".format(nbytes),
+                code="serve.too-large",
+                hint="its limit is {} bytes".format(MOST),
+            )
+        with map_os_errors("shared memory"):
+            self.descriptor = _create()
+            try:
+                # memory that is not there is told now, not by a signal later
+                os.posix_fallocate(self.descriptor, 0, self.nbytes)
+                fcntl.fcntl(self.descriptor, _ADD_SEALS, _SHRINK | _GROW | _SEAL)
+                self.view = mmap.mmap(self.descriptor, self.nbytes)
+            except BaseException:
+                os.close(self.descriptor)
+                raise
+
+    def close(self) -> None:
+        """Lets go of it; a view that somebody still has keeps the mapping."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+        with contextlib.suppress(BufferError):
+            self.view.close()
+
+
+def map_sealed(descriptor: int) -> mmap.mmap:
+    """Maps a client's memory, if it cannot be cut short.
+
+    Raises:
+        DeviceError: "serve.memory" or "serve.too-large".
+    """
+    try:
+        seals = fcntl.fcntl(descriptor, _GET_SEALS)
+        size = os.fstat(descriptor).st_size
+        if seals & _SHRINK and not seals & _WRITE and 0 < size <= MOST:
+            return mmap.mmap(descriptor, size)
+        reason = "it is not sealed against shrinking, or is sealed against writing"
+        if not 0 < size <= MOST:
+            reason = "its size is {} bytes".format(size)
+    except (OSError, ValueError, OverflowError) as error:
+        reason = str(error)
+    raise DeviceError(
+        "the descriptor is no memory to share: {}".format(reason),
+        code="serve.memory",
+        hint="send a memfd with F_SEAL_SHRINK of at most {} bytes".format(MOST),
+    )
+
+
+def _create() -> int:
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        found: int = create("edgekit", _CLOEXEC | _ALLOW_SEALING)
+        return found
+    library = ctypes.CDLL(None, use_errno=True)
+    made: Optional[int] = None
+    if hasattr(library, "memfd_create"):
+        made = library.memfd_create(b"edgekit", _CLOEXEC | _ALLOW_SEALING)
+    if made is None or made < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create is not there")
+    return made

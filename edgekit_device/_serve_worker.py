@@ -1,0 +1,257 @@
+"""The process below the server that holds a loaded release and answers one request at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
+
+from . import _checks as check
+from ._errors import DeviceError
+from ._release import check_release, is_ready
+from ._root import Root
+from ._serve_memory import ALIGN, aligned, map_sealed
+from ._serve_wire import MAX_HEAD, VERSION, Closed, Reader, pack, read_head
+from ._types import DTYPES, nbytes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ._model import Model
+
+__all__ = ["CODE", "frame", "main"]
+
+#: What a worker's child process runs.
+CODE = "from edgekit_device._serve_worker import main\nmain(sys.argv[1:])\n"
+# stands before each head on its way to a worker: whose memory it is
+_CLIENT = struct.Struct(">Q")
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
+
+
+def frame(client: int, head: bytes) -> bytes:
+    """A client's head on its way to a worker; an empty one has the client forgotten."""
+    return struct.pack(">I", _CLIENT.size + len(head)) + _CLIENT.pack(client) + head
+
+
+def main(argv: List[str]) -> None:
+    """Loads a release, says so or why not, and answers until the server closes the socket.
+
+    Args:
+        argv: Descriptor of the socket, root, app, release, threads.
+    """
+    number, root, app, release, threads = argv
+    _die_with_server()
+    with socket.socket(fileno=int(number)) as peer:
+        peer.setblocking(True)
+        # what a runtime prints is the log's
+        os.dup2(2, 1)
+        try:
+            model = _load(Root(Path(root)), app, release, int(threads))
+        except BaseException as error:
+            peer.sendall(pack(dict(_fields(error), edgekit=VERSION)))
+            return
+        facts = {"digest": model.digest, "notes": list(model.notes)}
+        peer.sendall(pack(dict(facts, edgekit=VERSION, **_tensors(model))))
+        with contextlib.suppress(Closed, OSError):
+            _Answers(model, release).serve(peer)
+
+
+def _die_with_server() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _load(root: Root, app: str, release: str, threads: int) -> Model:
+    from ._golden import self_test
+    from ._model import open_model
+
+    folder = root.app(app).release(release)
+    checked = check_release(root, folder)
+    where = "{}/{}".format(app, release)
+    if not is_ready(folder):
+        raise DeviceError(
+            "the release's weights were not checked yet",
+            code="release.not-ready",
+            where=where,
+            hint="run refit first",
+        )
+    model = open_model(checked, threads)
+    # one vector: that it answers at all; deployments run them all
+    first = replace(checked, manifest=replace(checked.manifest, golden=checked.manifest.golden[:1]))
+    if not self_test(model, first)["ok"]:
+        raise DeviceError(
+            "outputs differ from the golden ones",
+            code="selftest.failed",
+            where=where,
+            hint="run selftest; build the release again for this board",
+        )
+    return model
+
+
+def _tensors(model: Model) -> Dict[str, Any]:
+    return {
+        side: [
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+            for tensor in tensors
+        ]
+        for side, tensors in (("inputs", model.inputs), ("outputs", model.outputs))
+    }
+
+
+class _Answers:
+    """Runs requests; keeps each client's memory mapped between them."""
+
+    def __init__(self, model: Model, release: str) -> None:
+        self.model = model
+        self.release = release
+        self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
+
+    def serve(self, peer: socket.socket) -> None:
+        reader = Reader(_CLIENT.size + MAX_HEAD)
+        while True:
+            message = reader.take()
+            while message is None:
+                reader.receive(peer)
+                message = reader.take()
+            data, descriptors = message
+            (client,) = _CLIENT.unpack_from(data)
+            if len(data) == _CLIENT.size:
+                self.known.pop(client, None)
+                continue
+            try:
+                answer = self._answer(client, data[_CLIENT.size :], descriptors)
+            except BaseException as error:
+                answer = _fields(error)
+            finally:
+                for number in descriptors:
+                    os.close(number)
+            peer.sendall(pack(dict(answer, edgekit=VERSION, release=self.release)))
+
+    def _answer(self, client: int, data: bytes, descriptors: List[int]) -> Dict[str, Any]:
+        try:
+            head = read_head(data)
+            head.pop("within_s", None)  # the server's own
+            head = check.record(head, "the head", ["edgekit", "op", "inputs", "room"])
+            room = check.record(head["room"], "room", ["offset", "bytes"])
+            start = check.integer(room["offset"], "room.offset", 0, 1 << 40)
+            end = start + check.integer(room["bytes"], "room.bytes", 0, 1 << 40)
+            entries = [_entry(each) for each in check.array(head["inputs"], "inputs")]
+        except DeviceError as error:
+            raise DeviceError(
+                error.message, code="serve.protocol", where=error.where, hint=error.hint
+            ) from error
+        if not descriptors:
+            raise DeviceError("no memory came with the request", code="serve.memory")
+        memory = self._map(client, descriptors[0])
+        if end > len(memory) or start % ALIGN:
+            raise _outside("room")
+        inputs = {}
+        for entry in entries:
+            if entry["name"] in inputs:
+                raise DeviceError("it is there twice", code="serve.protocol", where=entry["name"])
+            inputs[entry["name"]] = _input(memory, entry)
+        self._need(start, end)
+        began = time.perf_counter()
+        results = self.model(inputs)
+        spent = time.perf_counter() - began
+        outputs = []
+        for tensor in self.model.outputs:
+            entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
+            entry["offset"] = start
+            _view(memory, entry)[...] = results[tensor.name]
+            start += aligned(nbytes(tensor.dtype, tensor.shape))
+            outputs.append(entry)
+        return {"outputs": outputs, "engine_ms": round(spent * 1e3, 4)}
+
+    def _map(self, client: int, descriptor: int) -> mmap.mmap:
+        facts = os.fstat(descriptor)
+        # a mapping keeps the file's number from being another file's
+        key = (facts.st_dev, facts.st_ino)
+        known = self.known.get(client)
+        if known is None or known[0] != key:
+            known = self.known[client] = (key, map_sealed(descriptor))
+        return known[1]
+
+    def _need(self, start: int, end: int) -> None:
+        need = sum(aligned(nbytes(t.dtype, t.shape)) for t in self.model.outputs)
+        if start + need > end:
+            raise _NoRoom(need)
+
+
+class _NoRoom(DeviceError):
+    """The outputs do not fit in the room; nothing was run."""
+
+    def __init__(self, need: int) -> None:
+        super().__init__(
+            "the outputs need {} bytes of room".format(need),
+            code="serve.room",
+            hint="ask again with memory that has them",
+        )
+        self.bytes = need
+
+
+def _entry(value: object) -> Dict[str, Any]:
+    entry = check.record(value, "inputs", ["name", "dtype", "shape", "offset"])
+    check.text(entry["name"], "inputs.name")
+    entry["shape"] = check.shape(entry["shape"], "inputs.shape")
+    check.integer(entry["offset"], "inputs.offset", 0, 1 << 40)
+    if entry["dtype"] not in DTYPES:
+        check.fail("inputs.dtype", "unknown type")
+    return entry
+
+
+def _view(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
+    """A tensor in shared memory, in place."""
+    import numpy as np
+
+    size = nbytes(entry["dtype"], entry["shape"])
+    if entry["offset"] % ALIGN or entry["offset"] + size > len(memory):
+        raise _outside(entry["name"])
+    if not size:
+        return np.empty(entry["shape"], entry["dtype"])
+    raw = np.frombuffer(memory, np.uint8, size, entry["offset"])
+    found: np.ndarray = raw.view(entry["dtype"]).reshape(entry["shape"])
+    return found
+
+
+def _input(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
+    view = _view(memory, entry)
+    # a client's bytes may be neither 0 nor 1
+    return view.view("uint8") != 0 if entry["dtype"] == "bool" else view
+
+
+def _outside(where: str) -> DeviceError:
+    return DeviceError(
+        "it does not lie in the memory that came with the request",
+        code="serve.memory",
+        where=where[:80],
+        hint="offsets are multiples of {}".format(ALIGN),
+    )
+
+
+def _fields(error: BaseException) -> Dict[str, Any]:
+    if isinstance(error, _NoRoom):
+        return dict(error.to_json(), bytes=error.bytes)
+    if isinstance(error, DeviceError):
+        return dict(error.to_json())
+    if isinstance(error, MemoryError):
+        return dict(DeviceError("out of memory", code="board.no-memory").to_json())
+    import traceback
+
+    traceback.print_exc(file=sys.stderr)
+    return dict(
+        DeviceError(
+            "the engine failed: {}: {}".format(type(error).__name__, error), code="engine.failed"
+        ).to_json()
+    )
