@@ -10,6 +10,7 @@ from typing import BinaryIO, List, Optional
 
 from ._commands import make_parser
 from ._errors import EXIT_FAILED, DeviceError
+from ._private import check_root, make_private
 from ._root import Root, default_root
 from ._watch import watch
 
@@ -25,13 +26,16 @@ def main(argv: Optional[List[str]] = None) -> int:
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, frame: sys.exit(_EXIT_TERMINATED))
     debug = False
+    make_private()
     try:
         arguments = make_parser().parse_args(argv)
         debug = arguments.debug
         stdin: BinaryIO = sys.stdin.buffer
         if getattr(arguments, "watch_stdin", None) is not None:
             stdin = watch(stdin, arguments.watch_stdin)
-        answer = arguments.call(Root(arguments.root or default_root()), arguments, stdin)
+        root = Root(arguments.root or default_root())
+        check_root(root.folder)
+        answer = arguments.call(root, arguments, stdin)
     except DeviceError as error:
         if debug:
             traceback.print_exc()

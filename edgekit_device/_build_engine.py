@@ -123,7 +123,7 @@ class EngineBuild:
         context, attempt = self.context, spec.attempts[index]
         trt = find("full")
         handle = os.open(
-            str(context.folder / LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+            str(context.folder / LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
 
         def write(line: str) -> None:

@@ -92,7 +92,7 @@ def _add_moving(commands: _Commands) -> None:
     one = commands.add("setup", "_setup.do_setup", "say what an account needs of root, or get it")
     one.add_argument("--apply", action="store_true", help="do it")
     one.add_argument("--undo", action="store_true", help="take it back")
-    commands.add("trust", _STORE + "do_trust", "add signers' keys, JSON on stdin")
+    commands.add("trust", "_trust.do_trust", "say and change who may sign, JSON on stdin")
     one = commands.add(
         "missing", _STORE + "do_missing", "say which blobs are missing, JSON on stdin"
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Any, BinaryIO, Dict, Optional, Tuple
 
 from ._bundle import BundleFiles
 from ._checks import is_digest, parse_json
 from ._collect import collect, remove
 from ._deploy_lock import claim_by_hand
-from ._errors import DeviceError, map_os_errors
-from ._files import locked, write_durably
+from ._errors import DeviceError
 from ._manifest import MAX_MANIFEST
 from ._release import describe, stage, switch
 from ._root import Root
@@ -24,7 +22,6 @@ __all__ = [
     "do_remove",
     "do_stage",
     "do_switch",
-    "do_trust",
     "do_verify",
     "protocol_error",
     "read_json",
@@ -33,35 +30,6 @@ __all__ = [
 _MAX_LIST = 128 << 20
 # JSON escapes make of one byte of text six at worst
 _MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
-_SIGNER_LINE = re.compile(
-    r'([A-Za-z0-9@._+-]+) namespaces="edgekit-bundle" '
-    r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
-    r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) "
-    r"[A-Za-z0-9+/]+={0,2}(?: [^\r\n]*)?\Z"
-)
-
-
-def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Adds lines to allowed_signers."""
-    document = read_json(stdin, _MAX_LIST)
-    lines = document.get("lines") if isinstance(document, dict) else None
-    if not isinstance(lines, list):
-        raise protocol_error('expected {"lines": [...]}')
-    for line in lines:
-        if not isinstance(line, str) or _SIGNER_LINE.match(line) is None:
-            raise DeviceError(
-                "not a line of allowed_signers for edgekit: {!r}".format(str(line)[:120]),
-                code="trust.bad-line",
-                hint='IDENTITY namespaces="edgekit-bundle" ssh-ed25519 KEY',
-            )
-    file = root.allowed_signers
-    with locked(root.folder / "lock"), map_os_errors(str(file)):
-        known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        new = [line for line in dict.fromkeys(lines) if line not in known]
-        if new:
-            write_durably(file, ("\n".join(known + new) + "\n").encode("utf-8"))
-    matches = [_SIGNER_LINE.match(line) for line in known + new]
-    return {"added": len(new), "signers": [match.group(1) for match in matches if match]}
 
 
 def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

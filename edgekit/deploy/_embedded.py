@@ -178,7 +178,7 @@ def sshd(root: Path, *, port: int | None = None, host_keys: Sequence[Path] = ())
             hint="install OpenSSH's server (Debian, Ubuntu: `apt-get install openssh-server`)",
         )
     _privilege_separation()
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="edgekit-sshd-", ignore_cleanup_errors=True) as folder:
         server = Sshd(program, Path(folder), root.absolute(), port, host_keys)
         try:

@@ -34,9 +34,11 @@ def write(path, data):
 def run(main):
     if sys.version_info < (3, 8):
         fail("board.python", "Python %d.%d is too old, 3.8 is needed" % sys.version_info[:2])
+    os.umask(0o077)
     root = os.path.abspath(os.path.expanduser(sys.argv[1]))
     try:
         os.makedirs(root, exist_ok=True)
+        check(root)
         answer = main(root)
     except OSError as error:
         full = error.errno in (27, 28, 122)
@@ -44,6 +46,15 @@ def run(main):
         hint = "free some space on the board" if full else "see `root` of this board"
         fail(code, "%s: %s" % (error.filename or root, error.strerror), hint)
     print(json.dumps(answer))
+
+def check(root):
+    facts, me = os.stat(root), os.geteuid()
+    if facts.st_uid not in (0, me) or (me == 0 and facts.st_uid != 0):
+        fail("root.owner", "%s belongs to the account %d" % (root, facts.st_uid), "another `root`")
+    if facts.st_mode & 0o022:
+        fail("root.writable", "others can write to %s" % root, "chmod -R go-w " + root)
+    if os.path.islink(os.path.join(root, "bin")):
+        fail("root.link", "%s/bin is a link" % root, "remove it")
 
 def main(root):
     name, digest, size = sys.argv[2], sys.argv[3], int(sys.argv[4])

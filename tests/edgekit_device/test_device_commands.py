@@ -499,7 +499,7 @@ def test_a_full_disk_while_staging_leaves_the_old_release_serving(
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_small_disk_that_is_really_full(board: BoardFolder, toy: Bundle) -> None:
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(board.root)],
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", str(board.root)],
         capture_output=True, check=False,
     )  # fmt: skip
     if mounted.returncode:

@@ -344,7 +344,7 @@ def test_a_damaged_state_is_a_lost_job(lab: BoardFolder) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_fails_the_job_and_says_so(lab: BoardFolder) -> None:
     lab.root.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(lab.root)]
+    argv = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(lab.root)]
     if subprocess.run(argv, capture_output=True, check=False).returncode:
         pytest.skip("mounting is not allowed here")
     try:
