@@ -18,7 +18,7 @@ from ._backends import BACKENDS
 if TYPE_CHECKING:
     from ._root import Root
 
-__all__ = ["do_hello", "hello", "loader_digest", "loader_file"]
+__all__ = ["do_hello", "hello", "loader_digest", "loader_file", "onnxruntime_version"]
 
 # distributions that bring the package, in the order of how likely a Jetson has them
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
@@ -40,7 +40,7 @@ def hello(root: Path) -> Dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "numpy": _version("numpy", ("numpy",)),
-        "onnxruntime": _version("onnxruntime", _ONNXRUNTIME),
+        "onnxruntime": onnxruntime_version(),
         "ssh_keygen": _ssh_version(),
         "backends": sorted(BACKENDS),
         "root": str(root),
@@ -59,6 +59,11 @@ def loader_digest() -> Optional[str]:
     """SHA-256 of the zipapp that this code runs from."""
     file = loader_file()
     return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def onnxruntime_version() -> Optional[str]:
+    """ONNX Runtime's version by its package's record; "unknown" without one, None without it."""
+    return _version("onnxruntime", _ONNXRUNTIME)
 
 
 def _version(module: str, distributions: Tuple[str, ...]) -> Optional[str]:

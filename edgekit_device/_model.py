@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
-from ._backends import BACKENDS
+from ._backends import import_backend
 from ._bundle import open_bundle
+from ._check_array import check_array
 from ._errors import DeviceError
 from ._lanes import LaneRun, Record, run_alone
 from ._pipeline import run_stream
 from ._release import check_release, is_ready
 from ._root import default_root
-from ._types import Engines, Manifest, SegmentEntry, TensorEntry
+from ._types import Engines, SegmentEntry
 from ._verify import Checked, check_blobs, check_bundle
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Model", "check_path", "load", "open_model"]
+__all__ = ["Model", "check_path", "load", "open_backend", "open_model"]
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 
@@ -37,7 +37,11 @@ class Model:
         inputs: Name, dtype and shape of each input.
         outputs: The same of each output.
         notes: What is doubtful about how its engines run here.
+        relative: What its golden outputs may be off at least: engines that were built again here
+            round at other places than those that the golden outputs are of.
     """
+
+    relative = 0.0
 
     def __init__(self, checked: Checked, engines: Engines) -> None:
         manifest = checked.manifest
@@ -144,7 +148,7 @@ class Model:
                 hint="the model's inputs are {}".format(self._names()),
             )
         return {
-            name: _check_array(np.asarray(inputs[name]), tensor) for name, tensor in known.items()
+            name: check_array(np.asarray(inputs[name]), tensor) for name, tensor in known.items()
         }
 
     def _names(self) -> str:
@@ -202,22 +206,37 @@ def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool
     return check_bundle(files, signers, trust_unsigned)
 
 
-def open_model(checked: Checked, threads: int = 0, profile: Optional[Path] = None) -> Model:
-    """Opens a checked bundle's engines with the backend that its manifest names."""
-    backend = _backend(checked.manifest)
-    return Model(checked, backend.open_engines(checked, threads, profile))
+def open_model(
+    checked: Checked,
+    threads: int = 0,
+    profile: Optional[Path] = None,
+    *,
+    untested: bool = False,
+) -> Model:
+    """Opens a checked bundle's engines with the backend that its manifest names.
+
+    Args:
+        checked: The bundle. A release is held against the board first: ``_changed`` says what
+            becomes of one whose board is no longer what it was tested on.
+        threads: Threads of each engine; 0 takes the backend's default.
+        profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
+        untested: Whether it is opened to be tested here anew.
+
+    Raises:
+        DeviceError: "board.changed"; "engine.*", "blob.*", "board.*", "backend.unknown".
+    """
+    if checked.files.release is not None:
+        from ._changed import settle
+
+        model = settle(checked, threads, profile, untested=untested)
+        if model is not None:
+            return model
+    return open_backend(checked, threads, profile)
 
 
-def _backend(manifest: Manifest) -> Any:
-    module = BACKENDS.get(manifest.backend)
-    if module is None:
-        raise DeviceError(
-            "this loader has no backend {!r}".format(manifest.backend[:80]),
-            code="backend.unknown",
-            where=manifest.name,
-            hint="it has: {}".format(", ".join(sorted(BACKENDS))),
-        )
-    return importlib.import_module(module)
+def open_backend(checked: Checked, threads: int = 0, profile: Optional[Path] = None) -> Model:
+    """Opens a bundle's engines as they are, whatever the board was when they were tested."""
+    return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
 
 
 class _Bound:
@@ -231,25 +250,3 @@ class _Bound:
 
     def __call__(self, feeds: Dict[str, Any]) -> Dict[str, Any]:
         return dict(self.engine.run(self.segment, feeds))
-
-
-def _check_array(array: np.ndarray, tensor: TensorEntry) -> np.ndarray:
-    import numpy as np
-
-    if array.dtype != np.dtype(tensor.dtype):
-        raise DeviceError(
-            "{!r} is {}, the model wants {}".format(tensor.name, array.dtype, tensor.dtype),
-            code="input.dtype",
-            where=tensor.name,
-            hint="convert it with .astype({!r})".format(tensor.dtype),
-        )
-    if array.shape != tensor.shape:
-        raise DeviceError(
-            "{!r} has the shape {}, the model wants {}".format(
-                tensor.name, list(array.shape), list(tensor.shape)
-            ),
-            code="input.shape",
-            where=tensor.name,
-            hint="the network was built for this one shape; resize or reshape the array",
-        )
-    return np.ascontiguousarray(array).reshape(tensor.shape)

@@ -14,22 +14,19 @@ release's owner may also replace the loader.
 from __future__ import annotations
 
 import json
-import mmap
 import os
-import stat
 from pathlib import Path
-from typing import Optional, Set
+from typing import Optional
 
 from ._errors import map_os_errors
 from ._files import write_durably
+from ._owned import is_owned, owners_of, read_owned
 from ._store import Buffer, sha256
 
 __all__ = ["keep", "kept"]
 
 _FOLDER = "refitted"
 _SCHEMA = "edgekit.refitted/1"
-_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
-_MAPPED_BYTES = 256 << 20  # from here on a plan is not copied to be hashed
 
 
 def kept(release: Path, engine: str, tensorrt: str) -> Optional[Buffer]:
@@ -42,11 +39,11 @@ def kept(release: Path, engine: str, tensorrt: str) -> Optional[Buffer]:
     """
     folder = release / _FOLDER
     try:
-        owners = {0, os.geteuid(), release.stat().st_uid}
-        if not _ours(os.lstat(str(folder)), owners):
+        owners = owners_of(release)
+        if not is_owned(os.lstat(str(folder)), owners):
             return None
-        told = _read(folder / (_stem(engine, tensorrt) + ".json"), owners)
-        plan = _read(folder / (_stem(engine, tensorrt) + ".plan"), owners)
+        told = read_owned(folder / (_stem(engine, tensorrt) + ".json"), owners)
+        plan = read_owned(folder / (_stem(engine, tensorrt) + ".plan"), owners)
         if told is None or plan is None:
             return None
         record = json.loads(bytes(told).decode("utf-8"))
@@ -67,34 +64,15 @@ def keep(release: Path, engine: str, tensorrt: str, plan: bytes) -> None:
     record = {"schema": _SCHEMA, "engine": engine, "tensorrt": tensorrt, "plan": sha256(plan)}
     with map_os_errors(str(folder)):
         folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)  # whatever the umask
+        folder.chmod(0o700)  # whatever the umask
         for name, data in (
             (stem + ".plan", plan),
             (stem + ".json", json.dumps(record).encode("utf-8")),
         ):
             write_durably(folder / name, data)
-            (folder / name).chmod(0o644)
+            (folder / name).chmod(0o600)
 
 
 def _stem(engine: str, tensorrt: str) -> str:
     # one for each flavour; another version's is written over
     return "{}.{}".format(engine, tensorrt.partition(" ")[0])
-
-
-def _read(path: Path, owners: Set[int]) -> Optional[Buffer]:
-    """What lies there; None where others could have written it.
-
-    Small ones are copied, so that what is hashed is what is used, whatever happens to the file.
-    """
-    handle = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode) or not _ours(facts, owners):
-            return None
-        if facts.st_size < _MAPPED_BYTES:
-            return file.read()
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _ours(facts: os.stat_result, owners: Set[int]) -> bool:
-    return facts.st_uid in owners and not facts.st_mode & _WRITABLE

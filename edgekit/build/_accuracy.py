@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edgekit.build._runner import Runner
 from edgekit.errors import DataError
+from edgekit_device._deviation import Deviation, worst_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,68 +16,6 @@ if TYPE_CHECKING:
     from edgekit.network import Model
 
 __all__ = ["Deviation", "accuracy", "worst_of"]
-
-
-@dataclass(slots=True)
-class Deviation:
-    """How far a tensor is from its reference: running sums over the inputs, in double precision."""
-
-    cosines: list[float] = field(default_factory=list)
-    squares: float = 0.0
-    total: float = 0.0
-    total_squares: float = 0.0
-    elements: int = 0
-    max_abs: float = 0.0
-    agree: int = 0
-    rows: int = 0
-
-    def add(self, reference: np.ndarray, found: np.ndarray) -> None:
-        """Takes in one inference."""
-        import numpy as np
-
-        # integer and boolean outputs (labels) are compared as numbers
-        a = reference.reshape(-1).astype(np.float64)
-        b = found.reshape(-1).astype(np.float64)
-        difference = b - a
-        self.squares += float(difference @ difference)
-        self.total += float(a.sum())
-        self.total_squares += float(a @ a)
-        self.elements += a.size
-        # max() would let a NaN pass unseen
-        largest = float(np.abs(difference).max(initial=0.0))
-        self.max_abs = max(self.max_abs, largest if math.isfinite(largest) else math.inf)
-        norms = math.sqrt(float(a @ a) * float(b @ b))
-        same = not difference.any()
-        # two zero vectors agree, a zero and another do not
-        self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
-        axis = _class_axis(reference)
-        matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
-        # the arg max of NaN means nothing
-        self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
-        self.rows += int(np.size(matches))
-
-    def top1_agreement(self) -> float:
-        """Returns the share of rows whose largest value is at the same place, 0 to 1."""
-        return self.agree / self.rows if self.rows else 1.0
-
-    def snr_db(self) -> float | None:
-        """Variance of the reference over mean squared error; None when there is no error."""
-        if self.squares == 0.0:
-            return None
-        if not math.isfinite(self.squares):
-            return -math.inf
-        mean = self.total / self.elements
-        variance = max(self.total_squares / self.elements - mean * mean, 0.0)
-        ratio = variance / (self.squares / self.elements)
-        return 10.0 * math.log10(ratio) if ratio > 0 else -math.inf
-
-
-def _class_axis(array: np.ndarray) -> int | None:
-    """Returns the axis of the classes: the first after the batch that has more than one."""
-    for axis in range(1, array.ndim):
-        if array.shape[axis] > 1:
-            return axis
-    return None
 
 
 def accuracy(
@@ -153,21 +90,3 @@ def accuracy(
             for segment in runner.segments
         ],
     }
-
-
-def worst_of(errors: Sequence[Deviation]) -> dict[str, Any]:
-    """Returns ``cosine``, ``cosine_min``, ``snr_db``, ``exact`` and ``max_abs``: of the worst."""
-    finite = _finite
-    ratios = [error.snr_db() for error in errors]
-    known = [ratio for ratio in ratios if ratio is not None]
-    return {
-        "cosine": min((finite(sum(e.cosines) / len(e.cosines), 0.0) for e in errors), default=1.0),
-        "cosine_min": min((finite(min(e.cosines), 0.0) for e in errors), default=1.0),
-        "snr_db": finite(min(known), -999.0) if known else None,
-        "exact": not known,
-        "max_abs": finite(max((e.max_abs for e in errors), default=0.0), 3.4e38),
-    }
-
-
-def _finite(value: float, otherwise: float) -> float:
-    return value if math.isfinite(value) else otherwise
