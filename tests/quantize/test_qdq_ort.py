@@ -144,19 +144,16 @@ def test_a_small_network_from_end_to_end(small: tuple[Path, Model, list[Arrays]]
 
 
 @pytest.mark.slow
-def test_light_resnet50(tmp_path: Path) -> None:
-    model = network.builtin("light_resnet50", 0)
-    path, feeds = quantised(tmp_path, model)
-    check(path, model, feeds, least_db=50)
-
-
-@pytest.mark.slow
-def test_light_resnet50_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_light_resnet50_by_layers_and_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With ONNX Runtime's FP32 sums in the place of INT32 ones nothing rounds apart.
 
     What is left at the logits is the FP16 of the last pool, which the Q/DQ model has in FP32.
     """
-    path, feeds = quantised(tmp_path, network.builtin("light_resnet50", 0))
+    model = network.builtin("light_resnet50", 0)
+    path, feeds = quantised(tmp_path, model)
+    check(path, model, feeds, least_db=50)
     found = from_qdq(network.load(path))
     # a weight that is no INT8 codes is read as it stands: here, the codes times their scales
     monkeypatch.setattr("edgekit.build._emit.quantised_weight", lambda _graph, _node: None)
