@@ -68,9 +68,11 @@ class Web:
         try:
             data = reply.read(most + 1)
         except (OSError, http.client.HTTPException) as error:
+            reply.close()
             self.close()
             raise Trouble(said(error)) from error
         if len(data) > most:
+            reply.close()
             self.close()
             raise bad_answer(url, "more than {} bytes".format(most))
         return data
@@ -214,6 +216,7 @@ class Web:
         with suppress(OSError, http.client.HTTPException):
             reply.read(4096)
         if not reply.isclosed():
+            reply.close()
             self._close((parts.scheme, parts.netloc))
 
     def _close(self, origin: Tuple[str, str]) -> None:

@@ -85,6 +85,7 @@ def _body(
             raise bad_answer(source.blob_url(digest), "another part than was asked for")
     if length is not None and length.isdigit() and int(length) != size - at + skip:
         # not read: a page that says "not found" with status 200, or another blob
+        reply.close()
         source.web().close()
         raise wrong(source, digest)
     left = size - at
@@ -109,6 +110,7 @@ def _body(
         raise Trouble(said(error)) from error
     finally:
         if left or not reply.isclosed():
+            reply.close()
             source.web().close()
 
 

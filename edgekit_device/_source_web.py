@@ -18,7 +18,6 @@ import re
 import threading
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
-from urllib.parse import quote
 
 from ._bundle import MANIFEST, SIGNATURE
 from ._checks import is_app_name, is_digest, parse_json
@@ -164,7 +163,7 @@ class Registry(WebSource):
 
     def offer(self, app: Optional[str]) -> Offer:
         """The bundle that the image is."""
-        url = self.base + "manifests/" + quote(self.reference)
+        url = self.base + "manifests/" + self.reference
         data = self._read(url, MAX_IMAGE, IMAGE)
         if self._digest is not None:
             _check_name(self.where, data, self._digest)

@@ -3,6 +3,7 @@
 from edgekit._callable import make_callable
 from edgekit.bundle._files import read, write
 from edgekit.bundle._pack import golden_inputs, pack, tensor_io, with_weights
+from edgekit.bundle._push import Pushed, push
 from edgekit.bundle._record import rewrite_record
 from edgekit.bundle._sign import NAMESPACE, allowed_signers_line, ensure_key, sign
 from edgekit.bundle._types import Bundle, Golden
@@ -12,11 +13,13 @@ __all__ = [
     "NAMESPACE",
     "Bundle",
     "Golden",
+    "Pushed",
     "allowed_signers_line",
     "build_zipapp",
     "ensure_key",
     "golden_inputs",
     "pack",
+    "push",
     "read",
     "rewrite_record",
     "sign",

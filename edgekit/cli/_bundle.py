@@ -8,14 +8,19 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.cli._commands import command_with_actions
 
 __all__ = ["command"]
 
 
-@o.command(
+_ACTIONS = {"push": ("_bundle_push", "Put a bundle on a mirror or into a registry.")}
+
+
+@command_with_actions(
     "bundle",
     "Examples: edgekit bundle configs/resnet50-orin.yaml; "
     "edgekit bundle configs/resnet50-orin.yaml --full resnet50-full.ekb",
+    _ACTIONS,
 )
 @o.config
 @click.option("--full", type=o.FILE, help="Also write the bundle with its weights here.")

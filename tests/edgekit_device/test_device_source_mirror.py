@@ -1,0 +1,349 @@
+"""Bundles from a mirror: only what is missing travels, and no server can harm a board."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle import Bundle, push
+from edgekit.bundle._types import blob_view
+from edgekit_device import _source_rules as rules
+from edgekit_device._errors import DeviceError
+from edgekit_device._root import Root
+from edgekit_device._source import fetch_from, find_bundle, open_sources
+from tests.edgekit_device.source_servers import Handler, serving
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(rules, "FIRST_WAIT_S", 0.0)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def root(tmp_path: Path, signer_line: str) -> Root:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "allowed_signers").write_text(signer_line + "\n")
+    return Root(folder)
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, toy: Bundle):
+    push(toy, str(tmp_path / "mirror"))
+    with serving(Handler, folder=tmp_path / "mirror") as server:
+        yield server
+
+
+@pytest.fixture
+def second(tmp_path: Path):
+    with serving(Handler, folder=tmp_path / "mirror") as server:
+        yield server
+
+
+def take(root: Root, where, app="toy", **options):
+    with open_sources(root, where) as sources:
+        checked = find_bundle(root, sources, app=app)
+        return checked, fetch_from(sources, checked.manifest, root, **options)
+
+
+def everything(bundle: Bundle) -> set[str]:
+    return {*bundle.weights, *bundle.blobs}
+
+
+def whole(root: Root, bundle: Bundle) -> bool:
+    """Whether every blob is in the store with the bytes of its name."""
+    return all(
+        hashlib.sha256(root.store.read(digest)).hexdigest() == digest
+        for digest in everything(bundle)
+    )
+
+
+def large(bundle: Bundle) -> str:
+    sizes = bundle.weight_bytes
+    return max(sizes, key=lambda digest: sizes[digest])
+
+
+def test_the_newest_bundle_comes_whole_and_then_only_what_changed(
+    root, mirror, tmp_path, toy, toy2
+):
+    told: list[tuple[str, int, int]] = []
+    checked, fetched = take(root, mirror.url, progress=lambda *facts: told.append(facts))
+    assert checked.signer == "tests"
+    assert checked.manifest.digest == toy.digest
+    assert fetched.blobs == len(everything(toy))
+    assert fetched.bytes == sum(checked.manifest.sizes().values()) == told[-1][1] == told[-1][2]
+    assert whole(root, toy)
+    assert sorted(mirror.blobs_asked()) == sorted(everything(toy))
+    # connections are kept: one to look, and one for each thread
+    assert mirror.connections <= 5
+
+    mirror.asked.clear()
+    assert take(root, mirror.url)[1].blobs == 0
+    assert mirror.blobs_asked() == []
+
+    push(toy2, str(tmp_path / "mirror"))
+    take(root, mirror.url)
+    assert set(mirror.blobs_asked()) == everything(toy2) - everything(toy)
+    assert whole(root, toy2)
+
+
+def test_an_address_may_name_one_bundle(root, mirror, tmp_path, toy, toy2):
+    push(toy2, str(tmp_path / "mirror"))
+    checked, _ = take(root, f"{mirror.url}toy/{toy.digest}", app=None)
+    assert checked.manifest.digest == toy.digest
+    with pytest.raises(DeviceError, match="which app") as refused:
+        take(root, mirror.url, app=None)
+    assert refused.value.code == "source.no-app"
+
+
+def test_the_signature_is_judged_before_a_byte_of_the_manifest(root, mirror, tmp_path, monkeypatch):
+    (path,) = (tmp_path / "mirror").glob("toy/*/manifest.json")
+    path.write_bytes(b'{"schema": "not even one"}')
+    wrong = tmp_path / "mirror" / "toy" / hashlib.sha256(path.read_bytes()).hexdigest()
+    path.parent.rename(wrong)
+    (tmp_path / "mirror/toy/latest").write_text(wrong.name)
+    monkeypatch.setattr("edgekit_device._verify.parse", lambda data: pytest.fail("parsed"))
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url)
+    assert refused.value.code == "bundle.bad-signature"
+    (wrong / "manifest.json.sig").unlink()
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url)
+    assert refused.value.code == "bundle.unsigned"
+
+
+def test_a_blob_goes_on_where_the_connection_broke(root, mirror, toy, monkeypatch):
+    monkeypatch.setattr("edgekit_device._source_blob._SMALL", 64)
+    digest, cuts = large(toy), [100, 900]
+
+    def fault(handler: Handler, path: str) -> bool:
+        if not path.endswith(digest) or not cuts:
+            return False
+        data = (handler.folder / path.lstrip("/")).read_bytes()
+        handler.answer_bytes(data, handler.headers.get("Range") or "", cut=cuts.pop(0))
+        return True
+
+    mirror.fault = fault
+    take(root, mirror.url)
+    ranges = [wanted for _, path, wanted in mirror.asked if path.endswith(digest)]
+    assert ranges == ["", "bytes=100-", "bytes=1000-"]
+    assert whole(root, toy)
+
+
+def test_what_an_earlier_try_left_counts_if_it_is_right(root, mirror, toy, monkeypatch):
+    monkeypatch.setattr("edgekit_device._source_blob._SMALL", 64)
+    digest = large(toy)
+    data = bytes(blob_view(toy.weights[digest]))
+    partial = root.folder / "partial" / digest
+    partial.parent.mkdir()
+    partial.write_bytes(data[:500])
+    _, fetched = take(root, mirror.url)
+    assert [wanted for _, path, wanted in mirror.asked if path.endswith(digest)] == ["bytes=500-"]
+    assert fetched.bytes == toy.full_bytes - len(toy.manifest_bytes) - 500
+
+    root.store.path(digest).unlink()
+    partial.write_bytes(b"x" * 500)
+    mirror.asked.clear()
+    _, fetched = take(root, mirror.url)
+    assert [wanted for _, _, wanted in mirror.asked][-2:] == ["bytes=500-", ""]
+    assert whole(root, toy)
+    assert fetched.notes == []
+
+
+@pytest.mark.parametrize("small", [64, 1 << 20])
+def test_a_mirror_with_wrong_bytes_is_named_and_the_next_one_asked(
+    root, mirror, second, toy, small, monkeypatch
+):
+    monkeypatch.setattr("edgekit_device._source_blob._SMALL", small)
+    digest = large(toy)
+
+    def fault(handler: Handler, path: str) -> bool:
+        data = bytearray((handler.folder / path.lstrip("/")).read_bytes())
+        if path.endswith(digest):
+            data[7] ^= 1
+        handler.answer_bytes(bytes(data), handler.headers.get("Range") or "")
+        return True
+
+    mirror.fault = fault
+    _, fetched = take(root, [mirror.url, second.url])
+    (note,) = fetched.notes
+    assert note.startswith(mirror.url)
+    assert "other bytes" in note
+    assert second.blobs_asked() == [digest]
+    assert whole(root, toy)
+    root.store.path(digest).unlink()
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url)
+    assert refused.value.code == "source.wrong-bytes"
+    assert refused.value.where == mirror.url
+    assert not root.store.has(digest)
+
+
+def test_a_mirror_that_breaks_off_with_wrong_bytes_is_found_out(
+    root, mirror, second, toy, monkeypatch
+):
+    """The second one goes on behind bytes that are wrong: then each is asked alone."""
+    monkeypatch.setattr("edgekit_device._source_blob._SMALL", 64)
+    digest = large(toy)
+
+    def fault(handler: Handler, path: str) -> bool:
+        if not path.endswith(digest):
+            return False
+        if handler.headers.get("Range"):
+            handler.answer(403, b"")
+        else:
+            size = (handler.folder / path.lstrip("/")).stat().st_size
+            handler.answer_bytes(bytes(size), "", cut=300)
+        return True
+
+    mirror.fault = fault
+    take(root, [mirror.url, second.url])
+    assert whole(root, toy)
+
+
+def test_a_dead_mirror_costs_its_tries_once(root, mirror, toy):
+    with serving(Handler, folder=Path("/nowhere")) as dead:
+        url = dead.url
+    _, fetched = take(root, [url, mirror.url])
+    assert whole(root, toy)
+    assert any(note.startswith(url) for note in fetched.notes)
+    with pytest.raises(DeviceError) as refused:
+        take(root, [url])
+    assert refused.value.code == "source.unreachable"
+
+
+def test_a_busy_server_is_asked_again(root, mirror, toy):
+    answers = [503, 429, 500]
+
+    def fault(handler: Handler, path: str) -> bool:
+        if answers:
+            handler.answer(answers.pop(), b"later")
+            return True
+        return False
+
+    mirror.fault = fault
+    take(root, mirror.url)
+    assert whole(root, toy)
+    assert answers == []
+
+
+def lead(where: str):
+    def fault(handler: Handler, path: str) -> bool:
+        handler.answer(302, b"", {"Location": where + path.lstrip("/") if where else path})
+        return True
+
+    return fault
+
+
+def test_redirects_are_followed_within_bounds(root, mirror, second, toy):
+    second.fault = lead(mirror.url)
+    take(root, second.url)
+    assert whole(root, toy)
+    second.asked.clear()
+    second.fault = lead("")
+    with pytest.raises(DeviceError) as refused:
+        take(root, second.url)
+    assert refused.value.code == "source.redirect"
+    assert len(second.asked) < 10
+    second.fault = lead("file:///etc/")
+    with pytest.raises(DeviceError) as refused:
+        take(root, second.url)
+    assert refused.value.code == "source.redirect"
+    with pytest.raises(DeviceError) as refused:
+        rules.check_redirect("https://a/x", "http://a/x")
+    assert "HTTPS to HTTP" in refused.value.message
+
+
+@pytest.mark.parametrize("what", ["latest", "manifest.json", "manifest.json.sig"])
+def test_endless_answers_are_cut_short(root, mirror, what, monkeypatch):
+    monkeypatch.setattr("edgekit_device._source_web.MAX_MANIFEST", 10_000)
+    monkeypatch.setattr("edgekit_device._source_web.MAX_SIGNATURE", 10_000)
+
+    def fault(handler: Handler, path: str) -> bool:
+        if path.endswith("/" + what):
+            handler.answer(200, b"7" * 10_001)
+        return path.endswith("/" + what)
+
+    mirror.fault = fault
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url)
+    assert refused.value.code == "source.bad-answer"
+
+
+def test_a_page_instead_of_a_blob_is_not_read(root, mirror, toy):
+    def fault(handler: Handler, path: str) -> bool:
+        if "/blobs/" in path:
+            handler.answer(200, b"<html>please log in</html>")
+        return "/blobs/" in path
+
+    mirror.fault = fault
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url)
+    assert refused.value.code == "source.wrong-bytes"
+
+
+def test_it_ends_when_its_time_is_over(root, mirror):
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url, seconds=-1.0)
+    assert refused.value.code == "source.timeout"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ftp://a/b", "http://", "http://user:secret@a/b", "http://a:99999/", "oci://a/UPPER:1",
+     "oci://a/repo", "http://a/b?c=d", "http://a/b c", ""],
+)  # fmt: skip
+def test_addresses_that_are_none_are_refused_unasked(root, text):
+    with pytest.raises(DeviceError) as refused, open_sources(root, text):
+        pass
+    assert refused.value.code in ("source.bad-address", "source.bad-answer")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_full_disk_is_told_before_anything_is_fetched(root, mirror, monkeypatch):
+    import os
+
+    facts = os.statvfs(root.folder)
+    full = os.statvfs_result([*facts[:3], 0, 0, *facts[5:]])
+    monkeypatch.setattr("edgekit_device._source_fetch.os.statvfs", lambda path: full)
+    with pytest.raises(DeviceError) as refused:
+        take(root, mirror.url)
+    assert refused.value.code == "board.disk-full"
+    assert mirror.blobs_asked() == []
+
+
+def test_a_folder_and_a_file_are_sources_too(root, tmp_path, toy, toy2):
+    from edgekit.bundle import write
+
+    file = write(toy, tmp_path / "toy.ekb", stripped=False)
+    take(root, str(file), app=None)
+    assert whole(root, toy)
+    # a copied mirror, and one bundle of it of which a board needs only a part
+    push(toy2, str(tmp_path / "copy"))
+    for digest in everything(toy) & everything(toy2):
+        (tmp_path / "copy" / "blobs" / digest[:2] / digest).unlink()
+    take(root, str(tmp_path / "copy"))
+    assert whole(root, toy2)
+    root.store.path(large(toy2)).unlink()
+    take(root, str(tmp_path / "copy" / "toy" / toy2.digest), app=None)
+    assert whole(root, toy2)
+
+
+def test_a_stripped_bundle_is_pushed_only_where_its_weights_are(tmp_path, toy):
+    from dataclasses import replace
+
+    from edgekit.errors import BundleError
+
+    bare = replace(toy, weights={})
+    with pytest.raises(BundleError) as refused:
+        push(bare, str(tmp_path / "new"))
+    assert refused.value.code == "bundle.incomplete"
+    first = push(toy, str(tmp_path / "new"))
+    again = push(bare, str(tmp_path / "new"))
+    assert (first.reused, again.blobs) == (0, 0)
+    assert again.reused == first.blobs == len(everything(toy))
