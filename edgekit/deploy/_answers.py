@@ -8,9 +8,10 @@ from typing import Any
 from edgekit.deploy._transport import Completed
 from edgekit.errors import BoardError, BundleError
 
-__all__ = ["document", "failure"]
+__all__ = ["document", "failure", "plain"]
 
 _FAILED = 4
+_FIELDS = ("code", "message", "where", "hint")
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128
 # the board's codes that are about what was shipped rather than about the board
@@ -39,7 +40,7 @@ def document(done: Completed, where: str, python: str) -> dict[str, Any]:
             where=where,
             hint="does a start-up file of the board's shell print something?",
         )
-    return answer
+    return _Answer(answer, where)
 
 
 def failure(done: Completed, where: str, python: str) -> BoardError:
@@ -47,7 +48,7 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
     answer = _parse(done.out) if done.status == _FAILED else None
     error = answer.get("error") if answer else None
     if isinstance(error, dict):
-        field = {name: str(error.get(name) or "") for name in ("code", "message", "where", "hint")}
+        field = {name: plain(str(error.get(name) or "")) for name in _FIELDS}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
         return kind(
             field["message"] or "the board failed without saying why",
@@ -82,13 +83,35 @@ def _parse(out: bytes) -> dict[str, Any] | None:
     for text in (out, out.strip().rpartition(b"\n")[2]):
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             return found
     return None
 
 
+class _Answer(dict[str, Any]):
+    """A board's document: what it lacks is the board's fault and not ours."""
+
+    def __init__(self, found: dict[str, Any], where: str) -> None:
+        super().__init__(found)
+        self._where = where
+
+    def __missing__(self, key: str) -> Any:
+        raise BoardError(
+            f"the board's answer has no {key!r}",
+            code="board.protocol",
+            where=self._where,
+            hint="use the loader and the edgekit of the same version",
+        )
+
+
+def plain(text: str, most: int = 2000) -> str:
+    """Returns what a board says without what would steer the terminal that it is shown on."""
+    short = text if len(text) <= most else text[:most] + "..."
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in short)
+
+
 def _excerpt(data: bytes) -> str:
     lines = data.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""
+    return plain(lines[-1], 300) if lines else ""

@@ -13,7 +13,7 @@ from edgekit.deploy._channel import LONG_S, SHORT_S, Channel
 from edgekit.deploy._streams import json_line
 from edgekit.errors import BoardError, EnvironmentLack
 
-__all__ = ["JobClient", "JobLog"]
+__all__ = ["JobClient", "JobLog", "read_log"]
 
 _LIVE = ("queued", "running")
 _WAIT_S = 20.0
@@ -29,6 +29,26 @@ class JobLog:
     end: int
     size: int
     state: str
+
+
+def read_log(out: bytes, start: int, where: str) -> JobLog:
+    """Reads the answer of ``job-log``: a line of facts, then as many bytes as it says.
+
+    Raises:
+        BoardError: "board.protocol".
+    """
+    out = out[max(out.find(b'{"log":'), 0) :]  # after what the board's shell prints
+    head, _, data = out.partition(b"\n")
+    try:
+        facts = json.loads(head)
+        size, whole = facts["bytes"], facts["size"]
+        if type(size) is not int or type(whole) is not int or not 0 <= size <= len(data):
+            raise ValueError(size)
+        return JobLog(data[:size], start + size, whole, str(facts["state"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BoardError(
+            "the board's answer is no log", code="board.protocol", where=where
+        ) from error
 
 
 class JobClient(Channel):
@@ -108,16 +128,7 @@ class JobClient(Channel):
         done = self._transport.run(argv, timeout=SHORT_S)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
-        out = done.out[max(done.out.find(b'{"log":'), 0) :]  # after what the board's shell prints
-        head, _, data = out.partition(b"\n")
-        try:
-            facts = json.loads(head)
-            data = data[: int(facts["bytes"])]
-            return JobLog(data, start + len(data), int(facts["size"]), str(facts["state"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise BoardError(
-                "the board's answer is no log", code="board.protocol", where=self.name
-            ) from error
+        return read_log(done.out, start, self.name)
 
     def cancel_job(self, id: str, *, grace_s: float = 10.0) -> str:
         """Ends a job and returns its state then; one that has ended already stays as it is."""
