@@ -32,10 +32,11 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     if arguments.background:
         return _background(app, arguments)
     _run_from_kept(app)
-    from ._serve import Options, Server
+    from ._serve import Server
+    from ._serve_desk import Options
     from ._serve_door import Door
     from ._serve_log import Log
-    from ._serve_releases import loader_argv
+    from ._serve_rescue import loader_argv
 
     options = Options(
         workers=max(1, arguments.workers),
@@ -151,7 +152,7 @@ def _only(app: App) -> Iterator[None]:
 
 def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
     """Starts a server in a session of its own and waits until a release serves or has failed."""
-    from ._serve_releases import loader_argv
+    from ._serve_rescue import loader_argv
 
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
     for name in ("workers", "queue", "timeout_s", "threads"):

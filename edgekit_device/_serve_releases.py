@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import subprocess
-import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ._errors import DeviceError
 from ._root import App
-from ._serve_crew import Crew, Worker, environment
+from ._serve_crew import Crew, Worker
 from ._serve_health import Health, Record
+from ._serve_rescue import Rescue
 
 __all__ = ["Releases"]
 
-_CRASHES = 3
 _LOAD_S = 600.0
 _END_S = 10.0
 _MOST_RETRY_S = 30.0
@@ -35,7 +31,7 @@ class Releases:
         listen: Is called with every worker that starts: the server reads its socket from then on.
         unlisten: Is called when its socket is to be read no more.
         log: Takes one line.
-        loader: The program that commands are given to.
+        rescue: Goes back to the release before.
     """
 
     def __init__(
@@ -48,7 +44,7 @@ class Releases:
         listen: Callable[[Worker], None],
         unlisten: Callable[[Worker], None],
         log: Callable[[str], None],
-        loader: List[str],
+        rescue: Rescue,
     ) -> None:
         self.app, self.count, self.threads = app, count, threads
         self.health, self.record, self.log = health, record, log
@@ -56,11 +52,10 @@ class Releases:
         self.loading: Optional[Crew] = None
         #: The release that did not load, and its error's fields.
         self.failed: Optional[Tuple[str, Dict[str, Any]]] = None
-        self._listen, self._unlisten, self._loader = listen, unlisten, loader
+        self._listen, self._unlisten, self._rescue = listen, unlisten, rescue
         self._retiring: List[Worker] = []
         self._ending: List[Tuple[Worker, float]] = []
         self._retries, self._retry_at = 0, 0.0
-        self._commands: Dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def workers(self) -> List[Worker]:
@@ -75,7 +70,7 @@ class Releases:
             return False
         if self.failed is not None and self.failed[0] == wanted:
             return True
-        return wanted is None or (self.serving is not None and self.serving.release == wanted)
+        return wanted == (None if self.serving is None else self.serving.release)
 
     def look(self, again: bool = False) -> None:
         """Compares what serves with ``current`` and begins to load what that is now.
@@ -90,6 +85,10 @@ class Releases:
             self._dismiss(self.loading)
             self.loading = None
         if wanted is None:
+            if self.serving is not None:
+                self.log("there is no current release any more")
+                self._dismiss(self.serving)
+                self.serving = None
             return
         if self.serving is not None and self.serving.release == wanted:
             self.failed = None
@@ -149,7 +148,7 @@ class Releases:
             self.health.note(told)
             crew.crashed(now)
             self.log("a worker of {} ended: {}".format(crew.release, told["message"]))
-            self._go_back(crew, now)
+            self._rescue.consider(crew, now)
             self._fill(crew, now)
 
     def retire(self, worker: Worker) -> None:
@@ -158,7 +157,7 @@ class Releases:
             self._retiring.remove(worker)
             self._end(worker)
 
-    def tick(self, now: float, every: float) -> None:
+    def tick(self, now: float) -> None:
         """Looks after everything that only time brings."""
         self.look()
         if self.loading is not None and now - self.loading.since > _LOAD_S:
@@ -168,30 +167,23 @@ class Releases:
             self._fail(self.loading, told.to_json()["error"])
         if self.serving is not None:
             self._fill(self.serving, now)
+            for worker in self.serving.workers:
+                if worker.facts is None and now - worker.since > _LOAD_S:
+                    worker.kill()
             release = self.serving.release
             if self.serving.steady(now) and release not in self.record.proven:
                 self.record.proven.append(release)
                 if release in self.record.given_up:
                     self.record.given_up.remove(release)
                 self.record.write()
-            self._go_back(self.serving, now)
+            self._rescue.consider(self.serving, now)
         for worker, until in list(self._ending):
             if worker.process.poll() is not None:
                 self._ending.remove((worker, until))
             elif now > until:
                 worker.process.kill()
-        self._hear_commands()
-
-    def command(self, name: str) -> None:
-        """Starts a command of the loader beside the server."""
-        argv = [*self._loader, name, "--root", str(self.app.root.folder), "--app", self.app.name]
-        self._commands[name] = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=environment(),
-        )
+        if self._rescue.heard():
+            self.look()
 
     def end(self) -> None:
         """Ends every worker; waits for each, and kills those that do not go."""
@@ -236,68 +228,3 @@ class Releases:
         if worker.facts is None:
             worker.process.kill()  # it loads, and would not look at its socket for long
         self._ending.append((worker, time.monotonic() + _END_S))
-
-    def _go_back(self, crew: Crew, now: float) -> None:
-        """Three crashes of a new release within a minute: back to the one before it."""
-        if crew.recent(now) < _CRASHES or "rollback" in self._commands:
-            return
-        release, previous = self.app.link("current"), self.app.link("previous")
-        known = self.record.proven + self.record.given_up
-        if release != crew.release or release in known or previous in (None, release):
-            return
-        if previous in self.record.given_up or _is_deploying(self.app):
-            return  # a deployment that is under way judges its release itself
-        self.record.given_up.append(crew.release)
-        self.record.write()
-        told = DeviceError(
-            "it crashed {} times within a minute, so the server goes back to {}".format(
-                _CRASHES, previous
-            ),
-            code="serve.rolled-back",
-            where="{}/{}".format(self.app.name, crew.release),
-        )
-        self.health.note(told.to_json()["error"])
-        self.log("{}: {}".format(told.where, told.message))
-        self.command("rollback")
-
-    def _hear_commands(self) -> None:
-        for name, process in list(self._commands.items()):
-            if process.poll() is None:
-                continue
-            del self._commands[name]
-            assert process.stdout is not None
-            with process.stdout:
-                said = process.stdout.read(1 << 16).decode("utf-8", "replace").strip()
-            if process.returncode:
-                self.log("{} failed: {}".format(name, _message(said)))
-            self.look()
-
-
-def loader_argv() -> List[str]:
-    """How this loader's commands are run."""
-    from ._hello import loader_file
-
-    file = loader_file()
-    return [sys.executable, *(["-m", "edgekit_device"] if file is None else [str(file)])]
-
-
-def _message(said: str) -> str:
-    try:
-        return str(json.loads(said)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return said[-200:]
-
-
-def _is_deploying(app: App) -> bool:
-    """Whether a process holds the app's deployment (flock on ``deploying``)."""
-    try:
-        handle = os.open(str(app.folder / "deploying"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
-    finally:
-        os.close(handle)

@@ -11,21 +11,21 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from . import _checks as check
 from ._errors import DeviceError
 from ._release import check_release, is_ready
 from ._root import Root
 from ._serve_memory import ALIGN, aligned, map_sealed
+from ._serve_tensors import NoRoom, input_of, outside, read_entry, view_of
 from ._serve_wire import MAX_HEAD, VERSION, Closed, Reader, pack, read_head
-from ._types import DTYPES, nbytes
+from ._types import nbytes
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ._model import Model
 
 __all__ = ["CODE", "frame", "main"]
@@ -34,6 +34,7 @@ __all__ = ["CODE", "frame", "main"]
 CODE = "from edgekit_device._serve_worker import main\nmain(sys.argv[1:])\n"
 # stands before each head on its way to a worker: whose memory it is
 _CLIENT = struct.Struct(">Q")
+_MOST_TEXT = 2000
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -146,7 +147,7 @@ class _Answers:
             room = check.record(head["room"], "room", ["offset", "bytes"])
             start = check.integer(room["offset"], "room.offset", 0, 1 << 40)
             end = start + check.integer(room["bytes"], "room.bytes", 0, 1 << 40)
-            entries = [_entry(each) for each in check.array(head["inputs"], "inputs")]
+            entries = [read_entry(each) for each in check.array(head["inputs"], "inputs")]
         except DeviceError as error:
             raise DeviceError(
                 error.message, code="serve.protocol", where=error.where, hint=error.hint
@@ -155,12 +156,12 @@ class _Answers:
             raise DeviceError("no memory came with the request", code="serve.memory")
         memory = self._map(client, descriptors[0])
         if end > len(memory) or start % ALIGN:
-            raise _outside("room")
+            raise outside("room")
         inputs = {}
         for entry in entries:
             if entry["name"] in inputs:
                 raise DeviceError("it is there twice", code="serve.protocol", where=entry["name"])
-            inputs[entry["name"]] = _input(memory, entry)
+            inputs[entry["name"]] = input_of(memory, entry)
         self._need(start, end)
         began = time.perf_counter()
         results = self.model(inputs)
@@ -169,7 +170,7 @@ class _Answers:
         for tensor in self.model.outputs:
             entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
             entry["offset"] = start
-            _view(memory, entry)[...] = results[tensor.name]
+            view_of(memory, entry)[...] = results[tensor.name]
             start += aligned(nbytes(tensor.dtype, tensor.shape))
             outputs.append(entry)
         return {"outputs": outputs, "engine_ms": round(spent * 1e3, 4)}
@@ -186,72 +187,20 @@ class _Answers:
     def _need(self, start: int, end: int) -> None:
         need = sum(aligned(nbytes(t.dtype, t.shape)) for t in self.model.outputs)
         if start + need > end:
-            raise _NoRoom(need)
-
-
-class _NoRoom(DeviceError):
-    """The outputs do not fit in the room; nothing was run."""
-
-    def __init__(self, need: int) -> None:
-        super().__init__(
-            "the outputs need {} bytes of room".format(need),
-            code="serve.room",
-            hint="ask again with memory that has them",
-        )
-        self.bytes = need
-
-
-def _entry(value: object) -> Dict[str, Any]:
-    entry = check.record(value, "inputs", ["name", "dtype", "shape", "offset"])
-    check.text(entry["name"], "inputs.name")
-    entry["shape"] = check.shape(entry["shape"], "inputs.shape")
-    check.integer(entry["offset"], "inputs.offset", 0, 1 << 40)
-    if entry["dtype"] not in DTYPES:
-        check.fail("inputs.dtype", "unknown type")
-    return entry
-
-
-def _view(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
-    """A tensor in shared memory, in place."""
-    import numpy as np
-
-    size = nbytes(entry["dtype"], entry["shape"])
-    if entry["offset"] % ALIGN or entry["offset"] + size > len(memory):
-        raise _outside(entry["name"])
-    if not size:
-        return np.empty(entry["shape"], entry["dtype"])
-    raw = np.frombuffer(memory, np.uint8, size, entry["offset"])
-    found: np.ndarray = raw.view(entry["dtype"]).reshape(entry["shape"])
-    return found
-
-
-def _input(memory: mmap.mmap, entry: Mapping[str, Any]) -> np.ndarray:
-    view = _view(memory, entry)
-    # a client's bytes may be neither 0 nor 1
-    return view.view("uint8") != 0 if entry["dtype"] == "bool" else view
-
-
-def _outside(where: str) -> DeviceError:
-    return DeviceError(
-        "it does not lie in the memory that came with the request",
-        code="serve.memory",
-        where=where[:80],
-        hint="offsets are multiples of {}".format(ALIGN),
-    )
+            raise NoRoom(need)
 
 
 def _fields(error: BaseException) -> Dict[str, Any]:
-    if isinstance(error, _NoRoom):
-        return dict(error.to_json(), bytes=error.bytes)
-    if isinstance(error, DeviceError):
-        return dict(error.to_json())
+    """An error as an answer; engines' messages can be long, and a head is bounded."""
     if isinstance(error, MemoryError):
-        return dict(DeviceError("out of memory", code="board.no-memory").to_json())
-    import traceback
-
-    traceback.print_exc(file=sys.stderr)
-    return dict(
-        DeviceError(
+        error = DeviceError("out of memory", code="board.no-memory")
+    elif not isinstance(error, DeviceError):
+        traceback.print_exc(file=sys.stderr)
+        error = DeviceError(
             "the engine failed: {}: {}".format(type(error).__name__, error), code="engine.failed"
-        ).to_json()
-    )
+        )
+    told = {name: text[:_MOST_TEXT] for name, text in error.to_json()["error"].items()}
+    answer: Dict[str, Any] = {"error": told}
+    if isinstance(error, NoRoom):
+        answer["bytes"] = error.bytes
+    return answer
