@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
+    from edgekit.fleet._bench import bench
     from edgekit.fleet._driver import Deployed, Driver, SshDriver
     from edgekit.fleet._fleet import Fleet
     from edgekit.fleet._inventory import Inventory, load_inventory
@@ -33,6 +34,7 @@ __all__ = [
     "SshDriver",
     "Store",
     "Told",
+    "bench",
     "load_inventory",
     "make_waves",
     "select",
@@ -41,6 +43,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
+        "_bench": "bench",
         "_driver": "Deployed Driver SshDriver",
         "_fleet": "Fleet",
         "_inventory": "Inventory load_inventory",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgekit._listed import listed
 from edgekit.errors import EdgekitError
 from edgekit.fleet._driver import AWAY, Deployed, Driver
 from edgekit.fleet._pool import Pool
@@ -219,6 +220,8 @@ class Drive:
             and row["before"] != row["digest"]
             and row["state"] in ("done", "failed", "running", "offline")
         ]
+        for row in rows:
+            row["stays"] = False
         shown = int(self._rollout["wave"]) if scope is None else int(scope)
         self._told.wave(shown, 1 + shown, rows)
         if rows:
@@ -234,21 +237,40 @@ class Drive:
         for row in self._store.boards(self._id):
             if row["state"] in _LEFT:
                 self._set(row, "aborted")
+        if left := [row["name"] for row in rows if row["state"] != "rolled-back" and row["stays"]]:
+            self._store.set_rollout(self._id, error=self._not_all_back(left))
+            self._rollout = self._store.rollout(str(self._rollout["name"]))
         state = "failed" if self._rollout["error"] else "rolled-back"
         self._store.set_rollout(self._id, state=state, wish="")
         return state
+
+    def _not_all_back(self, left: list[str]) -> dict[str, str]:
+        name = str(self._rollout["name"])
+        before = self._rollout["error"]
+        told = f"{listed(left)} could not be rolled back"
+        return {
+            "code": before["code"] if before else "fleet.not-rolled-back",
+            "message": f"{before['message']}; {told}" if before else told,
+            "where": name,
+            "hint": f"try them again: edgekit fleet rollback {name}",
+        }
 
     def _back_one(self, row: Row) -> bool:
         return self._driver.back(self._members[row["name"]], row["digest"], row["before"])
 
     def _is_back(self, row: Row, changed: bool) -> None:
+        row["stays"] = False
         # a failed board that never switched stays failed: that says more
         if changed or row["state"] != "failed":
             self._set(row, "rolled-back", row["error"])
 
     def _not_back(self, row: Row, error: EdgekitError) -> None:
         told = error.to_json()["error"]
-        told["message"] = f"not rolled back: {told['message']}"
+        row["stays"] = True
+        # why it failed stays told; a second try to take it back says its own reason alone
+        old = row["error"]["message"].partition("not rolled back: ")[0] if row["error"] else ""
+        old = f"{old.removesuffix('; ')}; " if old else ""
+        told["message"] = f"{old}not rolled back: {error.message}"
         self._set(row, row["state"], told)
 
     def _set(

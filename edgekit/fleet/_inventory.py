@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["Inventory", "check_members", "load_inventory"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# what is wrong with a text that does not have its form
+_FORMS = {
+    "host": "a host name or address has no spaces and begins with no dash",
+    "host_key": "a host key is SHA256:..., as ssh-keygen -lf prints it",
+    "label": "a label has letters, digits, '.', '_', '/' and '-'",
+    "value": "a label's value is one line of at most 128 letters",
+}
 # an inventory of ten thousand boards, ten values each; an alias bomb is still found
 _NODES = 400_000
 
@@ -163,8 +170,13 @@ def _problem(document: Document, fault: dict[str, Any]) -> Problem:
         return Problem(f"key '{shown}' is missing", where, "add it; see docs/fleet.md")
     found = fault["input"]
     told = "" if isinstance(found, dict | list) else f", found {found!r}"
-    hint = f"write it in quotes: '{found}'" if fault["type"] == "string_type" else ""
+    number = isinstance(found, bool | float)
+    hint = f"write it in quotes: '{found}'" if fault["type"] == "string_type" and number else ""
     message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "string_pattern_mismatch":
+        of_label = "labels" in path
+        message = _FORMS["value" if of_label and fault["loc"][-1] != "[key]" else
+                         "label" if of_label else str(path[-1])]  # fmt: skip
     return Problem(f"{shown}: {message[:1].lower()}{message[1:]}{told}", where, hint)
 
 

@@ -1,0 +1,128 @@
+"""``edgekit fleet deploy``: begins a rollout and drives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from edgekit.cli import _fleet_options as f
+from edgekit.cli import _options as o
+from edgekit.cli._commands import action
+from edgekit.cli._fleet import ACTIONS
+
+__all__ = ["command", "going_on"]
+
+_SECONDS = click.FloatRange(min=0, max=30 * 86400)
+
+#: How a rollout goes on, as fields of ``edgekit.fleet.Settings``.
+going_on = o.all_of(
+    click.option(
+        "--max-failures",
+        "budget",
+        default="0",
+        show_default=True,
+        help="Boards of a wave that may fail, N or P%; with more, the wave is rolled back.",
+    ),
+    click.option(
+        "--parallel",
+        type=click.IntRange(1, 256),
+        default=8,
+        show_default=True,
+        help="Boards that are worked on at a time.",
+    ),
+    click.option(
+        "--soak",
+        "soak_s",
+        type=_SECONDS,
+        default=0,
+        help="Seconds that a wave is watched before the next one begins.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_s",
+        type=_SECONDS,
+        default=600,
+        show_default=True,
+        help="Seconds that a board which cannot be reached is tried again.",
+    ),
+    click.option(
+        "--offline",
+        type=click.Choice(("skip", "fail")),
+        default="skip",
+        show_default=True,
+        help="What a board counts as that was away all along.",
+    ),
+)
+
+
+@action(
+    ACTIONS["deploy"][1],
+    "Examples: edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --canary 2; "
+    "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --select site=a "
+    "--waves 5,25%,100% --max-failures 5% --soak 60",
+)
+@o.config
+@f.inventory
+@f.select
+@click.option(
+    "--canary", type=click.IntRange(min=0), default=0, help="Boards of a wave before all."
+)
+@click.option(
+    "--waves",
+    default="10%,50%,100%",
+    show_default=True,
+    help="How far the rollout is after each wave, in boards or percent.",
+)
+@going_on
+@click.option("--name", help="Name of the rollout (the application's and the time).")
+@click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@f.state
+@o.boards
+@o.talk
+def command(
+    config: str,
+    inventory: Path,
+    selector: str | None,
+    canary: int,
+    waves: str,
+    name: str | None,
+    bundle: Path | None,
+    state: Path | None,
+    accept_host_key: bool,
+    trust_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    budget: str,
+    parallel: int,
+    soak_s: float,
+    deadline_s: float,
+    offline: Literal["skip", "fail"],
+) -> None:
+    from edgekit.fleet import Settings
+
+    settings = Settings(
+        parallel=parallel,
+        budget=budget,
+        soak_s=soak_s,
+        deadline_s=deadline_s,
+        offline=offline,
+    )
+    talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
+    with f.open_fleet(state, **talk, accept_host_key=accept_host_key) as fleet:
+        made = fleet.begin(
+            config,
+            inventory,
+            selector=selector,
+            canary=canary,
+            waves=waves,
+            settings=settings,
+            name=name,
+            bundle=bundle,
+            trust_key=trust_key,
+        )
+        with f.stops(lambda text: click.echo(text, err=True)) as stopped:
+            document = fleet.drive(made, stopped=stopped)
+    f.finish(document, json, stopped.met)

@@ -1,0 +1,40 @@
+"""``edgekit fleet rollback``: takes a rollout's boards back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgekit.cli import _fleet_options as f
+from edgekit.cli import _options as o
+from edgekit.cli._commands import action
+from edgekit.cli._fleet import ACTIONS
+
+__all__ = ["command"]
+
+
+@action(ACTIONS["rollback"][1], "Example: edgekit fleet rollback resnet50-20260601-120000 --wave 1")
+@f.rollout
+@click.option("--wave", type=click.IntRange(min=1), help="This wave alone.")
+@f.state
+@o.accept_host_key
+@o.talk
+def command(
+    rollout: str,
+    wave: int | None,
+    state: Path | None,
+    accept_host_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    only = None if wave is None else wave - 1
+    with (
+        f.open_fleet(
+            state, quiet=quiet or json, verbose=verbose, accept_host_key=accept_host_key
+        ) as fleet,
+        f.stops(lambda text: click.echo(text, err=True)) as stopped,
+    ):
+        document = fleet.roll_back(rollout, wave=only, stopped=stopped)
+    f.finish(document, json, stopped.met)

@@ -1,0 +1,110 @@
+"""The benchmark of many boards at a time: which are slower than others of their kind."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit._data import cache_folder
+from edgekit.fleet._driver import SshDriver
+from edgekit.fleet._inventory import load_inventory
+from edgekit.fleet._pool import Pool
+from edgekit.fleet._select import select
+from edgekit.fleet._types import Member, Settings
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle
+    from edgekit.deploy import BoardClient
+    from edgekit.errors import EdgekitError
+
+__all__ = ["bench"]
+
+
+def bench(
+    config: str | Path,
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 8,
+    accept_host_key: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Measures the release that serves on each board and returns an ``edgekit.fleet-bench/1``.
+
+    Args:
+        config: Says the application and how it is measured (``bench``).
+        inventory: The boards.
+        selector: Which of them.
+        parallel: Boards at a time.
+        accept_host_key: Accept unknown host keys this once.
+        tell: Called with a line for each board.
+    """
+    from edgekit.config import open_config
+
+    file = open_config(config).file
+    members = select(load_inventory(inventory).members, selector)
+    app = str(file.name)
+    found: dict[str, dict[str, Any]] = {}
+    driver = SshDriver(app, _no_bundle, state_folder=cache_folder(), idle=0,
+                       accept_host_key=accept_host_key)  # fmt: skip
+
+    def measure(row: dict[str, Any]) -> Mapping[str, Any]:
+        with driver.client(row["member"]) as client:
+            section = file.bench
+            return client.bench(
+                app,
+                warmup_ms=section.warmup_ms,
+                duration_s=section.duration_s,
+                iterations=section.iterations,
+            )
+
+    def done(row: dict[str, Any], answer: Mapping[str, Any]) -> None:
+        keys = ("release", "backend", "clock", "latency_ms", "throughput_qps")
+        found[row["name"]] = {**{key: answer[key] for key in keys}, "error": None}
+        if tell:
+            tell(f"{row['name']}: {answer['latency_ms']['median']:.3f} ms")
+
+    def failed(row: dict[str, Any], error: EdgekitError, again: bool) -> None:
+        found[row["name"]] = {"error": error.to_json()["error"]}
+        if tell:
+            tell(f"{row['name']}: {error.message}")
+
+    with contextlib.closing(driver):
+        Pool(Settings(parallel=parallel, deadline_s=0), lambda: False).each(
+            [{"name": m.name, "member": m} for m in members],
+            measure,
+            begin=lambda row: None,
+            done=done,
+            failed=failed,
+        )
+    boards = [{"board": m.name, "labels": dict(m.labels), **found[m.name]} for m in members]
+    return {"schema": "edgekit.fleet-bench/1", "app": app, "boards": boards,
+            "kinds": _kinds(members, found)}  # fmt: skip
+
+
+def _kinds(
+    members: tuple[Member, ...], found: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    medians: dict[str, dict[str, float]] = defaultdict(dict)
+    for member in members:
+        if not found[member.name]["error"]:
+            latency = found[member.name]["latency_ms"]["median"]
+            medians[member.labels.get("kind", "")][member.name] = latency
+    return [
+        {
+            "kind": kind,
+            "boards": len(times),
+            "median_ms": statistics.median(times.values()),
+            "slowest": (slowest := max(times, key=lambda name: times[name])),
+            "slowest_ms": times[slowest],
+        }
+        for kind, times in sorted(medians.items())
+    ]
+
+
+def _no_bundle(client: BoardClient, member: Member) -> Bundle:
+    raise AssertionError("a benchmark installs nothing")
