@@ -41,7 +41,7 @@ def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
     return None
 
 
-def resume(root: Root, app: Optional[App] = None) -> List[Dict[str, Any]]:
+def resume(root: Root, app: Optional[App] = None, *, no_run: bool = False) -> List[Dict[str, Any]]:
     """Starts a job for each deployment whose process died; returns app, job and state of each."""
     found = []
     for one in root.apps() if app is None else [app]:
@@ -58,7 +58,7 @@ def resume(root: Root, app: Optional[App] = None) -> List[Dict[str, Any]]:
             "nonce": "{}.{}".format(facts["id"], facts.get("attempts") or 0),
             "resume": facts["id"],
         }
-        started = _start(root, request)
+        started = _start(root, request, no_run)
         found.append({"app": one.name, "job": started["job"], "state": journal.state})
     return found
 
@@ -66,7 +66,7 @@ def resume(root: Root, app: Optional[App] = None) -> List[Dict[str, Any]]:
 def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Carries on the deployments whose processes died, as jobs; --wait until they ended."""
     app = None if arguments.app is None else root.app(arguments.app)
-    found = resume(root, app)
+    found = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
         for one in found:
             one["state"] = _ended(open_job(root, one["job"]))
@@ -119,11 +119,11 @@ def _absolute(source: str) -> str:
     return source if "://" in source else os.path.abspath(os.path.expanduser(source))
 
 
-def _start(root: Root, request: Dict[str, Any]) -> Dict[str, Any]:
+def _start(root: Root, request: Dict[str, Any], no_run: bool = False) -> Dict[str, Any]:
     from ._job_start import do_job_start
 
     document = json.dumps({"kind": "deploy", "request": request}).encode("utf-8")
-    return do_job_start(root, argparse.Namespace(no_run=False), io.BytesIO(document))
+    return do_job_start(root, argparse.Namespace(no_run=no_run), io.BytesIO(document))
 
 
 def _ended(job: Job) -> str:

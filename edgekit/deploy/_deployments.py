@@ -1,0 +1,46 @@
+"""Deployments of one board: what it serves and deploys, going on, and going back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgekit.deploy._channel import LONG_S
+from edgekit.deploy._jobs import JobClient
+
+__all__ = ["DeploymentClient"]
+
+
+class DeploymentClient(JobClient):
+    """The commands about deployments; they are jobs of the kind "deploy"."""
+
+    def status(self, app: str | None = None) -> dict[str, Any]:
+        """Returns ``edgekit.board-status/1``: releases, deployments, servers, store and space."""
+        return self._ask("status", *([f"--app={app}"] if app else []), timeout=LONG_S)
+
+    def resume(self, app: str | None = None) -> list[dict[str, Any]]:
+        """Carries on deployments whose process died, as a power cut leaves them.
+
+        Returns:
+            "app", "job" and "state" (where it was cut off) of each; none in most cases.
+        """
+        options = [f"--app={app}"] if app else []
+        if self.board.container is not None:
+            options.append("--no-run")
+        found = list(self._ask("resume", *options, timeout=LONG_S)["resumed"])
+        if self.board.container is not None:
+            for one in found:
+                self._run_contained(one["job"])
+        return found
+
+    def rollback(self, app: str, reason: str | None = None) -> dict[str, Any]:
+        """Makes the release before the current one serve again.
+
+        Args:
+            app: The application.
+            reason: For the board's history.
+
+        Returns:
+            "app", "current", "previous" and "from" (what served before).
+        """
+        options = [f"--reason={reason}"] if reason else []
+        return self._ask("rollback", f"--app={app}", *options, timeout=LONG_S)

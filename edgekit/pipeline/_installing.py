@@ -1,0 +1,106 @@
+"""An installation as the steps of a run, and what a Ctrl-C says while a board works alone."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from edgekit.pipeline._hosts import job_command
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle
+    from edgekit.deploy import BoardClient
+    from edgekit.pipeline._steps import Step, Steps
+    from edgekit.pipeline._work import Work
+
+__all__ = ["Installing", "Watched"]
+
+# phases of an installation by the step they belong to; the others belong to the step before
+_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
+_BYTES = {"loader": "loader", "send": "send", "download": "the board downloads"}
+_SHOWN = {"stage": "checking", "switch": "switching", "soak": "watching the new release"}
+
+
+class Installing:
+    """The steps deploy, refit and self-test of one board, as ``install`` tells of its phases."""
+
+    def __init__(self, client: BoardClient, bundle: Bundle, steps: Steps) -> None:
+        self._client = client
+        self._steps = steps
+        self._stack = contextlib.ExitStack()
+        self._begun: list[Step] = []
+        self._details = {
+            "deploy": f"board {client.name}: {client.note}",
+            "refit": f"{len(bundle.manifest['weights'])} tensors from the board's store",
+            "self-test": "golden vectors of the unstripped build",
+        }
+
+    def __enter__(self) -> Installing:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """What ``install`` calls."""
+        name = _STEP_OF.get(phase)
+        if name and done == 0 and (not self._begun or self._begun[-1].name != name):
+            self._begin(name)
+        elif phase in _BYTES and total > 1:
+            self._steps.progress.update(done, total, f"{_BYTES[phase]} {total / 1e6:.1f} MB")
+        elif phase in _SHOWN and done == 0:
+            self._steps.progress.update(0, 0, _SHOWN[phase])
+
+    def reused(self, release: str) -> None:
+        """The bundle served already."""
+        detail = f"{self._client.name} serves {release}"
+        for name in ("deploy", "refit", "self-test"):
+            if all(step.name != name for step in self._begun):
+                self._begin(name)
+            self._begun[-1].reuse(detail)
+
+    def _begin(self, name: str) -> None:
+        self._stack.close()
+        step = self._stack.enter_context(self._steps.step(name))
+        step.detail = self._details[name]
+        self._begun.append(step)
+
+
+class Watched:
+    """Says at a Ctrl-C that the board goes on, once it does."""
+
+    def __init__(self, work: Work, client: BoardClient) -> None:
+        self._work = work
+        self._client = client
+        self._job = ""
+
+    def begins(self, job: str) -> None:
+        """The board works alone from here on."""
+        self._job = job
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._job or kind is None or not issubclass(kind, KeyboardInterrupt):
+            return
+        name, config = self._client.name, self._work.config
+        if not config.file.deploy.boards:
+            return  # edgekit's own board, which is asked with the same command alone
+        attach = job_command("attach", self._job, config, name)
+        cancel = job_command("cancel", self._job, config, name)
+        self._work.tell(
+            f"{name} goes on by itself: the same command joins it, `{attach}` follows it, "
+            f"`{cancel}` takes it back"
+        )
