@@ -40,8 +40,11 @@ def members_of(path: Path, document: Document) -> list[Member]:
     places: dict[str, str] = {}
 
     def walk(name: str, group: Any, inherited: Mapping[str, Any], above: tuple[str, ...]) -> None:
-        group = group if isinstance(group, dict) else {}
         at = document.where(tuple(part for step in above for part in (step, "children"))[:-1])
+        if not isinstance(group, dict) and (group is not None or len(above) == 1):
+            problem = Problem(f"'{name}' is empty or no group of boards", at, "version: 1, boards:")
+            raise ConfigError([problem], code="fleet.inventory")
+        group = group or {}
         if unknown := set(group) - {"hosts", "vars", "children"}:
             problem = Problem(f"'{min(unknown)}' is no part of a group of Ansible's", at,
                               "or begin an inventory of edgekit's own: version: 1")  # fmt: skip

@@ -76,9 +76,6 @@ class Boards:
             raise EnvironmentLack("cannot reach it", code="board.unreachable", where=name)
 
 
-
-
-
 def write_inventory(path: Path, count: int = 10, extra: str = "") -> Path:
     """Writes boards b01, b02 ...; every second one is of the kind xavier."""
     rows = [

@@ -161,7 +161,7 @@ def test_only_one_process_drives_a_rollout_and_others_may_look(given):
 
 
 def test_rollback_of_a_wave_and_of_all(given):
-    given.rollout(waves="4,100%")
+    given.rollout(waves="4,100%", settings={"deadline_s": 0.05})
     with given.fleet() as fleet:
         document = fleet.roll_back("one", wave=0)
         assert document["state"] == "rolled-back"
