@@ -58,6 +58,9 @@ def parse(data: bytes) -> Manifest:
         )
     given = tuple(name for name in _OPTIONAL if name in raw)
     top = check.record(raw, "manifest.json", _FIELDS + given)
+    for name in given:
+        if top[name] is None:
+            check.fail(name, "null: leave it out instead")
     _facts(top)
     inputs = _tensors(top["inputs"], "inputs")
     outputs = _tensors(top["outputs"], "outputs")

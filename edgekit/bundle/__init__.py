@@ -2,11 +2,12 @@
 
 from edgekit._callable import make_callable
 from edgekit.bundle._files import read, write
-from edgekit.bundle._pack import golden_inputs, pack, tensor_io, with_weights
+from edgekit.bundle._pack import pack, with_weights
+from edgekit.bundle._parts import golden_inputs, tensor_io
 from edgekit.bundle._push import Pushed, push
 from edgekit.bundle._record import rewrite_record
 from edgekit.bundle._sign import NAMESPACE, allowed_signers_line, ensure_key, sign
-from edgekit.bundle._types import Bundle, Golden
+from edgekit.bundle._types import Bundle, Golden, Rebuild, Samples
 from edgekit.bundle._zipapp import build_zipapp
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "Bundle",
     "Golden",
     "Pushed",
+    "Rebuild",
+    "Samples",
     "allowed_signers_line",
     "build_zipapp",
     "ensure_key",

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import listed
+from edgekit.bundle._needs import Blobs, rebuild_entry, requires_of, samples_entry
+from edgekit.bundle._parts import golden_cases, segment_entry, tensor_io, weight_fields
 from edgekit.bundle._record import canonical
-from edgekit.bundle._types import Bundle, Golden, blob_view
+from edgekit.bundle._types import Bundle, Golden, Rebuild, Samples
 from edgekit.errors import BundleError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.build import Artefacts, Segment, Weight
-    from edgekit.network import Model, Network, Tensor
+    from edgekit.build import Artefacts, Weight
+    from edgekit.network import Model, Network
     from edgekit.placement import Plan
 
-__all__ = ["golden_inputs", "pack", "tensor_io", "with_weights"]
+__all__ = ["pack", "with_weights"]
 
 _SHOWN = 20
+# what of a bundle stays with other weights
+_KEPT = ("engine", "record")
 
 
 def pack(
@@ -34,6 +37,9 @@ def pack(
     golden: Sequence[Golden] = (),
     mode: str = "hybrid",
     rewrites: Mapping[str, Any] | None = None,
+    samples: Samples | None = None,
+    rebuild: Rebuild | None = None,
+    on_change: str = "refuse",
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -46,22 +52,29 @@ def pack(
         golden: Golden vectors of the unstripped build.
         mode: "hybrid", "standalone" or "split".
         rewrites: The ``edgekit.rewrites/1`` document of how the model came about; none when None.
+        samples: Inputs that accuracy is measured on at the board; none when None.
+        rebuild: What a board needs to build the engines again; it cannot when None.
+        on_change: "refuse" or "rebuild", when a board is no longer what it was tested on.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
     """
-    blobs: dict[str, Any] = dict(artefacts.engines)
-    kinds = dict.fromkeys(artefacts.engines, "engine")
+    blobs = Blobs()
+    for digest, engine in artefacts.engines.items():
+        blobs.add(engine, "engine", digest)
     outputs = [tensor_io(network.tensors[tensor]) for tensor in network.outputs]
-    cases, results = _golden(golden, outputs)
-    blobs.update(results)
-    kinds.update(dict.fromkeys((d for d in results if d not in kinds), "golden"))
-    proofs: dict[str, Any] = {}
+    cases, results = golden_cases(golden, outputs)
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    more: dict[str, Any] = {}
     if rewrites is not None:
-        record = canonical(rewrites)
-        digest = hashlib.sha256(record).hexdigest()
-        blobs[digest], kinds[digest] = record, "record"
-        proofs["rewrites"] = digest
+        more["rewrites"] = blobs.add(canonical(rewrites), "record")
+    if samples is not None:
+        more["samples"] = samples_entry(samples, blobs)
+    if rebuild is not None:
+        more["rebuild"] = rebuild_entry(rebuild, blobs)
+    weights = weight_fields(artefacts.weights)
+    more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights), on_change)
     from edgekit import __version__
 
     manifest = {
@@ -79,15 +92,12 @@ def pack(
         "inputs": [tensor_io(network.tensors[tensor]) for tensor in network.inputs],
         "outputs": outputs,
         "lanes": [
-            {"share": share, "segments": [_segment(segment) for segment in segments]}
+            {"share": share, "segments": [segment_entry(segment) for segment in segments]}
             for share, segments in artefacts.lanes
         ],
-        "weights": _weights(artefacts.weights),
+        "weights": weights,
         "stripped": bool(artefacts.weights),
-        "blobs": {
-            digest: {"bytes": len(blob_view(blob)), "kind": kinds[digest]}
-            for digest, blob in blobs.items()
-        },
+        "blobs": blobs.entries(),
         "golden": cases,
         "placement": {
             "layers": [[p.name, p.device, p.precision, p.segment] for p in plan.layers],
@@ -98,9 +108,9 @@ def pack(
         },
         "plugins": [],
         **({"engines": dict(artefacts.engine_facts)} if artefacts.engine_facts else {}),
-        **proofs,
+        **more,
     }
-    return _finish(manifest, blobs, dict(artefacts.values))
+    return _finish(manifest, blobs.values, dict(artefacts.values))
 
 
 def with_weights(
@@ -109,6 +119,8 @@ def with_weights(
     values: Mapping[str, np.ndarray],
     golden: Sequence[Golden],
     model: Model | None = None,
+    samples: Samples | None = None,
+    rebuild: Rebuild | None = None,
 ) -> Bundle:
     """Packs the same engines with other weights: a refit, without a build.
 
@@ -118,6 +130,8 @@ def with_weights(
         values: Their values by digest.
         golden: Golden vectors of the new weights.
         model: The model they are from; the old one's digest and source stay without it.
+        samples: Inputs with what FP32 makes of them with these weights; none when None.
+        rebuild: What a board needs to build engines of these weights; it cannot when None.
 
     Raises:
         DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
@@ -142,22 +156,45 @@ def with_weights(
             + listed(faults, _SHOWN),
         )
     _check_identical(bundle, old, weights)
-    kept = {d: e["kind"] for d, e in bundle.manifest["blobs"].items() if e["kind"] != "golden"}
-    cases, results = _golden(golden, bundle.manifest["outputs"])
-    blobs = results | {digest: bundle.blobs[digest] for digest in kept}
-    manifest = dict(bundle.manifest)
+    blobs = Blobs()
+    for digest, entry in bundle.manifest["blobs"].items():
+        if entry["kind"] in _KEPT:
+            blobs.add(bundle.blobs[digest], entry["kind"], digest)
+    cases, results = golden_cases(golden, bundle.manifest["outputs"])
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    # samples and requests are of the old weights
+    old_ones = ("samples", "rebuild")
+    manifest = {name: value for name, value in bundle.manifest.items() if name not in old_ones}
     if model is not None:
         manifest["model"] = {"digest": model.digest, "source": model.source}
-    manifest["weights"] = _weights(weights)
+    manifest["weights"] = weight_fields(weights)
     manifest["golden"] = cases
-    manifest["blobs"] = {
-        digest: {
-            "bytes": len(blob_view(blob)),
-            "kind": kept.get(digest, "golden"),
-        }
-        for digest, blob in blobs.items()
-    }
-    return _finish(manifest, blobs, dict(values))
+    if samples is not None:
+        manifest["samples"] = samples_entry(samples, blobs)
+    if rebuild is not None:
+        manifest["rebuild"] = rebuild_entry(rebuild, blobs)
+    manifest["blobs"] = blobs.entries()
+    if "requires" in manifest:
+        manifest["requires"] = _resized(bundle.manifest, manifest)
+    return _finish(manifest, blobs.values, dict(values))
+
+
+def _resized(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns "requires" with as many bytes more or less as the blobs are."""
+
+    def total(manifest: Mapping[str, Any]) -> int:
+        return _bytes(manifest["weights"]) + sum(
+            int(b["bytes"]) for b in manifest["blobs"].values()
+        )
+
+    more = total(new) - total(old)
+    return {**old["requires"], "disk_bytes": max(old["requires"]["disk_bytes"] + more, 0)}
+
+
+def _bytes(weights: Mapping[str, Mapping[str, Any]]) -> int:
+    sizes: dict[str, int] = {w["digest"]: int(w["bytes"]) for w in weights.values()}
+    return sum(sizes.values())
 
 
 def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
@@ -178,112 +215,6 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
             where=bundle.name,
             hint="build again, or build with build.refit: any; they are " + listed(other, _SHOWN),
         )
-
-
-def tensor_io(
-    tensor: Tensor, layout: str = "LINEAR", strides: Sequence[int] | None = None
-) -> dict[str, Any]:
-    """Returns a manifest's input or output.
-
-    Args:
-        tensor: Name, shape and type.
-        layout: TensorRT's format name.
-        strides: Bytes by dimension; those of a dense C-order array when None.
-    """
-    if strides is None:
-        import numpy as np
-
-        step, found = np.dtype(tensor.dtype).itemsize, []
-        for size in reversed(tensor.shape):
-            found.append(step)
-            step *= size
-        strides = found[::-1]
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "format": layout,
-        "strides": list(strides),
-    }
-
-
-def golden_inputs(
-    network: Network, seed: int, ranges: Mapping[str, tuple[float, float]]
-) -> dict[str, np.ndarray]:
-    """Returns the inputs that a board generates for a golden vector of this seed and ranges."""
-    from edgekit_device._golden import golden_inputs as generate
-    from edgekit_device._types import TensorEntry
-
-    entries = [
-        TensorEntry(tensor.name, tensor.dtype, tensor.shape, "LINEAR", ())
-        for tensor in (network.tensors[name] for name in network.inputs)
-    ]
-    return generate(entries, seed, dict(ranges))
-
-
-def _golden(
-    golden: Sequence[Golden], outputs: Sequence[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-    cases, blobs = [], {}
-    for case in golden:
-        results = {}
-        for tensor in outputs:
-            value = case.outputs[tensor["name"]]
-            digest = hashlib.sha256(blob_view(value)).hexdigest()
-            blobs[digest] = value
-            results[tensor["name"]] = {
-                "blob": digest, "dtype": str(value.dtype), "shape": list(value.shape),
-            }  # fmt: skip
-        cases.append({
-            "seed": case.seed,
-            "inputs": {
-                name: {"low": float(low), "high": float(high)}
-                for name, (low, high) in case.ranges.items()
-            },
-            "outputs": results,
-            "tolerance": {"relative": float(case.relative)},
-            **({} if case.lane is None else {"lane": case.lane}),
-        })  # fmt: skip
-    return cases, blobs
-
-
-def _segment(segment: Segment) -> dict[str, Any]:
-    return {
-        "index": segment.index,
-        "device": segment.device,
-        "engine": segment.engine,
-        "inputs": list(segment.inputs),
-        "outputs": list(segment.outputs),
-        "layers": list(segment.layers),
-    }
-
-
-def _weights(weights: Mapping[str, Weight]) -> dict[str, dict[str, Any]]:
-    import numpy as np
-
-    return {
-        name: {
-            "digest": weight.digest,
-            "dtype": weight.dtype,
-            "shape": list(weight.shape),
-            "bytes": int(np.prod(weight.shape, dtype=np.int64)) * _item_bytes(weight.dtype),
-            "source": weight.source,
-            "transform": weight.transform,
-        }
-        for name, weight in weights.items()
-    }
-
-
-def _item_bytes(dtype: str) -> int:
-    from edgekit_device._types import WEIGHT_DTYPES
-
-    if dtype not in WEIGHT_DTYPES:
-        raise BundleError(
-            f"weights of type {dtype} cannot be bundled",
-            code="bundle.invalid",
-            hint=f"use one of {', '.join(WEIGHT_DTYPES)}",
-        )
-    return WEIGHT_DTYPES[dtype]
 
 
 def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, Any]) -> Bundle:

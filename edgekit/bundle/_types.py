@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,7 +12,7 @@ from edgekit.build import Weight
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Blob", "Bundle", "Golden", "blob_view"]
+__all__ = ["Blob", "Bundle", "Golden", "Rebuild", "Samples", "blob_view"]
 
 Blob: TypeAlias = "bytes | memoryview | np.ndarray"
 
@@ -35,6 +35,40 @@ class Golden:
     outputs: Mapping[str, np.ndarray]
     relative: float = 1e-5
     lane: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs that travel with a bundle, and what the FP32 network makes of them.
+
+    Attributes:
+        metric: "cosine", "snr_db" or "top1_agreement".
+        source: Where the inputs are from, for people.
+        synthetic: Whether they are made up, so that the figure tells of the engines alone.
+        least: What the metric must reach on a board; None for no gate of the bundle's own.
+        cases: Inputs and outputs by name, one pair an inference.
+    """
+
+    metric: str
+    source: str
+    synthetic: bool
+    least: float | None
+    cases: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuild:
+    """What a board needs to build the engines again.
+
+    Attributes:
+        request: An ``edgekit.build.request/1`` as canonical JSON.
+        blobs: What it names by SHA-256: ONNX files, their outside data, a calibration cache.
+        relative: Allowed max|a-b| / max|b| of such engines against the golden outputs.
+    """
+
+    request: bytes
+    blobs: Sequence[bytes]
+    relative: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,7 +100,8 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.stdout.split() == ["write.failed"] * 2
-    assert list(tmp_path.iterdir()) == []
+    # knowledge that was read is kept in edgekit's cache, which the tests put here
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == []
 
 
 def test_a_stripped_bundle_cannot_be_written_full(bundle: Bundle, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_record_of_rewrites_is_a_blob_of_its_own() -> None:
         assert refused({**GOOD, "blobs": blobs, "rewrites": wrong}).where == "rewrites"
 
 
-@pytest.mark.parametrize("field", sorted(GOOD))
+@pytest.mark.parametrize("field", sorted(set(GOOD) - {"requires"}))
 def test_no_field_may_be_missing(field: str) -> None:
     document = {key: value for key, value in GOOD.items() if key != field}
     assert field in refused(document).message or field == "schema"
