@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
@@ -31,6 +32,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_TEXT = 4096
 _MAX_RANK = 16
 _MAX_COUNT = 1 << 20
+_MAX_DIGITS = 400
 
 
 def fail(where: str, message: str, *, code: str = "manifest.invalid", hint: str = "") -> NoReturn:
@@ -54,7 +56,7 @@ def is_release(value: object) -> bool:
 
 
 def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
-    """Reads strict JSON: UTF-8, no duplicate keys, no NaN or Infinity.
+    """Reads strict JSON: UTF-8, no duplicate keys, no NaN or Infinity, no number beyond a double.
 
     Raises:
         DeviceError: ``code``, when it is anything else.
@@ -69,8 +71,25 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
     def constant(name: str) -> NoReturn:
         fail(where, "{} is not a JSON number".format(name), code=code)
 
+    def whole(digits: str) -> int:
+        # Python before 3.11 takes quadratic time for millions of digits
+        if len(digits) > _MAX_DIGITS:
+            fail(where, "a number of {} digits".format(len(digits)), code=code)
+        return int(digits)
+
+    def broken(digits: str) -> float:
+        if len(digits) > _MAX_DIGITS or not math.isfinite(float(digits)):
+            fail(where, "{} is no number here".format(digits[:40]), code=code)
+        return float(digits)
+
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=pairs,
+            parse_constant=constant,
+            parse_int=whole,
+            parse_float=broken,
+        )
     except (ValueError, RecursionError) as error:
         raise DeviceError("not JSON: {}".format(error), code=code, where=where) from error
 

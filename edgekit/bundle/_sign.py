@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit.bundle._atomic import replacing
@@ -18,6 +19,7 @@ __all__ = ["NAMESPACE", "allowed_signers_line", "ensure_key", "sign"]
 NAMESPACE = "edgekit-bundle"
 _TIMEOUT_S = 120
 _IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
+_TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
 _KEY_TYPES = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
 
 
@@ -97,16 +99,22 @@ def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:
         raise UsageError(f"no key can be made: {_reason(done)}", code="sign.failed", where=str(key))
 
 
-def allowed_signers_line(public_key: str | Path, identity: str = "edgekit") -> str:
+def allowed_signers_line(
+    public_key: str | Path,
+    identity: str = "edgekit",
+    times: Mapping[str, str | None] | None = None,
+) -> str:
     """Returns the line of a board's allowed_signers that lets a key sign bundles.
 
     Args:
         public_key: The public key's line, or its file.
         identity: Whom the board shall call the signer.
+        times: "after" and "before": from and until when by the board's clock, YYYYMMDD or
+            YYYYMMDDHHMM[SS], with a Z for UTC. Boards need OpenSSH 8.8 for them.
 
     Raises:
-        UsageError: The key is no OpenSSH public key, or the identity has other characters than
-            letters, digits and ``@._+-``.
+        UsageError: The key is no OpenSSH public key, the identity has other characters than
+            letters, digits and ``@._+-``, or a time is none.
     """
     text = public_key if isinstance(public_key, str) else ""
     if not text.startswith(_KEY_TYPES):
@@ -127,7 +135,14 @@ def allowed_signers_line(public_key: str | Path, identity: str = "edgekit") -> s
             code="sign.bad-identity",
             hint="use letters, digits and @ . _ + -",
         )
-    return f'{identity} namespaces="{NAMESPACE}" {words[0]} {words[1]}'
+    options = f'namespaces="{NAMESPACE}"'
+    for which, time in (times or {}).items():
+        if time and not _TIME.fullmatch(time):
+            raise UsageError(
+                f"{time!r} is no time", code="sign.bad-time", hint="YYYYMMDD or YYYYMMDDHHMM[SS]"
+            )
+        options += f',valid-{which}="{time}"' if time else ""
+    return f"{identity} {options} {words[0]} {words[1]}"
 
 
 def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:

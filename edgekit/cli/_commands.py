@@ -28,6 +28,7 @@ SUMMARIES = {
     "deploy": "Ship, refit, self-test and switch to a new release; the old one is kept.",
     "rollback": "Switch every board of a configuration back to its previous release.",
     "fleet": "Bring a release to many boards in waves; pause, resume, roll back, compare.",
+    "trust": "Say whose signatures a board believes; add, remove and revoke keys.",
     "refit": "Ship only the tensors that changed and refit the engines on the board.",
     "infer": "Run one inference on the board.",
     "bench": "Measure latency and throughput by trtexec's method and write a trace.",
