@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from . import _checks as check
 from ._policy import ON_CHANGE
 from ._types import BlobEntry, Lane, TensorEntry, nbytes
 from ._types_health import Rebuild, Requires, SampleCase, Samples
 
-__all__ = ["METRICS", "parse_rebuild", "parse_requires", "parse_samples"]
+__all__ = ["METRICS", "needs_of", "parse_rebuild", "parse_requires", "parse_samples"]
 
 #: What accuracy is measured in; as the configuration's ``accuracy.metric``.
 METRICS = ("cosine", "snr_db", "top1_agreement")
@@ -26,6 +26,12 @@ _MOST_CORES = 16
 _MOST_SAMPLES = 4096
 
 
+def needs_of(document: Mapping[str, Any]) -> Optional[Requires]:
+    """Reads "requires" of a manifest that is checked already; None where it does not say."""
+    value = document.get("requires")
+    return None if value is None else _requires(value, str(document.get("backend")))
+
+
 def parse_requires(value: object, lanes: Tuple[Lane, ...], backend: str) -> Optional[Requires]:
     """Reads what a bundle needs of a board; None where it does not say.
 
@@ -34,6 +40,13 @@ def parse_requires(value: object, lanes: Tuple[Lane, ...], backend: str) -> Opti
     """
     if value is None:
         return None
+    found = _requires(value, backend)
+    if set(found.dla_cores) - {segment.core for lane in lanes for segment in lane.segments}:
+        check.fail("requires.dla_cores", "a core that no segment uses")
+    return found
+
+
+def _requires(value: object, backend: str) -> Requires:
     entry = check.record(value, "requires", _REQUIRES)
     if entry["backend"] != backend:
         check.fail("requires.backend", "the manifest's is {!r}".format(backend[:80]))
@@ -54,8 +67,6 @@ def parse_requires(value: object, lanes: Tuple[Lane, ...], backend: str) -> Opti
         check.integer(core, "requires.dla_cores", 0, _MOST_CORES - 1)
         for core in check.array(entry["dla_cores"], "requires.dla_cores")
     )
-    if set(cores) - {segment.core for lane in lanes for segment in lane.segments}:
-        check.fail("requires.dla_cores", "a core that no segment uses")
     for name in ("portable", "cudla"):
         if not isinstance(entry[name], bool):
             check.fail("requires." + name, "expected true or false")

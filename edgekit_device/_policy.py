@@ -18,7 +18,7 @@ _NUMBERS: Dict[str, Tuple[Optional[float], float, float]] = {
     "latency_ms": (None, 1e-6, 1e9),
     "latency_factor": (None, 1e-3, 1e6),
     "accuracy_min": (None, -1e9, 1e9),
-    "measure_s": (1.0, 0.0, 600.0),
+    "measure_s": (0.5, 0.0, 600.0),
     "soak_s": (0.0, 0.0, _DAY_S),
     "soak_every_s": (1.0, 0.01, _DAY_S),
 }

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from edgekit.config._schema_build import BuildSection, ContainerSection
 from edgekit.config._schema_calibration import CalibrationSection
-from edgekit.config._section import FilePath, Positive
+from edgekit.config._schema_deploy import BoardSection, DeploySection, HealthSection
+from edgekit.config._section import FilePath, Name, Positive
 from edgekit.config._section import Section as _Section
 from edgekit.dla import loadables_per_core
 from edgekit.sensitivity import Metric
@@ -22,13 +23,13 @@ __all__ = [
     "ConfigFile",
     "ContainerSection",
     "DeploySection",
+    "HealthSection",
     "ModelSection",
     "NetworkSection",
     "PlacementSection",
     "RewriteSection",
 ]
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 _SLOTS = loadables_per_core()
 
@@ -220,41 +221,6 @@ class AccuracySection(_Section):
         return self
 
 
-class BoardSection(_Section):
-    """A board to deploy to."""
-
-    name: Name = Field(description="Name for messages.", examples=["lab"])
-    host: str = Field(min_length=1, description="Host name or address; `${ENV}` is expanded.")
-    port: int | None = Field(None, ge=1, le=65535, description="SSH port.")
-    user: str | None = Field(None, description="SSH user; `${ENV}` is expanded.")
-    key: FilePath = Field(None, description="Private key file; `${ENV}` is expanded.")
-    host_key: str | None = Field(
-        None,
-        pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$",
-        description="Pinned host key, as `ssh-keygen -lf` prints it.",
-    )
-    root: str = Field("~/.edgekit", description="Folder on the board.")
-    python: str = Field("python3", description="Python on the board.")
-    container: ContainerSection | None = Field(
-        None, description="Run the loader in a container there instead."
-    )
-
-
-class DeploySection(_Section):
-    """Boards, releases kept and the signing key."""
-
-    boards: list[BoardSection] = Field(
-        default_factory=list, description="Boards; an embedded loopback board when empty."
-    )
-    keep: int = Field(3, ge=2, le=100, description="Releases kept on a board.")
-    sign_with: FilePath = Field(
-        None,
-        description="OpenSSH private key that signs bundles; `${ENV}` is expanded. A key of "
-        "edgekit's own when absent.",
-        examples=["~/.ssh/id_ed25519"],
-    )
-
-
 class BenchSection(_Section):
     """How the benchmark measures (trtexec's method)."""
 
@@ -286,6 +252,16 @@ class ConfigFile(_Section):
     accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
     deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
     bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")
+
+    @model_validator(mode="after")
+    def _accuracy_can_be_reached(self) -> ConfigFile:
+        from edgekit.sensitivity import impossible
+
+        least = self.deploy.health.accuracy_min
+        told = "" if least is None else impossible(self.accuracy.metric, least)
+        if told:
+            raise ValueError(f"deploy.health.accuracy_min: {told}")
+        return self
 
     @model_validator(mode="after")
     def _objective_fits(self) -> ConfigFile:

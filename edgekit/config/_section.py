@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["FilePath", "IsPath", "Positive", "Section"]
+__all__ = ["FilePath", "IsPath", "Name", "Positive", "Section"]
 
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -19,7 +19,8 @@ def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -
         where: The board's name.
 
     Raises:
-        BundleError: "bundle.no-runtime" or "bundle.backend".
+        BundleError: "bundle.no-runtime", "bundle.backend", or what the board itself would refuse
+            it with ("requires.*"): the same facts are held against the same needs.
     """
     backend = str(facts.get("backend"))
     needed = facts.get("fingerprint")
@@ -43,6 +44,26 @@ def check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -
             where=where,
             hint="build for a backend that the board has",
         )
+    _check_requires(facts, hello, where)
+
+
+def _check_requires(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
+    from edgekit_device._errors import DeviceError
+    from edgekit_device._manifest_health import needs_of
+    from edgekit_device._requires import check_facts
+
+    requires = needs_of(facts)
+    if requires is None:
+        return
+    # room is asked for what is missing alone (`check_space`), and by the board
+    known = {name: value for name, value in hello.items() if name != "free_bytes"}
+    rebuilds = "rebuild" in facts and requires.on_change == "rebuild"
+    try:
+        check_facts(requires, known, where=where, rebuilds=rebuilds)
+    except DeviceError as error:
+        raise BundleError(
+            error.message, code=error.code, where=error.where, hint=error.hint
+        ) from error
 
 
 def check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from edgekit.pipeline._bundles import load_bundle, store_bundle
 from edgekit.pipeline._golden import GOLDEN_SEED, golden_ranges
+from edgekit.pipeline._judged_there import health_key, rebuild_of, samples_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,14 +55,14 @@ class Packing:
         key = work.cache.key(
             "bundle", built.key, work.file.name, work.file.build.mode, work.plan.to_json(),
             work.source.source, work.inputs_identity, _digest(self._signing.public_key),
-            work.record,
+            work.record, health_key(work),
         )  # fmt: skip
         record = None if work.force else work.cache.get("bundle", key)
-        bundle = self._read(record) if record else None
+        bundle = load_bundle(work.cache, record) if record else None
         if bundle is None:
             work.fresh.add("bundle")
             bundle = self._pack(built)
-            work.cache.put("bundle", key, self._store(bundle))
+            work.cache.put("bundle", key, store_bundle(work.cache, bundle))
         return bundle
 
     def read(self, path: Path) -> Bundle:
@@ -118,12 +119,16 @@ class Packing:
 
         golden = self._golden(artefacts)
         weights, values = artefacts.weights, artefacts.values
+        request = None
         if built.golden is not None:
             from edgekit.pipeline._board_build import reweighed
 
-            weights, values = reweighed(self.work, self.building, built, model)
+            weights, values, request = reweighed(self.work, self.building, built, model)
             golden = self._loosened(built, golden)
-        made = floor.with_weights(self.bundle_of(built), weights, values, golden, model)
+        made = floor.with_weights(
+            self.bundle_of(built), weights, values, golden, model,
+            samples=samples_of(self.work, model), rebuild=rebuild_of(self.work, request),
+        )  # fmt: skip
         return made.signed(floor.sign(made.manifest_bytes, self._signing.key))
 
     def _loosened(self, built: Built, golden: list[Golden]) -> list[Golden]:
@@ -166,6 +171,9 @@ class Packing:
             golden=self._answers(built),
             mode=work.file.build.mode,
             rewrites=work.record if work.rewrites else None,
+            samples=samples_of(work),
+            rebuild=rebuild_of(work, built.request),
+            on_change=work.file.deploy.health.on_change,
         )
         return bundle.signed(sign(bundle.manifest_bytes, self._signing.key))
 
@@ -206,38 +214,6 @@ class Packing:
         if self._first is not None and self._first[0] == _bytes(inputs):
             return self._first[1]
         return Runner(self.work.artefacts, stripped=False).run(inputs)
-
-    def _store(self, bundle: Bundle) -> dict[str, Any]:
-        cache = self.work.cache
-        for digest, blob in bundle.blobs.items():
-            cache.put_blob(digest, blob)
-        return {
-            "manifest": bundle.manifest_bytes.decode("utf-8"),
-            "blobs": sorted(bundle.blobs),
-            "signature": (bundle.signature or b"").decode("ascii"),
-        }
-
-    def _read(self, record: Mapping[str, Any]) -> Bundle | None:
-        from edgekit.bundle import Bundle
-
-        cache = self.work.cache
-        manifest = json.loads(record["manifest"])
-        entries = {entry["digest"]: entry for entry in manifest["weights"].values()}
-        try:
-            blobs = {digest: cache.blob(digest) for digest in record["blobs"]}
-            weights = {
-                digest: cache.array(digest, entry["dtype"], tuple(entry["shape"]))
-                for digest, entry in entries.items()
-            }
-        except LookupError:
-            return None
-        return Bundle(
-            manifest,
-            record["manifest"].encode("utf-8"),
-            blobs,
-            weights,
-            record["signature"].encode("ascii"),
-        )
 
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
