@@ -81,11 +81,11 @@ def check_signature(
         # os.path.lexists: a link that leads nowhere, or a file that cannot be read, revokes all
         if os.path.lexists(str(revoked)) and _refuses(folder, file, manifest, key, revoked):
             raise DeviceError(
-                "the key that made the bundle's signature is revoked: {}".format(key.fingerprint),
+                "{} refuses the key that made the signature, {}".format(revoked, key.fingerprint),
                 code="bundle.revoked-signer",
                 where=where,
-                hint="sign and deploy the bundle with a key that is not in {} "
-                "(edgekit trust HOST --list)".format(revoked),
+                hint="sign the bundle with another key and deploy it again; a list that OpenSSH "
+                "cannot read refuses every key (edgekit trust HOST --list)",
             )
         signer = _signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:

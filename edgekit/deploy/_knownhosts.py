@@ -6,7 +6,6 @@ import base64
 import fnmatch
 import hashlib
 import hmac
-import re
 import shutil
 import subprocess
 import tempfile
@@ -88,9 +87,9 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
     except OSError:
         return True
     if not data.startswith(_KRL):
-        text = data.decode("utf-8", "replace")
-        keys = {_decode(word) for word in re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", text)}
-        return blob in keys or _fingerprint(blob) in text
+        lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+        keys = [_key_of(line) for line in lines if line and not line.startswith("#")]
+        return None in keys or blob in keys
     program = shutil.which("ssh-keygen")
     if program is None:
         return True
@@ -120,6 +119,12 @@ def _is_hashed(text: str, host: str) -> bool:
 def _kind(blob: bytes) -> str:
     size = int.from_bytes(blob[:4], "big")
     return blob[4 : 4 + size].decode("ascii", "replace")
+
+
+def _key_of(line: str) -> bytes | None:
+    words = line.split()
+    blob = _decode(words[1]) if len(words) > 1 else None
+    return blob if blob is not None and _kind(blob) == words[0] else None
 
 
 def _decode(text: str) -> bytes | None:

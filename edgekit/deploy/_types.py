@@ -83,6 +83,9 @@ class Board:
         for label, value in (("root", self.root), ("python", self.python)):
             if not value or "\0" in value:
                 found.append(Problem(f"{label} is empty or holds a NUL", self.name))
+            elif value.startswith("-"):
+                # a login shell would take the first word of a command for an option of its own
+                found.append(Problem(f"{label} begins with a dash", self.name, f"./{value}"))
         return tuple(found)
 
 
@@ -104,6 +107,8 @@ class Release:
         hello: The board's answer to ``hello``.
         refit: The board's report on refitting the weights.
         selftest: The board's report on the golden vectors.
+        health: What the board measured of it, ``edgekit.health/1``.
+        reused: Whether it served already and nothing was done.
     """
 
     id: str
@@ -119,3 +124,5 @@ class Release:
     hello: Mapping[str, Any] = field(default_factory=dict)
     refit: Mapping[str, Any] = field(default_factory=dict)
     selftest: Mapping[str, Any] = field(default_factory=dict)
+    health: Mapping[str, Any] = field(default_factory=dict)
+    reused: bool = False

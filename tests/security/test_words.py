@@ -1,0 +1,117 @@
+"""Nothing that a user, a config or a bundle names is ever read by a shell, on a real board."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle import build_zipapp
+from edgekit.deploy import Board, BoardClient, Container
+from edgekit.deploy._connect import connect
+from edgekit.deploy._container import Place, container_argv
+from edgekit.errors import BoardError, ConfigError, EdgekitError
+from edgekit.pipeline._hosts import board_of_host
+from tests.boards.fixtures import StartBoard, remote
+
+pytestmark = pytest.mark.boards
+
+# each would make the canary if any shell read it
+NASTY = [
+    "with space; touch canary",
+    "$(touch canary)",
+    "`touch canary`",
+    "'; touch canary; '",
+    '"; touch canary; "',
+    "new\nline\ntouch canary\n",
+    "-oProxyCommand=touch canary",
+    "--root=canary",
+    "~ $HOME * ? [a] {b,c} !1 #x & | > canary",
+    os.fsdecode(b"caf\xe9 \xff"),
+    "\\$(touch canary)\\",
+    "tab\tand\rreturn",
+]
+
+
+def test_words_arrive_as_they_are(boards: StartBoard, home: Path) -> None:
+    with_board = connect(remote(boards()))
+    for word in NASTY:
+        done = with_board.run(["printf", "%s", word])
+        assert done.out == os.fsencode(word)
+    with_board.close()
+    assert no_canary(home)
+
+
+@pytest.mark.parametrize("name", NASTY[:6])
+def test_a_root_of_any_name(boards: StartBoard, home: Path, tmp_path: Path, name: str) -> None:
+    root = tmp_path / "roots" / name
+    root.parent.mkdir()
+    client = open_client(remote(boards(), root=str(root)), tmp_path)
+    assert client.hello()["root"] == str(root)
+    for app in (name, "../../etc", "x/y", ".", ""):
+        with pytest.raises(EdgekitError) as caught:
+            client.switch(app, "000001-0123456789ab")
+        assert caught.value.code in ("app.bad-name", "release.unknown", "usage")
+        with pytest.raises(EdgekitError):
+            client.switch("net", name)
+        with pytest.raises(EdgekitError):
+            client.job_result(name)
+    client.close()
+    assert sorted(os.listdir(root.parent)) == [name]
+    assert no_canary(home, tmp_path, root)
+
+
+def test_a_python_of_any_name(boards: StartBoard, home: Path, tmp_path: Path) -> None:
+    server = boards()
+    for name in NASTY[:9]:
+        if name.startswith("-"):
+            with pytest.raises(ConfigError):
+                connect(remote(server, python=name))
+            continue
+        client = open_client(remote(server, python=name), tmp_path)
+        with pytest.raises(BoardError) as caught:
+            client.hello()
+        assert caught.value.code == "board.no-python"
+        client.close()
+    assert no_canary(home, tmp_path)
+
+
+def test_a_python_with_a_space_is_run(boards: StartBoard, tmp_path: Path) -> None:
+    server = boards()
+    python = tmp_path / "my python; touch canary"
+    python.symlink_to(server.board.python)
+    client = open_client(remote(server, python=str(python)), tmp_path)
+    assert client.hello()["python"]
+    client.close()
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch canary", "a b", "a\nb", "$(x)\x1b[2J"])
+def test_hosts_and_users_that_are_options(host: str) -> None:
+    for board in (Board("lab", host), Board("lab", "127.0.0.1", user=host)):
+        if not host.startswith("$") or "\x1b" in host:
+            with pytest.raises(ConfigError):
+                connect(board)
+    with pytest.raises(EdgekitError):
+        connect(board_of_host(host))
+
+
+def test_a_containers_words_stay_words() -> None:
+    container = Container("image; touch canary", "nvidia $(x)", ("--device", "/dev/a b"))
+    argv = container_argv(container, Place("/r o", "/r o/loader"), ["python3", "/r o/loader", "-x"])
+    assert "image; touch canary" in argv
+    assert argv[argv.index("--runtime") + 1] == "nvidia $(x)"
+    assert argv[argv.index("--device") + 1] == "/dev/a b"
+    assert argv[-2:] == ["/r o/loader", "-x"]
+
+
+def open_client(board: Board, folder: Path) -> BoardClient:
+    loader = folder / "loader.pyz"
+    if not loader.exists():
+        build_zipapp(loader)
+    return BoardClient(board, connect(board), loader)
+
+
+def no_canary(*folders: Path) -> bool:
+    places = [*folders, Path.cwd(), Path.home(), Path("~root").expanduser()]
+    return not any((folder / "canary").exists() for folder in places)
