@@ -160,6 +160,7 @@ def _add_deploying(commands: _Commands) -> None:
         "resume", start + "do_resume", "carry on deployments that were cut off", "optional"
     )
     one.add_argument("--wait", action="store_true", help="until they have ended")
+    one.add_argument("--no-run", action="store_true", help="only prepare jobs for job-run")
     commands.add(
         "status", "_deploy_status.do_status", "say what serves and what is deployed", "optional"
     )

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from edgekit.cli import _options as o
+from edgekit.cli._boards import app_option, plain, reach, tell
+from edgekit.cli._commands import argument
 
 __all__ = ["command"]
 
 
-@o.command("rollback", "Example: edgekit rollback configs/resnet50-orin.yaml")
-@o.config
-@o.accept_host_key
+@o.command(
+    "rollback",
+    "Examples: edgekit rollback configs/resnet50-orin.yaml; "
+    "edgekit rollback nvidia@10.0.0.7 --app resnet50 --reason 'too many false alarms'",
+)
+@argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
+@app_option
+@click.option("--reason", help="For the board's history.")
+@reach
 @o.talk
-def command(config: str, json: bool, **settings: Any) -> None:
-    with o.open_pipeline(config, **settings) as pipeline:
-        document = pipeline.rollback()
-    if json:
-        o.print_json(document)
-        return
-    for board in document["boards"]:
-        print(f"{board['name']}: {board['from']} -> {board['to']}")
+def command(
+    where: str,
+    app: str | None,
+    reason: str | None,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    **reached: Any,
+) -> None:
+    from edgekit.pipeline._asking import app_of
+    from edgekit.pipeline._status import rollback_document
+
+    document, answered = rollback_document([where], app_of(where, app), reason, **reached)
+    if not json:
+        screen = o.console()
+        for board in document["boards"]:
+            if board["error"] is None:
+                text = f"{board['name']}: {board['from']} -> {board['to'] or 'nothing'}"
+            else:
+                text = f"{board['name']}: {board['error']['message']}"
+            screen.print(plain(text), soft_wrap=True)
+    tell(document, answered, json)

@@ -1,0 +1,109 @@
+"""``edgekit status``: what boards serve, deploy and keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgekit.cli import _options as o
+from edgekit.cli._boards import app_option, plain, reach, table, tell, wheres
+
+__all__ = ["command"]
+
+
+@o.command(
+    "status",
+    "Examples: edgekit status nvidia@10.0.0.7; edgekit status configs/resnet50-orin.yaml --json; "
+    "edgekit status lab-1 lab-2 --app resnet50",
+)
+@wheres
+@app_option
+@reach
+@o.talk
+def command(
+    wheres: tuple[str, ...], app: str | None, json: bool, quiet: bool, verbose: bool, **reached: Any
+) -> None:
+    from edgekit.pipeline._status import status_document
+
+    document, answered = status_document(wheres, app, **reached)
+    if not json:
+        _show(document, verbose)
+    tell(document, answered, json)
+
+
+def _show(document: dict[str, Any], verbose: bool) -> None:
+    rows = table("board", "app", "serves", "previous", "last deployment", "server")
+    notes: list[str] = []
+    for board in document["boards"]:
+        name = board["board"]
+        if board["error"] is not None:
+            away = "failed" if board["reachable"] else "not reached"
+            rows.add_row(plain(name), "-", away, "-", plain(board["error"]["message"]), "-")
+            continue
+        if not board["apps"]:
+            rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
+        for app, facts in board["apps"].items():
+            cells = (name, app, facts["current"] or "nothing", facts["previous"] or "-",
+                     _deployment(facts["deployment"]), _server(facts["serving"]))  # fmt: skip
+            rows.add_row(*map(plain, cells))
+            notes += [f"{name}: {app}: {text}" for text in _notes(facts, verbose)]
+        if verbose:
+            store = board["store"]
+            notes.append(
+                f"{name}: {store['blobs']} blobs, {store['bytes']:,} bytes, of blobs on their way "
+                f"{store['partial_bytes']:,} bytes; {board['free_bytes']:,} bytes free"
+            )
+    screen = o.console()
+    screen.print(rows)
+    for note in notes:
+        screen.print(plain(note))
+
+
+def _deployment(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "none"
+    text = f"{found['state']} {found.get('state_at') or ''}".rstrip()
+    if found.get("alive"):
+        text += f", by {found.get('operator') or 'somebody'}"
+    return text
+
+
+def _server(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "none"
+    if "error" in found:
+        return str(found["error"].get("message"))
+    latency = (found.get("latency_ms") or {}).get("p50")
+    speed = f", p50 {latency:.3g} ms" if isinstance(latency, (int, float)) else ""
+    return f"{found.get('requests')} requests, {found.get('errors')} errors{speed}"
+
+
+def _notes(facts: dict[str, Any], verbose: bool) -> list[str]:
+    found = []
+    deployment = facts["deployment"] or {}
+    error = deployment.get("error")
+    if error:
+        found.append(f"{deployment['state']}: {error.get('message')} ({error.get('code')})")
+    if facts.get("error"):
+        found.append(str(facts["error"].get("message")))
+    changed = facts.get("changed") or {}
+    for change in changed.get("changes", ()):
+        found.append(
+            f"the board has changed: {change['what']} {change['from']} -> {change['to']} "
+            f"({changed['state']})"
+        )
+    serving = facts["serving"] or {}
+    if serving.get("release") not in (None, facts["current"]):
+        found.append(f"the server answers with {serving['release']}")
+    if serving.get("last_error"):
+        found.append(f"the server's last error: {serving['last_error']}")
+    job = deployment.get("job")
+    if deployment.get("alive") and job:
+        found.append(f"edgekit jobs attach {job} BOARD follows the deployment")
+    if verbose:
+        for line in facts.get("history", ()):
+            why = (line.get("error") or {}).get("message")
+            found.append(
+                f"{line.get('state_at')} {line.get('state')} {line.get('release')}"
+                + (f": {why}" if why else "")
+            )
+    return found

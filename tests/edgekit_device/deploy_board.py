@@ -1,0 +1,141 @@
+"""A board in this process: real folders, store, journal and links; engines are made up.
+
+What a deployment does with engines runs here without a process of its own, so that a walk over
+every durable write is quick; tests/faults does the same with real processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit.bundle._types import blob_view
+from edgekit_device import _deploy_run, _deploy_soak
+from edgekit_device._deploy import deploy
+from edgekit_device._deploy_request import read_request
+from edgekit_device._errors import DeviceError
+from edgekit_device._files import workspace, write_durably
+from edgekit_device._offer import take_offer
+from edgekit_device._release import REFIT
+from edgekit_device._root import App, Root
+
+__all__ = ["Bench", "Cut", "bench_board", "cut_at"]
+
+
+class Cut(BaseException):
+    """The power is gone."""
+
+
+@dataclass
+class Bench:
+    """A board whose engines say what the test wants.
+
+    Attributes:
+        root: Its folder.
+        done: States whose work was done, in order.
+        bad: By state ("refitting", "testing", "soaking") what its work raises.
+        at: Called when the work of a state begins.
+    """
+
+    root: Root
+    done: list[str] = field(default_factory=list)
+    bad: dict[str, DeviceError] = field(default_factory=dict)
+    at: Callable[[str], None] = lambda state: None
+
+    @property
+    def app(self) -> App:
+        return self.root.app("toy")
+
+    def offer(self, bundle: Bundle) -> None:
+        """What ``offer`` and ``receive`` do."""
+        with workspace(self.root.folder) as work:
+            for digest, blob in {**bundle.weights, **bundle.blobs}.items():
+                if not self.root.store.has(digest):
+                    data = bytes(blob_view(blob))
+                    self.root.store.receive(digest, len(data), io.BytesIO(data), work)
+        # signatures have tests of their own, and ssh-keygen its price
+        take_offer(self.root, bundle.manifest_bytes, None, trust_unsigned=True)
+
+    def deploy(self, bundle: Bundle, **more: Any) -> dict[str, Any]:
+        asked = {"app": "toy", "digest": bundle.digest, "policy": {}, "operator": "me",
+                 "trust_unsigned": True, **more}  # fmt: skip
+        return deploy(self.root, read_request(asked))
+
+    def facts(self) -> tuple[str | None, str | None]:
+        """What ``current`` and ``previous`` are."""
+        return self.app.link("current"), self.app.link("previous")
+
+    def work(self, state: str) -> None:
+        self.at(state)
+        if state in self.bad:
+            raise self.bad[state]
+        self.done.append(state)
+
+
+def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
+    """Makes the board; its engines are made up until ``patch`` is undone."""
+    root.mkdir(mode=0o700)
+    bench = Bench(Root(root))
+
+    def refit(root: Root, app: App, folder: Path) -> tuple[dict[str, Any], None]:
+        bench.work("refitting")
+        with app.lock():
+            write_durably(folder / REFIT, b"{}\n")
+        return {"release": folder.name}, None
+
+    def test(root: Root, app: App, folder: Path, *more: Any) -> dict[str, Any]:
+        bench.work("testing" if app.link("current") != folder.name else "soaking")
+        return {"golden": {"bit_equal": True}}
+
+    def child(
+        work: Any, on_turn: Any, on_progress: Any, stopped: Any, closes: Any = ()
+    ) -> Mapping[str, Any]:
+        found: dict[str, Any] = work(on_turn, on_progress)
+        stopped()
+        return found
+
+    patch.setattr(_deploy_run, "refit_release", refit)
+    patch.setattr(_deploy_run, "in_child", child)
+    patch.setattr("edgekit_device._health.examine", test)
+    patch.setattr(_deploy_soak, "examine", test)
+    return bench
+
+
+class Changes(list[str]):
+    """Changes of files' names and of their durability so far; the power goes before ``last``."""
+
+    last = 1 << 30
+
+    def power_goes_after(self, more: int) -> None:
+        self.last = len(self) + more
+
+
+@contextlib.contextmanager
+def cut_at(number: int) -> Iterator[Changes]:
+    """Cuts the power before the ``number``-th change of a file's name or durability."""
+    seen = Changes()
+    seen.last = number
+
+    def counted(name: str, patch: pytest.MonkeyPatch) -> None:
+        real = getattr(os, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if len(seen) >= seen.last:
+                raise Cut(name)
+            seen.append(name)
+            return real(*arguments, **options)
+
+        patch.setattr(os, name, call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("rename", "replace", "symlink", "fsync", "unlink", "mkdir"):
+            counted(name, patch)
+        yield seen

@@ -1,0 +1,337 @@
+"""The state machine of a deployment: its journal, cuts at every durable change, going back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit_device._deploy_back import roll_back
+from edgekit_device._deploy_lock import claim
+from edgekit_device._deployment import HISTORY, JOURNAL, history, read_journal
+from edgekit_device._errors import DeviceError
+from edgekit_device._job import JobCancelled
+from edgekit_device._release import read_record
+from tests.bundle.bundle_toys import toy_bundle
+from tests.edgekit_device.deploy_board import Bench, Changes, Cut, bench_board, cut_at
+
+WORK = ["refitting", "testing", "soaking"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return bench_board(tmp_path / "root", monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def toy3() -> Bundle:
+    return toy_bundle(2)
+
+
+def failed(bench: Bench, bundle: Bundle) -> DeviceError:
+    with pytest.raises(DeviceError) as caught:
+        bench.deploy(bundle)
+    return caught.value
+
+
+def digest_of(bench: Bench) -> str | None:
+    """The bundle that serves, read as a loader would; its release must be ready."""
+    current = bench.app.link("current")
+    if current is None:
+        return None
+    folder = bench.app.releases_folder / current
+    assert (folder / "refit.json").is_file()
+    return str(read_record(folder)["digest"])
+
+
+def test_every_state_is_in_the_journal_when_its_work_begins(
+    bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    at: list[tuple[str, str]] = []
+
+    def look(state: str) -> None:
+        journal = read_journal(bench.app)
+        assert journal is not None
+        at.append((state, journal.state))
+
+    bench.at = look
+    bench.offer(toy)
+    first = bench.deploy(toy)
+    assert at == [(state, state) for state in WORK]
+    assert (first["state"], first["previous"], first["changed"]) == ("committed", None, True)
+    states = [step["state"] for step in first["steps"]]
+    assert states == ["verifying", "refitting", "testing", "switching", "soaking", "committed"]
+    bench.offer(toy2)
+    second = bench.deploy(toy2)
+    assert bench.facts() == (second["release"], first["release"])
+    assert [line["state"] for line in history(bench.app)] == ["committed", "committed"]
+    # nothing waits any more
+    assert list((bench.root.folder / "incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize("state", ["refitting", "testing"])
+def test_what_fails_before_the_switch_leaves_nothing(
+    state: str, bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    bench.offer(toy)
+    first = bench.deploy(toy)["release"]
+    bench.offer(toy2)
+    bench.bad[state] = DeviceError("no", code="selftest.failed", where="net", hint="build again")
+    error = failed(bench, toy2)
+    assert (error.code, error.message, error.hint) == ("selftest.failed", "no", "build again")
+    assert bench.app.releases() == [first]
+    assert bench.facts() == (first, None)
+    last = history(bench.app)[-1]
+    assert (last["state"], last["error"]["code"]) == ("failed", "selftest.failed")
+
+
+def test_what_fails_while_it_soaks_goes_back_to_both_links_of_before(
+    bench: Bench, toy: Bundle, toy2: Bundle, toy3: Bundle
+) -> None:
+    for bundle in (toy, toy2):
+        bench.offer(bundle)
+        bench.deploy(bundle)
+    before = bench.facts()
+    bench.offer(toy3)
+    bench.bad["soaking"] = DeviceError("too slow", code="health.latency")
+    error = failed(bench, toy3)
+    assert error.code == "health.latency"
+    assert f"went back to {before[0]}" in error.message
+    assert bench.facts() == before
+    journal = read_journal(bench.app)
+    assert journal is not None
+    assert journal.state == "rolled-back"
+    assert journal.facts["error"]["message"] == "too slow"
+    assert len(bench.app.releases()) == 2
+
+
+def test_the_first_one_that_fails_leaves_nothing_serving(bench: Bench, toy: Bundle) -> None:
+    bench.offer(toy)
+    bench.bad["soaking"] = DeviceError("bad", code="health.accuracy")
+    assert "nothing serves" in failed(bench, toy).message
+    assert bench.facts() == (None, None)
+    bench.bad.clear()
+    bench.offer(toy)
+    release = bench.deploy(toy)["release"]
+    assert bench.facts() == (release, None)
+
+
+def test_a_cut_at_every_durable_change_leaves_old_or_new_and_the_same_command_ends_it(
+    tmp_path: Path, toy: Bundle, toy2: Bundle
+) -> None:
+    number, survived = 0, 0
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            bench = bench_board(tmp_path / str(number), patch)
+            bench.offer(toy)
+            old = bench.deploy(toy)["release"]
+            bench.offer(toy2)
+            try:
+                with cut_at(number) as seen:
+                    bench.deploy(toy2)
+            except Cut:
+                survived += 1
+            else:
+                break
+            assert digest_of(bench) in (toy.digest, toy2.digest)
+            bench.offer(toy2)
+            again = bench.deploy(toy2)
+            assert bench.facts() == (again["release"], old)
+            assert digest_of(bench) == toy2.digest
+            assert list(bench.app.folder.rglob(".*")) == []
+            assert not (bench.app.folder / "links.json").exists()
+            assert history(bench.app)[-1]["id"] == again["id"]
+            number += 1
+    assert survived == number == len(seen)
+    assert number > 40
+
+
+def test_a_cut_at_every_change_of_a_roll_back_leaves_the_old_one_after_all(
+    tmp_path: Path, toy: Bundle, toy2: Bundle
+) -> None:
+    number = survived = 0
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            bench = bench_board(tmp_path / str(number), patch)
+            bench.offer(toy)
+            old = bench.deploy(toy)["release"]
+            bench.offer(toy2)
+            bench.bad["soaking"] = DeviceError("bad", code="health.serving")
+            try:
+                with cut_at(1 << 30) as seen:
+
+                    def arm(state: str, seen: Changes = seen, number: int = number) -> None:
+                        if state == "soaking":
+                            seen.power_goes_after(number)
+
+                    bench.at = arm
+                    failed(bench, toy2)
+            except Cut:
+                survived += 1
+            else:
+                break
+            assert digest_of(bench) in (toy.digest, toy2.digest)
+            journal = read_journal(bench.app)
+            assert journal is not None
+            bench.at = lambda state: None
+            with contextlib.suppress(DeviceError):
+                bench.deploy(toy2, resume=journal.facts["id"])
+            assert bench.facts() == (old, None)
+            assert history(bench.app)[-1]["state"] == "rolled-back"
+            number += 1
+    assert survived == number
+    assert number > 8
+
+
+@pytest.mark.parametrize("state", WORK)
+def test_resume_ends_what_was_cut_off(state: str, bench: Bench, toy: Bundle, toy2: Bundle) -> None:
+    bench.offer(toy)
+    old = bench.deploy(toy)["release"]
+    bench.offer(toy2)
+
+    def cut(now: str) -> None:
+        if now == state:
+            raise Cut
+
+    bench.at = cut
+    with pytest.raises(Cut):
+        bench.deploy(toy2)
+    journal = read_journal(bench.app)
+    assert journal is not None
+    assert (journal.live, journal.state) == (True, state)
+    bench.at = lambda state: None
+    document = bench.deploy(toy2, resume=journal.facts["id"])
+    assert (document["id"], document["state"]) == (journal.facts["id"], "committed")
+    assert bench.facts() == (document["release"], old)
+
+
+def test_another_bundle_ends_what_was_cut_off_first(
+    bench: Bench, toy: Bundle, toy2: Bundle, toy3: Bundle
+) -> None:
+    bench.offer(toy)
+    bench.deploy(toy)
+    for state in ("testing", "soaking"):
+        bench.offer(toy2)
+
+        def cut(now: str, state: str = state) -> None:
+            if now == state:
+                raise Cut
+
+        bench.at = cut
+        with pytest.raises(Cut):
+            bench.deploy(toy2)
+        bench.at = lambda state: None
+        bench.offer(toy3)
+        assert bench.deploy(toy3)["state"] == "committed"
+        ended = history(bench.app)[-2]
+        assert ended["digest"] == toy2.digest
+        assert ended["state"] == ("failed" if state == "testing" else "committed")
+
+
+def test_what_crashes_the_board_again_and_again_is_given_up(
+    bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    bench.offer(toy)
+    old = bench.deploy(toy)["release"]
+    bench.offer(toy2)
+
+    def cut(state: str) -> None:
+        if state == "soaking":
+            raise Cut
+
+    bench.at = cut
+    for _ in range(3):
+        with pytest.raises(Cut):
+            bench.deploy(toy2)
+    assert failed(bench, toy2).code == "deploy.cut-off"
+    assert bench.facts() == (old, None)
+
+
+def test_two_at_once_one_is_told_who_and_what(bench: Bench, toy: Bundle, toy2: Bundle) -> None:
+    errors: list[DeviceError] = []
+    bench.offer(toy)
+    bench.offer(toy2)
+
+    def other(state: str) -> None:
+        if state == "testing" and not errors:
+            with pytest.raises(DeviceError) as caught, claim(bench.app, wait_s=0):
+                pass
+            errors.append(caught.value)
+
+    bench.at = other
+    bench.deploy(toy, operator="ann@desk")
+    (error,) = errors
+    assert error.code == "deploy.busy"
+    assert "ann@desk" in error.message
+    assert toy.digest[:12] in error.message
+    assert "testing" in error.message
+
+
+def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
+    bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    bench.offer(toy)
+    old = bench.deploy(toy)["release"]
+    bench.offer(toy2)
+    new = bench.deploy(toy2)["release"]
+    answer = roll_back(bench.root, bench.app, "false alarms")
+    assert (answer["from"], answer["current"], answer["previous"]) == (new, old, new)
+    last = history(bench.app)[-1]
+    assert (last["error"]["code"], last["error"]["message"]) == ("rollback.asked", "false alarms")
+    bench.offer(toy2)
+
+    def ask(state: str) -> None:
+        if state == "soaking":
+            roll_back(bench.root, bench.app, "worse than before", wait=False)
+
+    bench.at = ask
+    error = failed(bench, toy2)
+    assert (error.code, bench.facts()[0]) == ("rollback.asked", old)
+    assert history(bench.app)[-1]["error"]["message"] == "worse than before"
+
+
+def test_a_cancelled_one_stops_or_goes_back(bench: Bench, toy: Bundle, toy2: Bundle) -> None:
+    from edgekit_device._deploy import deploy
+    from edgekit_device._deploy_request import read_request
+
+    bench.offer(toy)
+    old = bench.deploy(toy)["release"]
+    for state in ("testing", "soaking"):
+        bench.offer(toy2)
+        begun: list[str] = []
+        bench.at = begun.append
+        asked = read_request({"app": "toy", "digest": toy2.digest, "trust_unsigned": True})
+        with pytest.raises(JobCancelled):
+            deploy(bench.root, asked, cancelled=lambda s=state, b=begun: s in b)
+        assert bench.facts()[0] == old
+        assert history(bench.app)[-1]["error"]["code"] == "job.cancelled"
+
+
+def test_a_damaged_journal_and_half_a_line_of_history_stop_nothing(
+    bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    bench.offer(toy)
+    bench.deploy(toy)
+    for damage in (b"", b"{", b'{"schema": "edgekit.deployment/1", "state": "soaking"}', b"\xff"):
+        (bench.app.folder / JOURNAL).write_bytes(damage)
+        with (bench.app.folder / HISTORY).open("ab") as file:
+            file.write(b'{"id": "half')
+        bench.offer(toy2)
+        assert bench.deploy(toy2)["state"] == "committed"
+    lines = (bench.app.folder / HISTORY).read_bytes().splitlines()
+    assert [json.loads(line)["state"] for line in lines] == ["committed"] * 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"app": "../x"}, {"digest": "A" * 64}, {"policy": {"soak_s": -1}}, {"source": 3}, {"x": 1},
+     {"trust_unsigned": "yes"}, {"operator": "x" * 5000}],
+)  # fmt: skip
+def test_a_request_is_checked(change: dict[str, object], bench: Bench, toy: Bundle) -> None:
+    with pytest.raises(DeviceError) as caught:
+        bench.deploy(toy, **change)
+    assert caught.value.code in ("deploy.bad-request", "policy.invalid")
+    assert not bench.app.folder.exists()
