@@ -43,23 +43,33 @@ def test_words_arrive_as_they_are(boards: StartBoard, home: Path) -> None:
     assert no_canary(home)
 
 
-@pytest.mark.parametrize("name", NASTY[:6])
-def test_a_root_of_any_name(boards: StartBoard, home: Path, tmp_path: Path, name: str) -> None:
-    root = tmp_path / "roots" / name
-    root.parent.mkdir()
-    client = open_client(remote(boards(), root=str(root)), tmp_path)
-    assert client.hello()["root"] == str(root)
-    for app in (name, "../../etc", "x/y", ".", ""):
+def test_a_root_of_any_name(boards: StartBoard, home: Path, tmp_path: Path) -> None:
+    server = boards()
+    (tmp_path / "roots").mkdir()
+    for name in NASTY[:6]:
+        root = tmp_path / "roots" / name
+        client = open_client(remote(server, root=str(root)), tmp_path)
+        assert client.hello()["root"] == str(root)
+        client.close()
+        assert no_canary(root)
+    assert sorted(os.listdir(tmp_path / "roots")) == sorted(NASTY[:6])
+    assert no_canary(home, tmp_path)
+
+
+def test_apps_releases_and_jobs_of_any_name(boards: StartBoard, home: Path, tmp_path: Path) -> None:
+    client = open_client(remote(boards(), root=str(tmp_path / "root")), tmp_path)
+    for name in ("$(touch canary)", "../../etc", "-x", os.fsdecode(b"\xff"), ""):
         with pytest.raises(EdgekitError) as caught:
-            client.switch(app, "000001-0123456789ab")
-        assert caught.value.code in ("app.bad-name", "release.unknown", "usage")
-        with pytest.raises(EdgekitError):
-            client.switch("net", name)
-        with pytest.raises(EdgekitError):
-            client.job_result(name)
+            client.switch(name, "000001-0123456789ab")
+        assert caught.value.code == "app.bad-name"
+    with pytest.raises(EdgekitError) as caught:
+        client.switch("net", "../../../etc")
+    assert caught.value.code in ("release.unknown", "app.unknown")
+    with pytest.raises(EdgekitError) as caught:
+        client.job_result("../../allowed_signers")
+    assert caught.value.code == "job.unknown"
     client.close()
-    assert sorted(os.listdir(root.parent)) == [name]
-    assert no_canary(home, tmp_path, root)
+    assert no_canary(home, tmp_path, tmp_path / "root")
 
 
 def test_a_python_of_any_name(boards: StartBoard, home: Path, tmp_path: Path) -> None:
