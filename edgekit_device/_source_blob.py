@@ -8,9 +8,8 @@ import threading
 from typing import Callable, List, Optional, Sequence, Union
 
 from ._errors import DeviceError
-from ._files import fsync_folder
+from ._keeper import Keeper
 from ._partial import Partial, kept_bytes
-from ._receive import _Batch as Batch
 from ._root import Root
 from ._source import Source
 from ._source_stream import PIECE, stream
@@ -45,8 +44,7 @@ class Taker:
 
     Args:
         root: Where the store is; its lock is held.
-        batch: Gathers small blobs.
-        mutex: Held while ``batch`` is used.
+        keeper: Gives blobs their names.
         check: Called often; raises to end the work.
         account: Told of bytes that came (below 0: that were for nothing), and whether they were
             kept from before.
@@ -56,15 +54,14 @@ class Taker:
     def __init__(
         self,
         root: Root,
-        batch: Batch,
-        mutex: threading.Lock,
+        keeper: Keeper,
         check: Callable[[], None],
         account: Callable[[int, bool], None],
         note: Callable[[Source, DeviceError, str], None],
     ) -> None:
         self._root = root
-        self._batch = batch
-        self._mutex = mutex
+        self._keeper = keeper
+        self._mutex = threading.Lock()
         self._check = check
         self._account = account
         self._note = note
@@ -84,14 +81,19 @@ class Taker:
             if sha256(data) != digest:
                 self._account(-len(data), False)
                 raise WrongBytes(givers, 0)
-            with self._mutex:
-                self._batch.add(digest, data)
+            self._keeper.add(digest, data)
             return
-        with Partial.open(self._root.folder, digest) as partial:
+        partial = Partial.open(self._root.folder, digest)
+        try:
             if self._root.store.size(digest) == size:
                 partial.drop()  # somebody else has sent it meanwhile
+                partial.close()
                 return
             self._take_large(partial, digest, size, sources)
+        except BaseException:
+            partial.close()
+            raise
+        self._keeper.finish(digest, partial, size)
 
     def _take_large(
         self, partial: Partial, digest: str, size: int, sources: Sequence[Source]
@@ -109,20 +111,14 @@ class Taker:
 
         try:
             givers = self._pour(digest, start, size, sources, write)
-        finally:
-            os.fsync(partial.handle)
+        except BaseException:
+            os.fsync(partial.handle)  # what came of it counts the next time
+            raise
         if hasher.hexdigest() != digest:
             partial.drop()
             self._account(-start, True)
             self._account(start - size, False)
             raise WrongBytes(givers, start)
-        os.ftruncate(partial.handle, size)
-        os.fsync(partial.handle)
-        final = self._root.store.path(digest)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(str(partial.path), str(final))
-        fsync_folder(final.parent)
-        fsync_folder(self._root.store.folder)
 
     def _pour(
         self,

@@ -9,8 +9,8 @@ from typing import Callable, Dict, Optional, Sequence, Tuple
 
 from ._errors import DeviceError, map_os_errors
 from ._files import durable_folder
+from ._keeper import Keeper
 from ._partial import kept_bytes
-from ._receive import _Batch as Batch
 from ._root import Root
 from ._source import Fetched, Source, Sources
 from ._source_blob import Taker, WrongBytes
@@ -51,8 +51,8 @@ def fetch(
             return Fetched(notes=sources.notes)
         durable_folder(root.store.folder)
         _check_space(root, missing)
-        with Batch(root) as batch:
-            work = _Work(sources, missing, root, batch, progress, deadline)
+        with Keeper(root) as keeper:
+            work = _Work(sources, missing, root, keeper, progress, deadline)
             work.run()
         return work.fetched
 
@@ -63,7 +63,7 @@ class _Work:
         sources: Sources,
         missing: Sequence[Blob],
         root: Root,
-        batch: Batch,
+        keeper: Keeper,
         progress: Optional[Progress],
         deadline: Optional[float],
     ) -> None:
@@ -75,9 +75,7 @@ class _Work:
         self._total = sum(size for _, size in missing)
         self._done = 0
         self._mutex = threading.Lock()
-        self._taker = Taker(
-            root, batch, threading.Lock(), self._check, self._account, self._note_failure
-        )
+        self._taker = Taker(root, keeper, self._check, self._account, self._note_failure)
         self._stop = threading.Event()
         self._failed: Optional[BaseException] = None
         self._notes: Dict[str, int] = {}

@@ -83,14 +83,20 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A board that has read enough closes its connection."""
+
+
 @contextlib.contextmanager
 def serving(handler: type[BaseHTTPRequestHandler], **attributes: object) -> Iterator[Server]:
     """Runs a server on loopback until the block ends."""
     state = Server(files=attributes.get("files") or {})  # type: ignore[arg-type]
     attributes["files"] = state.files
     kind = type("Serving", (handler,), {"state": state, **attributes})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    server.daemon_threads = True
+    server = _Quiet(("127.0.0.1", 0), kind)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     state.url = f"http://127.0.0.1:{server.server_address[1]}/"
