@@ -10,12 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import List, Tuple
 
 from ._checks import is_digest
 from ._errors import DeviceError, map_os_errors
+from ._files import durable_folder
 
 __all__ = ["Partial", "drop_partials", "kept_bytes", "partials"]
 
@@ -80,9 +80,8 @@ class Partial:
         self.size = os.fstat(handle).st_size
 
     @classmethod
-    @contextmanager
-    def open(cls, root: Path, digest: str, wait_s: float = _WAIT_S) -> "Iterator[Partial]":
-        """Opens the blob's part, empty where there is none; others wait until the block ends.
+    def open(cls, root: Path, digest: str, wait_s: float = _WAIT_S) -> "Partial":
+        """Opens the blob's part, empty where there is none; others wait until it is closed.
 
         Raises:
             DeviceError: "board.busy" when another channel holds it for longer than ``wait_s``.
@@ -91,19 +90,30 @@ class Partial:
         deadline = time.monotonic() + wait_s
         while True:
             with map_os_errors(str(path)):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                durable_folder(path.parent)
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 handle = os.open(str(path), flags, 0o600)
             try:
                 if _lock(handle, deadline, path):
-                    try:
-                        yield cls(path, handle)
-                    finally:
-                        if _is(handle, path) and os.fstat(handle).st_size == 0:
-                            path.unlink()
-                    return
-            finally:
+                    return cls(path, handle)
+            except BaseException:
                 os.close(handle)
+                raise
+            os.close(handle)
+
+    def __enter__(self) -> "Partial":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets others at it; an empty part goes."""
+        try:
+            if _is(self.handle, self.path) and os.fstat(self.handle).st_size == 0:
+                self.path.unlink()
+        finally:
+            os.close(self.handle)
 
     def drop(self) -> None:
         """Throws the bytes away."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import queue
 import select
 import threading
-from typing import Any, BinaryIO, Optional, Tuple
+from typing import Any, BinaryIO, Optional, Tuple, Union
 
 from ._errors import DeviceError
 
@@ -19,6 +20,9 @@ _BLOCKS = 6
 _SYNC_EVERY = 32 << 20
 # a host that is gone without a word (a pulled cable) must not hold a blob's part for ever
 _SILENCE_S = 30.0
+
+# a block and its bytes, a file and what to read of it first, the end of a blob, the end of all
+_Work = Union[Tuple[bytearray, int], Tuple[int, int], str, None]
 
 
 class Input:
@@ -113,29 +117,33 @@ def _truncated(message: str, digest: str) -> DeviceError:
 
 
 class Hashing:
-    """SHA-256 of a file's first ``start`` bytes and of the blocks that follow, in a thread.
+    """SHA-256 of blobs in a thread beside the one that reads and writes them.
 
-    ``buffer`` gives a block to fill, ``add`` hands it over; it may be read until the next
-    ``buffer``, and is used again once it is hashed.
+    For each blob ``begin``, then ``buffer`` for a block to fill and ``add`` to hand it over, then
+    ``digest``. A block may be read until the next ``buffer``; it is used again once it is hashed.
     """
 
-    def __init__(self, handle: int, start: int) -> None:
-        self._hash = hashlib.sha256()
-        self._kept = (handle, start)
-        self._free: "queue.Queue[bytearray]" = queue.Queue()
-        self._full: "queue.Queue[Optional[Tuple[bytearray, int]]]" = queue.Queue()
+    def __init__(self) -> None:
+        self._free: "queue.SimpleQueue[bytearray]" = queue.SimpleQueue()
+        self._full: "queue.SimpleQueue[_Work]" = queue.SimpleQueue()
+        self._done: "queue.SimpleQueue[Union[str, OSError]]" = queue.SimpleQueue()
         self._made = 0
-        self._error: Optional[OSError] = None
-        self._last: Optional[bytearray] = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread: Optional[threading.Thread] = None
 
     def __enter__(self) -> "Hashing":
-        self._thread.start()
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self._full.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._full.put(None)
+            self._thread.join()
+
+    def begin(self, handle: int, start: int) -> None:
+        """Begins a blob, whose first ``start`` bytes are read from the file ``handle``."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        self._full.put((handle, start))
 
     def buffer(self) -> bytearray:
         """A block that nobody reads any more."""
@@ -149,35 +157,44 @@ class Hashing:
         self._full.put((block, count))
 
     def digest(self) -> str:
-        """The hash in hex, when all is hashed."""
-        self._full.put(None)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._hash.hexdigest()
+        """The blob's hash in hex."""
+        self._full.put("end")
+        found = self._done.get()
+        if isinstance(found, OSError):
+            raise found
+        return found
 
     def _run(self) -> None:
-        try:
-            self._read_kept(*self._kept)
-        except OSError as error:
-            self._error = error
+        found = hashlib.sha256()
+        error: Optional[OSError] = None
         while True:
             item = self._full.get()
             if item is None:
                 return
-            block, count = item
-            self._hash.update(memoryview(block)[:count])
-            self._free.put(block)
+            if isinstance(item, str):
+                self._done.put(error or found.hexdigest())
+                continue
+            what, count = item
+            if isinstance(what, bytearray):
+                found.update(memoryview(what)[:count])
+                self._free.put(what)
+                continue
+            found, error = hashlib.sha256(), None
+            try:
+                _hash_kept(found, what, count)
+            except OSError as caught:
+                error = caught
 
-    def _read_kept(self, handle: int, start: int) -> None:
-        block = bytearray(_BLOCK)
-        done = 0
-        while done < start:
-            count = os.preadv(handle, [memoryview(block)[: min(_BLOCK, start - done)]], done)
-            if not count:
-                raise OSError(5, "the kept part became shorter")
-            self._hash.update(memoryview(block)[:count])
-            done += count
+
+def _hash_kept(found: Any, handle: int, start: int) -> None:
+    block = memoryview(bytearray(min(_BLOCK, start)))
+    done = 0
+    while done < start:
+        count = os.preadv(handle, [block[: start - done]], done)
+        if not count:
+            raise OSError(errno.EIO, "the kept part became shorter")
+        found.update(block[:count])
+        done += count
 
 
 class Syncing:

@@ -11,7 +11,7 @@ from edgekit.deploy._answers import document
 from edgekit.deploy._container import Place, container_argv
 from edgekit.deploy._onboard import ENSURE
 from edgekit.deploy._streams import counted, pieces
-from edgekit.deploy._transport import Completed, Transport
+from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, Transport
 from edgekit.deploy._types import Board, Kind, Progress
 
 __all__ = ["LONG_S", "SHORT_S", "Channel"]
@@ -122,14 +122,14 @@ class Channel:
         self,
         command: str,
         *options: str,
-        stdin: Iterable[bytes] = (),
+        stdin: Iterable[Buffer] = (),
         timeout: float = SHORT_S,
     ) -> dict[str, Any]:
         done = self._transport.run(self._argv(command, *options), stdin=stdin, timeout=timeout)
         return document(done, self.name, self.board.python)
 
     def _ask_outside(
-        self, command: str, *options: str, stdin: Iterable[bytes] = ()
+        self, command: str, *options: str, stdin: Iterable[Buffer] = ()
     ) -> dict[str, Any]:
         argv = self._argv(command, *options, outside=True)
         done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
@@ -139,10 +139,19 @@ class Channel:
         done = self._watched(command, *options, timeout=timeout)
         return document(done, self.name, self.board.python)
 
-    def _watched(self, command: str, *options: str, timeout: float, data: bytes = b"") -> Completed:
+    def _watched(
+        self,
+        command: str,
+        *options: str,
+        timeout: float,
+        data: bytes = b"",
+        most_out: int = MOST_OUT,
+    ) -> Completed:
         """Runs a long command that stops when this call does, or this machine."""
         argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
-        return self._transport.run(argv, stdin=pieces(data), timeout=timeout, hold_input=True)
+        return self._transport.run(
+            argv, stdin=pieces(data), timeout=timeout, hold_input=True, most_out=most_out
+        )
 
     def _renew(self) -> bool:
         """Connects anew; returns whether there is a way to."""

@@ -7,20 +7,26 @@ from typing import Any
 
 from edgekit.deploy._answers import failure
 from edgekit.deploy._channel import LONG_S, SHORT_S
-from edgekit.deploy._jobs import JobClient
+from edgekit.deploy._deliver import deliver
+from edgekit.deploy._deployments import DeploymentClient
+from edgekit.deploy._lanes import Heap
 from edgekit.deploy._offering import offer
-from edgekit.deploy._streams import Buffer, frames, json_line, read_frames
+from edgekit.deploy._streams import json_line, read_frames
+from edgekit.deploy._transport import Buffer
 from edgekit.deploy._types import Progress
 
 __all__ = ["BoardClient", "Buffer"]
 
 # what a container knows of the board itself is less than the board does
 _PROBE_S = 600.0
+# engines and outputs
+_MOST_BYTES = 4 << 30
 _OUTSIDE = ("module", "board_id", "l4t", "power", "docker", "groups", "user", "memory")
 
 
-class BoardClient(JobClient):
-    """One board, connected: releases, blobs, runs and (``JobClient``) jobs."""
+class BoardClient(DeploymentClient):
+    """One board, connected: releases, blobs, runs, deployments
+    (``DeploymentClient``) and jobs (``JobClient``)."""
 
     def hello(self) -> dict[str, Any]:
         """Returns the board's versions, backends, root and free bytes."""
@@ -55,9 +61,20 @@ class BoardClient(JobClient):
         options = [*(["--undo"] if undo else []), *(["--apply"] if apply else [])]
         return self._ask_outside("setup", *options)
 
-    def trust(self, lines: Sequence[str]) -> dict[str, Any]:
-        """Adds lines of OpenSSH's allowed_signers form: from now on these keys may sign."""
-        return self._ask("trust", stdin=[json_line({"lines": list(lines)})])
+    def trust(self, lines: Sequence[str] = (), **changes: Any) -> dict[str, Any]:
+        """Says who may sign, and changes it.
+
+        Args:
+            lines: To add, in the form of OpenSSH's allowed_signers.
+            changes: "remove" (fingerprints, identities or keys), "revoke" (public keys), "signers"
+                (all lines, instead of those that are there) and "revocations" (base64 of a KRL or
+                a list of keys, instead of the one that is there).
+
+        Returns:
+            "added", "removed", "revoked", "signers" (identities), "keys", "revocations" and
+            "refused" (releases whose signatures the board does not believe any more).
+        """
+        return self._ask("trust", stdin=[json_line({"lines": list(lines), **changes})])
 
     def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
         """Returns which blobs the board lacks; ``verify`` reads those that it has again."""
@@ -94,19 +111,21 @@ class BoardClient(JobClient):
         """
         if not blobs:
             return 0
-        kept = kept or {}
-        self._ask("receive", stdin=frames(blobs, progress, kept), timeout=LONG_S)
-        return sum(len(data) - kept.get(digest, 0) for digest, data in blobs.items())
+        heap = Heap(blobs, kept or {}, progress)
+        deliver(heap, self._argv("receive"), self._transport, self.name, self.board.python)
+        return heap.to_send
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
         """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""
         if not digests:
             return {}
         stdin = [json_line(list(digests))]
-        done = self._transport.run(self._argv("fetch"), stdin=stdin, timeout=LONG_S)
+        done = self._transport.run(
+            self._argv("fetch"), stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES
+        )
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
-        return read_frames(done.out, self.name)
+        return read_frames(done.out, self.name, digests)
 
     def verify(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
         """Checks what ``stage`` checks first, before any blob is sent: signature and manifest."""
@@ -128,16 +147,12 @@ class BoardClient(JobClient):
         """Makes ``release`` the one that serves."""
         return self._ask("switch", *_which(app, release))
 
-    def rollback(self, app: str) -> dict[str, Any]:
-        """Makes the release before the current one serve again."""
-        return self._ask("rollback", *_which(app, None))
-
     def infer(
         self, app: str, npz: bytes, *, release: str | None = None, frames: bool = False
     ) -> bytes:
         """Runs the release on an ``.npz`` of inputs and returns one of outputs."""
         options = [*_which(app, release), *(["--frames"] if frames else [])]
-        done = self._watched("infer", *options, data=npz, timeout=LONG_S)
+        done = self._watched("infer", *options, data=npz, timeout=LONG_S, most_out=_MOST_BYTES)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         start = done.out.find(b"PK")  # after whatever the board's shell may print

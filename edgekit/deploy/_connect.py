@@ -78,7 +78,7 @@ def connect(
             believed = _of(hop, Trust(files=known_hosts) if jump else trust)
             store = None if jump else remember_in
             upstream.append(_known(hop, upstream, believed, store, board.name, limits))
-        return SshTransport(upstream[-1], board.name, upstream[:-1])
+        return SshTransport(upstream[-1], board.name, upstream[:-1], endpoint)
     except BaseException:
         for connection in reversed(upstream):
             connection.close()

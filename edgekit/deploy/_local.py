@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import IO, cast
 
-from edgekit.deploy._transport import Completed, converse
+from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
 from edgekit.errors import BoardError
 
 __all__ = ["LocalTransport"]
@@ -28,9 +28,10 @@ class LocalTransport:
         self,
         argv: Sequence[str],
         *,
-        stdin: Iterable[bytes] = (),
+        stdin: Iterable[Buffer] = (),
         timeout: float | None = 60.0,
         hold_input: bool = False,
+        most_out: int = MOST_OUT,
     ) -> Completed:
         """See ``Transport.run``; a program that is not there is status 127, as a shell has it."""
         try:
@@ -52,7 +53,12 @@ class LocalTransport:
                 f"cannot start {argv[0]}: {error.strerror}", where=self._where
             ) from error
         return converse(
-            _Child(child), stdin, timeout=timeout, where=self._where, hold_input=hold_input
+            _Child(child),
+            stdin,
+            timeout=timeout,
+            where=self._where,
+            hold_input=hold_input,
+            most_out=most_out,
         )
 
     def close(self) -> None:
@@ -69,7 +75,7 @@ class _Child:
         self._out = cast(IO[bytes], child.stdout)
         self._err = cast(IO[bytes], child.stderr)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: Buffer) -> None:
         view = memoryview(data)
         while view:
             view = view[self._in.write(view) :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,9 @@ def send(
     bundle: Bundle,
     signature: bytes | None = None,
     progress: Progress | None = None,
+    *,
+    check: Callable[[int], None] | None = None,
+    fetches: bool = False,
 ) -> Sent:
     """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
 
@@ -58,6 +61,8 @@ def send(
         bundle: What to send.
         signature: OpenSSH's signature of the manifest; the bundle's own when None.
         progress: Called in this thread with phases "loader" and "send", in bytes.
+        check: Called with the bytes that the board lacks, where it lacks any, before they are sent.
+        fetches: The board gets the blobs elsewhere: only the manifest is sent.
 
     Raises:
         BundleError: The board refuses the bundle, or a stripped bundle lacks what the board lacks.
@@ -68,7 +73,9 @@ def send(
     offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
     sizes = _sizes(bundle)
     kept = {str(digest): int(have) for digest, have in offer["missing"]}
-    blobs = _payload(bundle, kept, board.name)
+    blobs = {} if fetches else _payload(bundle, kept, board.name)
+    if kept and check is not None:
+        check(sum(sizes[digest] - have for digest, have in kept.items()))
     sent = board.receive(blobs, progress, kept=kept)
     return Sent(
         digest=str(offer["digest"]),

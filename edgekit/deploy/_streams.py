@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 
+from edgekit.deploy._transport import Buffer
 from edgekit.deploy._types import Progress
 from edgekit.errors import BoardError
 
-__all__ = ["Buffer", "counted", "frames", "json_line", "pieces", "read_frames"]
-
-Buffer = bytes | memoryview
+__all__ = ["Buffer", "counted", "json_line", "pieces", "read_frames"]
 
 _PIECE = 256 * 1024
 
@@ -21,14 +20,14 @@ def json_line(value: object) -> bytes:
     return json.dumps(value).encode("ascii") + b"\n"
 
 
-def pieces(data: Buffer) -> Iterator[bytes]:
-    """Yields ``data`` in pieces that a channel takes at once."""
+def pieces(data: Buffer) -> Iterator[memoryview]:
+    """Yields ``data`` in pieces that a channel takes at once; nothing is copied."""
     view = memoryview(data)
     for start in range(0, len(view), _PIECE):
-        yield bytes(view[start : start + _PIECE])
+        yield view[start : start + _PIECE]
 
 
-def counted(data: bytes, phase: str, progress: Progress | None) -> Iterator[bytes]:
+def counted(data: bytes, phase: str, progress: Progress | None) -> Iterator[Buffer]:
     """Yields ``data`` in pieces and says how much is on its way."""
     done = 0
     for piece in pieces(data):
@@ -38,32 +37,8 @@ def counted(data: bytes, phase: str, progress: Progress | None) -> Iterator[byte
             progress(phase, done, len(data))
 
 
-def frames(
-    blobs: Mapping[str, Buffer],
-    progress: Progress | None,
-    kept: Mapping[str, int] | None = None,
-) -> Iterator[bytes]:
-    """Yields the stream of ``receive``; a piece counts when the next one is asked for.
-
-    Of a blob in ``kept`` the first bytes, as many as are told there, are left out.
-    """
-    kept = kept or {}
-    total = sum(len(data) for data in blobs.values())
-    done = sum(kept.get(digest, 0) for digest in blobs)
-    for digest, data in blobs.items():
-        start = kept.get(digest, 0)
-        frame: dict[str, object] = {"digest": digest, "bytes": len(data)}
-        yield json_line({**frame, "from": start} if start else frame)
-        for piece in pieces(memoryview(data)[start:]):
-            yield piece
-            done += len(piece)
-            if progress:
-                progress("send", done, total)
-    yield b"\n"
-
-
-def read_frames(data: bytes, where: str) -> dict[str, bytes]:
-    """Reads the stream of ``fetch``; every blob's bytes are hashed.
+def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, bytes]:
+    """Reads the stream of ``fetch``; every blob's bytes are hashed, and all wanted ones are there.
 
     Raises:
         BoardError: "board.protocol" or "board.transfer".
@@ -74,10 +49,14 @@ def read_frames(data: bytes, where: str) -> dict[str, bytes]:
         end = data.find(b"\n", position)
         try:
             frame = json.loads(data[position:end]) if end > 0 else None
-            digest, size = str(frame["digest"]), int(frame["bytes"])  # type: ignore[index]
-        except (ValueError, TypeError, KeyError) as error:
+            digest, size = str(frame["digest"]), frame["bytes"]  # type: ignore[index]
+            if type(size) is not int or not 0 <= size <= len(data) - end:
+                raise ValueError(size)
+            if digest not in wanted or digest in found:
+                raise ValueError(digest)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BoardError(
-                "the stream of blobs ended early", code="board.protocol", where=where
+                "the stream of blobs ended early or is wrong", code="board.protocol", where=where
             ) from error
         blob = data[end + 1 : end + 1 + size]
         if hashlib.sha256(blob).hexdigest() != digest:
@@ -89,4 +68,6 @@ def read_frames(data: bytes, where: str) -> dict[str, bytes]:
             )
         found[digest] = blob
         position = end + 1 + size
+    if len(found) != len(set(wanted)):
+        raise BoardError("the board sent too few blobs", code="board.protocol", where=where)
     return found

@@ -9,7 +9,11 @@ from typing import Protocol
 
 from edgekit.errors import BoardError
 
-__all__ = ["Completed", "Process", "Transport", "converse"]
+__all__ = ["MOST_OUT", "Buffer", "Completed", "Process", "Transport", "converse"]
+
+#: Bytes that a command may answer where its caller expects a document.
+MOST_OUT = 64 << 20
+Buffer = bytes | memoryview
 
 _ERR_KEPT = 64 * 1024
 _DRAIN_S = 30.0
@@ -34,15 +38,19 @@ class Transport(Protocol):
 
     With ``hold_input`` the command's input does not end after ``stdin`` but with the call, however
     that ends: a command that watches it learns that nobody waits any more.
+
+    A command that prints more than ``most_out`` bytes is ended, BoardError "board.protocol": what
+    a board says is bounded before it is kept.
     """
 
     def run(
         self,
         argv: Sequence[str],
         *,
-        stdin: Iterable[bytes] = (),
+        stdin: Iterable[Buffer] = (),
         timeout: float | None = 60.0,
         hold_input: bool = False,
+        most_out: int = MOST_OUT,
     ) -> Completed: ...
 
     def close(self) -> None: ...
@@ -55,7 +63,7 @@ class Process(Protocol):
     ``read_err`` return b"" at the end; ``wait`` returns None when the time is over.
     """
 
-    def send(self, data: bytes) -> None: ...
+    def send(self, data: Buffer) -> None: ...
 
     def end_input(self) -> None: ...
 
@@ -71,11 +79,20 @@ class Process(Protocol):
 class _Drain(threading.Thread):
     """Reads one stream to its end, so that neither side ever blocks on a full buffer."""
 
-    def __init__(self, read: Callable[[], bytes], keep: int | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[], bytes],
+        keep: int | None = None,
+        most: int | None = None,
+        stop: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(daemon=True)
         self._read = read
         self._keep = keep
+        self._most = most
+        self._flood = stop
         self._data = bytearray()
+        self.flooded = False
         self.start()
 
     def run(self) -> None:
@@ -90,6 +107,12 @@ class _Drain(threading.Thread):
             self._data += chunk
             if self._keep is not None and len(self._data) > self._keep:
                 del self._data[: -self._keep]
+            if self._most is not None and len(self._data) > self._most:
+                self.flooded = True
+                self._data.clear()
+                if self._flood:
+                    self._flood()
+                return
 
     def result(self) -> bytes:
         """Returns the whole stream; a daemon that holds it open is not waited for."""
@@ -99,11 +122,12 @@ class _Drain(threading.Thread):
 
 def converse(
     process: Process,
-    stdin: Iterable[bytes],
+    stdin: Iterable[Buffer],
     *,
     timeout: float | None,
     where: str,
     hold_input: bool = False,
+    most_out: int = MOST_OUT,
 ) -> Completed:
     """Feeds a command, reads it and waits for it; it is killed when anything else happens.
 
@@ -111,7 +135,8 @@ def converse(
     callback) comes out here and the command sees its input end in the middle.
     """
     try:
-        out, err = _Drain(process.read_out), _Drain(process.read_err, _ERR_KEPT)
+        out = _Drain(process.read_out, most=most_out, stop=process.kill)
+        err = _Drain(process.read_err, _ERR_KEPT)
         try:
             for chunk in stdin:
                 process.send(chunk)
@@ -119,7 +144,21 @@ def converse(
                 process.end_input()
         except BrokenPipeError:
             pass  # it ended before its input did: its answer says why
-        status = process.wait(timeout)
+        try:
+            status = process.wait(timeout)
+        except BoardError:
+            if not out.flooded:
+                raise
+            status = -1
+        said, complaint = (b"", b"") if status is None else (out.result(), err.result())
+        if out.flooded:
+            raise BoardError(
+                f"the board answers more than {most_out} bytes",
+                code="board.protocol",
+                where=where,
+                hint="does a start-up file of the board's shell print without end? "
+                "or something else answers there",
+            )
         if status is None:
             raise BoardError(
                 f"the board did not answer within {timeout:g} s",
@@ -127,6 +166,6 @@ def converse(
                 where=where,
                 hint="see what the board is busy with, then run the same command again",
             )
-        return Completed(status, out.result(), err.result())
+        return Completed(status, said, complaint)
     finally:
         process.kill()

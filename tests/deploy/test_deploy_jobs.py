@@ -16,7 +16,8 @@ import pytest
 
 from edgekit.deploy import Board, BoardClient, LocalTransport, Transport
 from edgekit.deploy._connect import connect
-from edgekit.deploy._streams import frames, read_frames
+from edgekit.deploy._lanes import Heap
+from edgekit.deploy._streams import read_frames
 from edgekit.errors import BoardError
 from edgekit_device._jobs import LIVE, Job
 from edgekit_device._root import Root
@@ -171,12 +172,12 @@ def test_what_one_board_made_is_fetched(boards: StartBoard, client: Client, tmp_
 
 def test_frames_read_what_frames_write() -> None:
     blobs = {hashlib.sha256(data).hexdigest(): data for data in (b"", b"\n", b"one\n" * 999)}
-    stream = b"".join(frames(blobs, None))
-    assert read_frames(stream, "lab") == blobs
-    assert read_frames(b"Welcome to the board\n" + stream, "lab") == blobs
-    assert read_frames(b"\n", "lab") == {}
+    stream = b"".join(Heap(blobs, {}, None).frames(tell=False))
+    assert read_frames(stream, "lab", blobs) == blobs
+    assert read_frames(b"Welcome to the board\n" + stream, "lab", blobs) == blobs
+    assert read_frames(b"\n", "lab", []) == {}
     with pytest.raises(BoardError):
-        read_frames(stream[:-1], "lab")
+        read_frames(stream[:-1], "lab", blobs)
 
 
 DOCKER = """#!{python}

@@ -1,0 +1,140 @@
+"""How fast a bundle goes to a board, against scp, and how many bytes of the wire changes cost.
+
+    python benchmarks/transfer.py [MEGABYTES] [RUNS]
+
+Starts edgekit's own sshd on loopback and sends a bundle of MEGABYTES (500 unless given) of random
+weights, and the same bytes as one file with ``scp -O`` and the same cipher, in turn, RUNS times (5
+unless given). Prints seconds, rates and the CPU seconds of both ends, and the medians' ratio.
+scp makes nothing durable and checks no digest; ours does both. Then: 1,000 blobs of 4 KB.
+
+Exit status 1 when the median rate is below 0.8 times scp's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from edgekit.bundle import Bundle, allowed_signers_line, build_zipapp, ensure_key, sign
+from edgekit.bundle._types import blob_view
+from edgekit.deploy import Board, BoardClient, sshd
+from edgekit.deploy._connect import connect
+from edgekit.deploy._send import send
+
+_LEAST = 0.8
+_CIPHER = "aes128-gcm@openssh.com"
+_WEIGHT = 4 << 20  # bytes, as a convolution of 1024 x 1024 in FP32
+
+
+def main() -> int:
+    """Measures and prints."""
+    total = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    runs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    with tempfile.TemporaryDirectory(prefix="edgekit-transfer-") as name:
+        folder = Path(name)
+        loader, key = folder / "loader.pyz", ensure_key(folder / "signer")
+        build_zipapp(loader)
+        with sshd(folder / "board") as server:
+            client = BoardClient(server.board, connect(server.board), loader)
+            client.trust([allowed_signers_line(key.with_name("signer.pub"))])
+            ratio = _rates(client, server.board, server.pid, key, folder, total * 10**6, runs)
+            _many(client)
+            client.close()
+    return 0 if ratio >= _LEAST else 1
+
+
+def _rates(
+    client: BoardClient, board: Board, pid: int, key: Path, folder: Path, total: int, runs: int
+) -> float:
+    file = folder / "file"
+    ours: list[float] = []
+    theirs: list[float] = []
+    print(f"{total:,} bytes, blobs of {_WEIGHT:,} bytes, {_CIPHER}, {os.cpu_count()} cores")
+    for run in range(runs):
+        bundle = _bundle(run, total)
+        signature = sign(bundle.manifest_bytes, key)
+        with file.open("wb") as out:
+            for weight in bundle.weights.values():
+                out.write(blob_view(weight))
+        os.sync()
+        copy = partial(subprocess.run, _scp(board, file, folder / "copied"), check=True)
+        theirs.append(_timed("scp", pid, total, copy))
+        (folder / "copied").unlink()
+        os.sync()
+        ours.append(_timed("edgekit", pid, total, partial(send, client, bundle, signature)))
+        for path in (folder / "board" / "blobs").glob("??/*"):
+            path.unlink()
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    medians = [total / 1e6 / statistics.median(times) for times in (theirs, ours)]
+    print(f"median: scp {medians[0]:.0f} MB/s, edgekit {medians[1]:.0f} MB/s, ratio {ratio:.2f}")
+    return ratio
+
+
+def _timed(label: str, pid: int, total: int, job: Callable[[], object]) -> float:
+    busy, began = _cpu(pid), time.perf_counter()
+    job()
+    seconds = time.perf_counter() - began
+    print(f"{label:<8}{seconds:8.2f} s {total / 1e6 / seconds:7.0f} MB/s  "
+          f"CPU of both ends {_cpu(pid) - busy:6.2f} s")  # fmt: skip
+    return seconds
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of this process and its children, and of the server's sessions that ended."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    server = sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")
+    return server + sum(os.times()[:4])
+
+
+def _scp(board: Board, file: Path, target: Path) -> list[str]:
+    options = (f"Ciphers={_CIPHER}", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
+               "LogLevel=ERROR", f"IdentityFile={board.key}")  # fmt: skip
+    words = [word for option in options for word in ("-o", option)]
+    there = f"{board.user}@{board.host}:{target}"
+    return ["scp", "-O", "-q", "-F", "none", *words, "-P", str(board.port), str(file), there]
+
+
+def _many(client: BoardClient) -> None:
+    """1,000 small blobs, several times."""
+    for _ in range(3):
+        blobs = {hashlib.sha256(data).hexdigest(): data for data in map(os.urandom, [4096] * 1000)}
+        began = time.perf_counter()
+        client.receive(blobs)
+        print(f"1,000 blobs of 4 KB: {time.perf_counter() - began:.2f} s")
+    data = os.urandom(4_096_000)
+    began = time.perf_counter()
+    client.receive({hashlib.sha256(data).hexdigest(): data})
+    print(f"one blob of the same bytes: {time.perf_counter() - began:.2f} s")
+
+
+def _bundle(seed: int, total: int) -> Bundle:
+    """A bundle that a board takes and never refits: random weights of ``total`` bytes."""
+    from tests.boards.bundles import hand_made
+
+    made = hand_made(name="transfer")
+    weights = {}
+    while total:
+        data = os.urandom(min(_WEIGHT, total))
+        weights[hashlib.sha256(data).hexdigest()] = data
+        total -= len(data)
+    entries = {
+        f"w{number}": {"digest": digest, "dtype": "int8", "shape": [len(data)],
+                       "bytes": len(data), "source": f"w{number}", "transform": "none"}
+        for number, (digest, data) in enumerate(weights.items())
+    }  # fmt: skip
+    manifest = {**made.manifest, "weights": entries}
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
+    return Bundle(manifest, text.encode(), made.blobs, weights)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Which way blobs go: several channels of the connection, or OpenSSH's client where it is much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edgekit.deploy._answers import document
+from edgekit.deploy._channel import LONG_S
+from edgekit.deploy._lanes import Heap, send_lanes
+from edgekit.deploy._ssh import SshTransport
+from edgekit.deploy._transport import Buffer, Completed, Transport
+from edgekit.errors import BoardError
+
+__all__ = ["deliver"]
+
+# from how many bytes on a connection of its own, which costs a handshake, is worth while
+_BULK = 24 << 20
+# and from how many on another channel is, which costs a start of the board's loader
+_LANE = 4 << 20
+# OpenSSH grants a channel a window of 2 MiB: several fill a line where the answer takes long
+_LANES = 4
+_SSH_FAILED = 255
+# as much may stand in pipes and windows before anything was taken
+_UNDER_WAY = 8 << 20
+
+
+def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, python: str) -> None:
+    """Sends the heap through as many runs of ``argv`` (the command ``receive``) as serve.
+
+    Args:
+        heap: What to send.
+        argv: The board's command.
+        transport: The connection.
+        where: The board's name for errors.
+        python: The board's interpreter for errors.
+
+    Raises:
+        BoardError, BundleError: The board refuses a blob, fails, or the connection is cut.
+    """
+
+    def ask(stdin: Iterator[Buffer]) -> None:
+        document(transport.run(argv, stdin=stdin, timeout=LONG_S), where, python)
+
+    remote = isinstance(transport, SshTransport)
+    bulk = (
+        transport.bulk() if isinstance(transport, SshTransport) and heap.to_send >= _BULK else None
+    )
+    if bulk is not None:
+        done = bulk.run(argv, stdin=heap.frames(tell=True), timeout=LONG_S)
+        if not _unreached(done):
+            document(done, where, python)
+            return
+        if heap.done - heap.started > _UNDER_WAY:
+            raise _cut(where)
+        heap.rewind()
+    lanes = 1 if not remote else max(1, min(_LANES, heap.to_send // _LANE, len(heap)))
+    send_lanes(heap, ask, lanes)
+
+
+def _unreached(done: Completed) -> bool:
+    return done.status == _SSH_FAILED and not done.out.strip()
+
+
+def _cut(where: str) -> BoardError:
+    return BoardError(
+        "the connection was cut",
+        code="board.connection-lost",
+        where=where,
+        hint="what had arrived is kept and the current release still serves; "
+        "run the same command again",
+    )

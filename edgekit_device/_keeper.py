@@ -1,0 +1,161 @@
+"""Gives received blobs their names in the store, in a thread beside the receiving.
+
+A name in the store stands for bytes that are durable: bytes first, then names, then the folders.
+Many blobs wait for the disk together, since the first fsync of many carries the others along.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from typing import Any, List, Optional, Tuple, Union
+
+from ._errors import map_os_errors
+from ._files import fsync_folder, workspace
+from ._partial import Partial
+from ._root import Root
+
+__all__ = ["Keeper"]
+
+# how much may wait for the disk before the receiving waits too
+_MOST_BYTES = 64 << 20
+_MOST_BLOBS = 4096
+# small blobs are not worth waking for one by one
+_GATHER_BYTES = 8 << 20
+_GATHER_BLOBS = 1024
+
+_Blob = Tuple[str, Union[bytes, Partial], int]
+
+
+class Keeper:
+    """Blobs whose bytes are right; when the block has ended without an error all are in the store.
+
+    When the block ends with one, what was handed over before is kept all the same.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._waiting: List[_Blob] = []
+        self._under_way: List[_Blob] = []
+        self._bytes = [0, 0]  # of those that wait, and of those under way
+        self._changed = threading.Condition()
+        self._over = False
+        self._error: Optional[BaseException] = None
+        self._thread: Optional[threading.Thread] = None
+
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, kind: Any, *exc: object) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        waiting, self._waiting = self._waiting, []
+        if self._error is None:
+            self._store(waiting)  # a few small ones: no thread was worth while
+        else:
+            _close(waiting)
+            if kind is None:
+                raise self._error
+
+    def add(self, digest: str, data: bytes) -> None:
+        """Takes a small blob."""
+        self._add((digest, data, len(data)))
+
+    def finish(self, digest: str, partial: Partial, size: int) -> None:
+        """Takes a whole part, and closes it."""
+        self._add((digest, partial, size))
+
+    def _add(self, blob: _Blob) -> None:
+        with self._changed:
+            # checked before, or a blob that is larger than the bound would wait for itself
+            while self._error is None and (
+                self._bytes[0] + self._bytes[1] >= _MOST_BYTES
+                or len(self._waiting) + len(self._under_way) >= _MOST_BLOBS
+            ):
+                self._changed.wait()
+            self._waiting.append(blob)
+            self._bytes[0] += blob[2]
+            if self._error is not None:
+                raise self._error
+            large = isinstance(blob[1], Partial)
+            gathered = self._bytes[0] >= _GATHER_BYTES or len(self._waiting) >= _GATHER_BLOBS
+            if large or gathered:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True)
+                    self._thread.start()
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._over:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                self._under_way, self._waiting = self._waiting, []
+                self._bytes = [0, self._bytes[0]]
+            try:
+                self._store(self._under_way)
+            except BaseException as error:
+                self._error = error
+            with self._changed:
+                self._under_way = []
+                self._bytes[1] = 0
+                self._changed.notify_all()
+                if self._error is not None:
+                    return
+
+    def _store(self, blobs: List[_Blob]) -> None:
+        if not blobs:
+            return
+        store = self._root.store
+        small = {digest: data for digest, data, _ in blobs if isinstance(data, bytes)}
+        parts = [(digest, part, size) for digest, part, size in blobs if isinstance(part, Partial)]
+        with ExitStack() as stack, map_os_errors(str(store.folder)):
+            stack.callback(_close, blobs)
+            names = {digest: str(part.path) for digest, part, _ in parts}
+            handles = []
+            if small:
+                work = stack.enter_context(workspace(self._root.folder))
+                for digest, data in small.items():
+                    names[digest] = str(work / digest)
+                    handles.append(_written(names[digest], data))
+                    stack.callback(os.close, handles[-1])
+            for _, part, size in parts:
+                if os.fstat(part.handle).st_size != size:
+                    os.ftruncate(part.handle, size)
+                handles.append(part.handle)
+            for handle in handles:
+                os.fsync(handle)
+            folders = sorted({store.path(digest).parent for digest in names})
+            new = [folder for folder in folders if not folder.is_dir()]
+            for folder in new:
+                folder.mkdir(parents=True, exist_ok=True)
+            for digest, name in names.items():
+                os.replace(name, str(store.path(digest)))
+            for folder in [*folders, *([store.folder, self._root.folder] if new else [])]:
+                fsync_folder(folder)
+
+
+def _written(name: str, data: bytes) -> int:
+    """Writes a file and returns it open; the disk begins at once, and nobody waits for it yet."""
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _close(blobs: List[_Blob]) -> None:
+    for _, source, _ in blobs:
+        if isinstance(source, Partial):
+            source.close()
