@@ -74,11 +74,10 @@ def test_engines_that_answer_otherwise_are_not_taken_and_not_built_twice(
     before, after = two_boards(tmp_path, loader, signer_line)
     bundle = upgradable(signing_key, on_change="rebuild", other_weights=True)
     before.install(bundle)
-    examine_there(before, bundle.name)
     for started in (1, 0):  # the second load has no job to join, and starts none
         with pytest.raises(Refused) as caught:
             after.infer(bundle.name, x=X)
         assert caught.value.code == "board.changed"
         assert "selftest.failed" in caught.value.message
         assert len(jobs(after.root)) == started
-        shutil.rmtree(after.root / "jobs")
+        shutil.rmtree(after.root / "jobs", ignore_errors=True)

@@ -1,0 +1,29 @@
+"""A board's root in this process: bundles are put on it as its commands would."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from edgekit.bundle import Bundle
+from edgekit.bundle._types import blob_view
+from edgekit_device._files import workspace
+from edgekit_device._refit_release import refit_release
+from edgekit_device._release import stage
+from edgekit_device._root import Root
+
+__all__ = ["put"]
+
+
+def put(root: Root, bundle: Bundle) -> Path:
+    """Stores, stages and refits; returns the release's folder."""
+    with workspace(root.folder) as work:
+        for digest, blob in {**bundle.weights, **bundle.blobs}.items():
+            if not root.store.has(digest):
+                data = bytes(blob_view(blob))
+                root.store.receive(digest, len(data), io.BytesIO(data), work)
+    release = stage(root, bundle.manifest_bytes, bundle.signature).release
+    app = root.app(bundle.name)
+    folder = app.releases_folder / release
+    refit_release(root, app, folder)
+    return folder

@@ -1,0 +1,198 @@
+"""A release is examined: golden vectors, accuracy on shipped samples, latency in turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle, Samples, golden_inputs, pack, sign
+from edgekit_device import _health_latency
+from edgekit_device._errors import DeviceError
+from edgekit_device._health import examine
+from edgekit_device._health_record import read_health
+from edgekit_device._model import open_model
+from edgekit_device._release import check_release, switch
+from edgekit_device._root import Root
+from tests.bundle import bundle_toys as toys
+from tests.edgekit_device.health_board import put
+
+POLICY: dict[str, Any] = {"measure_s": 0}
+
+
+def samples(seed: int = 0, least: float | None = None, metric: str = "cosine") -> Samples:
+    """Two inputs with the outputs of the weights of ``seed``."""
+    cases = []
+    for number in (1, 2):
+        inputs = golden_inputs(toys.network(), number, toys.RANGES)
+        cases.append((inputs, toys.expected(seed, inputs)))
+    return Samples(metric, "two toys", False, least, cases)
+
+
+def bundle_with(key: Path, *, on_change: str = "refuse", seed: int = 0, **more: Any) -> Bundle:
+    made = pack(
+        name="toy", model=toys.toy_model(seed), network=toys.network(), plan=toys.plan(),
+        artefacts=toys.artefacts(seed), golden=toys.golden(seed), mode="split",
+        samples=samples(**more) if more else None, on_change=on_change,
+    )  # fmt: skip
+    return made.signed(sign(made.manifest_bytes, key))
+
+
+Put = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path, signer_line: str) -> Root:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "allowed_signers").write_text(signer_line)
+    return Root(folder)
+
+
+def test_figures_are_kept_and_say_on_which_clock(root: Root, signing_key: Path) -> None:
+    folder = put(root, bundle_with(signing_key, seed=0, least=0.999))
+    found = examine(root, "toy", folder, POLICY)
+    assert found == read_health(folder) == json.loads((folder / "health.json").read_text())
+    assert (found["clock"], found["backend"]) == ("cpu-measured", "reference")
+    assert found["golden"] == {"cases": 2, "bit_equal": True}
+    assert found["accuracy"]["value"] == pytest.approx(1.0)
+    assert (found["accuracy"]["samples"], found["accuracy"]["min"]) == (2, 0.999)
+    latency = found["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p99"]
+    assert latency["frames"] >= 10
+    assert found["previous"] is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "least"), [("cosine", 0.999), ("snr_db", 20.0), ("top1_agreement", 1.0)]
+)
+def test_another_networks_answers_are_told_from_its_own(
+    root: Root, signing_key: Path, metric: str, least: float
+) -> None:
+    # what FP32 makes of other weights: as if the engines had lost their accuracy
+    folder = put(root, bundle_with(signing_key, seed=0, metric=metric, least=None))
+    assert examine(root, "toy", folder, {**POLICY, "accuracy_min": least})["accuracy"]
+    wrong = dataclasses.replace(samples(1, metric=metric), least=None)
+    made = pack(
+        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
+        artefacts=toys.artefacts(), golden=toys.golden(), mode="split", samples=wrong,
+    )  # fmt: skip
+    folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", folder, {**POLICY, "accuracy_min": least})
+    assert caught.value.code == "health.accuracy"
+    assert "two toys" in caught.value.message
+    assert read_health(folder) is None
+
+
+def test_a_gate_without_samples_is_no_pass(root: Root, signing_key: Path) -> None:
+    folder = put(root, bundle_with(signing_key))
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", folder, {**POLICY, "accuracy_min": 0.5})
+    assert caught.value.code == "health.accuracy"
+    assert "samples" in caught.value.hint
+
+
+def test_wrong_answers_fail_the_golden_vectors(root: Root, signing_key: Path) -> None:
+    made = pack(
+        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
+        artefacts=toys.artefacts(), golden=toys.golden(1), mode="split",
+    )  # fmt: skip
+    folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", folder, POLICY)
+    assert caught.value.code == "selftest.failed"
+
+
+class Clock:
+    """A processor's clock in which a release's frames last as long as its digest says."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.last: dict[str, Callable[[int], float]] = {}
+        self.frames = 0
+        patch.setattr(_health_latency.time, "perf_counter", lambda: self.now)
+        from edgekit_device._model import Model
+
+        run = Model.run_lane
+
+        def timed(model: Any, *arguments: Any) -> dict[str, np.ndarray]:
+            self.frames += 1
+            self.now += self.last.get(model.digest, lambda n: 0.001)(self.frames)
+            return run(model, *arguments)
+
+        patch.setattr(Model, "run_lane", timed)
+
+
+def test_a_budget_counts_what_half_of_the_frames_need(
+    root: Root, signing_key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = bundle_with(signing_key)
+    folder = put(root, bundle)
+    clock = Clock(monkeypatch)
+    # every tenth frame waits for something else on the board
+    clock.last[bundle.digest] = lambda n: 0.1 if n % 10 == 0 else 0.004
+    found = examine(root, "toy", folder, {"latency_ms": 5, "measure_s": 1})
+    assert found["latency_ms"]["p50"] == pytest.approx(4)
+    assert found["latency_ms"]["p99"] == pytest.approx(100)
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", folder, {"latency_ms": 3.9, "measure_s": 1})
+    assert caught.value.code == "health.latency"
+    assert "cpu-measured" in caught.value.message
+
+
+def test_the_release_before_is_measured_beside_it(
+    root: Root, signing_key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = bundle_with(signing_key), bundle_with(signing_key, seed=1)
+    old, new = put(root, first), put(root, second)
+    switch(root.app("toy"), old.name)
+    clock = Clock(monkeypatch)
+    clock.last[first.digest] = lambda n: 0.010
+    clock.last[second.digest] = lambda n: 0.011
+    asked = {"latency_factor": 1.2, "measure_s": 0.5}
+    found = examine(root, "toy", new, asked)
+    assert found["previous"]["release"] == old.name
+    assert found["previous"]["ratio"] == pytest.approx(1.1)
+    # a board that got ten times slower since is no fault of the release
+    clock.last = {first.digest: lambda n: 0.100, second.digest: lambda n: 0.110}
+    assert examine(root, "toy", new, asked)["previous"]["ratio"] == pytest.approx(1.1)
+    clock.last = {first.digest: lambda n: 0.010, second.digest: lambda n: 0.013}
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", new, asked)
+    assert caught.value.code == "health.latency"
+    assert old.name in caught.value.message
+    # one slow round is measured again before it counts
+    slow_until = clock.frames + 40
+    clock.last[second.digest] = lambda n: 0.030 if n < slow_until else 0.010
+    assert examine(root, "toy", new, {**asked, "measure_s": 0})["latency_ms"]["rounds"] > 1
+
+
+def test_a_soak_keeps_the_figures_of_before(root: Root, signing_key: Path) -> None:
+    folder = put(root, bundle_with(signing_key))
+    before = examine(root, "toy", folder, {"measure_s": 0.01})["latency_ms"]
+    assert examine(root, "toy", folder, POLICY)["latency_ms"] == before
+
+
+def test_a_release_that_was_not_refitted_is_not_examined(root: Root, signing_key: Path) -> None:
+    bundle = bundle_with(signing_key)
+    folder = put(root, bundle)
+    (folder / "refit.json").unlink()
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", folder, POLICY)
+    assert caught.value.code == "release.not-ready"
+
+
+def test_a_model_that_is_open_already_is_the_one_examined(root: Root, signing_key: Path) -> None:
+    folder = put(root, bundle_with(signing_key))
+    model = open_model(check_release(root, folder))
+    runs = []
+    run = model.run_lane
+    model.run_lane = lambda *a, **k: runs.append(1) or run(*a, **k)  # type: ignore[method-assign]
+    examine(root, root.app("toy"), folder, POLICY, model)
+    assert runs
