@@ -167,16 +167,18 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
-        while process.poll() is None:
-            found = serving(app)
-            if found is not None and found["pid"] == process.pid:
-                # answers when the release serves or has failed; its error is the status's to say
-                with contextlib.suppress(DeviceError):
-                    reload(app)
-                answer = {"app": app.name, "serving": serving(app)}
-                process.returncode = 0  # it is not waited for: it outlives this command
-                return answer
-            time.sleep(_POLL_S)
+        try:
+            while process.poll() is None:
+                found = serving(app)
+                if found is not None and found["pid"] == process.pid:
+                    # answers when the release serves, or has failed: the status says with what
+                    with contextlib.suppress(DeviceError):
+                        reload(app)
+                    return {"app": app.name, "serving": serving(app)}
+                time.sleep(_POLL_S)
+        finally:
+            if process.returncode is None:
+                process.returncode = 0  # nobody waits for it: it outlives this command
         file.seek(before)
         said = file.read(1 << 16).strip().splitlines()
     return _ended(said[-1] if said else b"", process.returncode, log)

@@ -14,7 +14,7 @@ from typing import Any, Deque, Dict, List, Optional
 from ._child import child_argv
 from ._root import App
 from ._serve_line import Request
-from ._serve_wire import MAX_HEAD, Closed, Reader, send_with
+from ._serve_wire import MAX_HEAD, Reader, send_with
 from ._serve_worker import CODE, frame
 
 __all__ = ["Crew", "Worker", "environment"]
@@ -71,7 +71,7 @@ class Worker:
         self.request, self.since = request, time.monotonic()
         data = frame(request.peer.number, request.data)
         try:
-            return send_with(self.socket, data, request.descriptors) == len(data)
+            return send_with(self.socket, data, [request.descriptor]) == len(data)
         except OSError:
             return False
 
@@ -88,12 +88,7 @@ class Worker:
         """
         with contextlib.suppress(BlockingIOError):
             self.reader.receive(self.socket)
-        message = self.reader.take()
-        if message is None:
-            return None
-        if message[1]:
-            raise Closed("a worker sends no descriptors")
-        return message[0]
+        return self.reader.take()
 
     def kill(self, verdict: Optional[Dict[str, Any]] = None) -> None:
         """Ends it at once; its socket then says so."""

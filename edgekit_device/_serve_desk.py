@@ -144,6 +144,7 @@ class Desk:
             workers=[] if serving is None else [w.process.pid for w in serving.workers],
             socket=str(self.door.path),
             clients=len(self.peers),
+            running=sum(worker.request is not None for worker in self.releases.workers),
             queue=len(self.line),
             queue_most=self.line.most,
             loading=None if loading is None else loading.release,
@@ -191,13 +192,11 @@ class Desk:
             message = peer.reader.take()
             if message is None:
                 break
-            data, descriptors = message
-            request = Request(peer, data, descriptors, time.monotonic(), 0.0)
             try:
-                self._take(peer, read_head(data), request)
+                self._take(peer, read_head(message), message)
             except DeviceError as error:
-                request.close()
                 self._refuse(peer, error)
+        peer.reader.check()
         if not peer.busy and peer.reader.begun:
             peer.since = peer.since or time.monotonic()
         else:
@@ -205,17 +204,23 @@ class Desk:
         if peer.reader.held > 2 * MAX_HEAD:
             raise Closed("it sends without waiting for answers")
 
-    def _take(self, peer: Peer, head: Dict[str, Any], request: Request) -> None:
+    def _take(self, peer: Peer, head: Dict[str, Any], data: bytes) -> None:
         known: Dict[str, Callable[[], Dict[str, Any]]] = {
             "status": lambda: {"serving": self.status()},
             "describe": self._describe,
         }
         op = head.get("op")
         if op == "run":
-            self._take_run(peer, head, request)
-            return
-        request.close()
-        if op == "reload":
+            now, memory = time.monotonic(), peer.reader.claim()
+            if memory is None:
+                raise DeviceError("no memory came with the request", code="serve.memory")
+            request = Request(peer, data, memory, now, now)
+            try:
+                self._take_run(request, head)
+            except DeviceError:
+                request.close()
+                raise
+        elif op == "reload":
             self.releases.look(again=True)
             peer.waits = True
         elif op == "stop":
@@ -226,7 +231,8 @@ class Desk:
         else:
             raise DeviceError("no such request", code="serve.protocol", where=str(op)[:40])
 
-    def _take_run(self, peer: Peer, head: Dict[str, Any], request: Request) -> None:
+    def _take_run(self, request: Request, head: Dict[str, Any]) -> None:
+        peer = request.peer
         if not peer.known:
             peer.known = True
             self.log.say("client {}: process {} of {}".format(peer.number, peer.pid, peer.uid))

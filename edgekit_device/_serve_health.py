@@ -35,6 +35,7 @@ class Health:
         self.refused = 0
         self.restarts = 0
         self.last_error: Optional[Dict[str, Any]] = None
+        self.rolled_back: Optional[Dict[str, Any]] = None
         self._latencies: Deque[float] = deque(maxlen=_LAST)
 
     def answered(self, seconds: float, error: Optional[Mapping[str, Any]]) -> None:
@@ -48,11 +49,12 @@ class Health:
             self.errors += 1
             self.note(error)
 
-    def note(self, error: Mapping[str, Any]) -> None:
-        """Keeps an error as the last one."""
+    def note(self, error: Mapping[str, Any]) -> Dict[str, Any]:
+        """Keeps an error as the last one; returns it with the time."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         fields = {name: str(error.get(name, "")) for name in ("code", "message", "where", "hint")}
         self.last_error = dict(fields, at=at)
+        return self.last_error
 
     def to_json(self) -> Dict[str, Any]:
         """Its part of an ``edgekit.serving/1``."""
@@ -72,6 +74,7 @@ class Health:
             "restarts": self.restarts,
             "latency_ms": latency,
             "last_error": self.last_error,
+            "rolled_back": self.rolled_back,
         }
 
 

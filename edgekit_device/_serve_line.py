@@ -23,23 +23,23 @@ class Request:
         tries: Workers that it was given to.
     """
 
-    __slots__ = ("arrived", "data", "descriptors", "peer", "tries", "until")
+    __slots__ = ("arrived", "data", "descriptor", "peer", "tries", "until")
 
     def __init__(
-        self, peer: Peer, data: bytes, descriptors: List[int], arrived: float, until: float
+        self, peer: Peer, data: bytes, descriptor: int, arrived: float, until: float
     ) -> None:
         self.peer = peer
         self.data = data
-        self.descriptors = descriptors
+        self.descriptor = descriptor
         self.arrived = arrived
         self.until = until
         self.tries = 0
 
     def close(self) -> None:
         """Lets go of its memory."""
-        for number in self.descriptors:
-            os.close(number)
-        self.descriptors = []
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class Peer:

@@ -61,7 +61,7 @@ class Rescue:
             code="serve.rolled-back",
             where="{}/{}".format(self.app.name, crew.release),
         )
-        self.health.note(told.to_json()["error"])
+        self.health.rolled_back = self.health.note(told.to_json()["error"])
         self.log("{}: {}".format(told.where, told.message))
         self.command("rollback", "--reason", told.message)
 

@@ -35,7 +35,8 @@ VERSION = 1
 #: Bytes of a head: tensors' names and shapes, never their values.
 MAX_HEAD = 1 << 16
 _LENGTH = struct.Struct(">I")
-_MAX_DESCRIPTORS = 1
+# of the request that is answered next, and of one behind it
+_MAX_DESCRIPTORS = 2
 # sun_path holds 108 bytes with the final zero (unix(7))
 _MAX_PATH = 107
 
@@ -84,7 +85,7 @@ class Reader:
         """Takes what is there; may wait where the socket does.
 
         Raises:
-            Closed: At the end, or when more descriptors came than a message may have.
+            Closed: At the end, or when more descriptors came than messages may have.
             BlockingIOError: Nothing is there.
         """
         space = socket.CMSG_SPACE((_MAX_DESCRIPTORS + 1) * 4)
@@ -105,8 +106,8 @@ class Reader:
             raise Closed("it ended")
         self._data += data
 
-    def take(self) -> Optional[Tuple[bytes, List[int]]]:
-        """The next whole message and its descriptors, which are the caller's from then on.
+    def take(self) -> Optional[bytes]:
+        """The next whole message.
 
         Raises:
             Closed: The message says that it is larger than ``most``.
@@ -119,8 +120,20 @@ class Reader:
         if len(self._data) < 4 + size:
             return None
         head, self._data = self._data[4 : 4 + size], self._data[4 + size :]
-        descriptors, self.descriptors = self.descriptors, []
-        return head, descriptors
+        return head
+
+    def claim(self) -> Optional[int]:
+        """The descriptor of a message that was taken and needs one; the caller closes it.
+
+        One read may bring the end of messages without descriptors and the start of one with: only
+        the messages themselves say whose it is.
+        """
+        return self.descriptors.pop(0) if self.descriptors else None
+
+    def check(self) -> None:
+        """Raises Closed where a descriptor is left that no message claimed."""
+        if self.descriptors and not self._data:
+            raise Closed("a descriptor that no request needs")
 
     def close(self) -> None:
         """Lets go of descriptors that nobody took."""
@@ -218,10 +231,7 @@ def exchange(
         ) from error
     except OSError as error:
         raise Closed(str(error)) from error
-    answer, extra = message
-    for number in extra:
-        os.close(number)
-    document = read_head(answer)
+    document = read_head(message)
     failure = document.get("error")
     if failure is not None:
         raise Answered(failure if isinstance(failure, dict) else {}, document)

@@ -14,7 +14,7 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import _checks as check
 from ._errors import DeviceError
@@ -125,21 +125,21 @@ class _Answers:
             while message is None:
                 reader.receive(peer)
                 message = reader.take()
-            data, descriptors = message
-            (client,) = _CLIENT.unpack_from(data)
-            if len(data) == _CLIENT.size:
+            (client,) = _CLIENT.unpack_from(message)
+            if len(message) == _CLIENT.size:
                 self.known.pop(client, None)
                 continue
+            memory = reader.claim()
             try:
-                answer = self._answer(client, data[_CLIENT.size :], descriptors)
+                answer = self._answer(client, message[_CLIENT.size :], memory)
             except BaseException as error:
                 answer = _fields(error)
             finally:
-                for number in descriptors:
-                    os.close(number)
+                if memory is not None:
+                    os.close(memory)
             peer.sendall(pack(dict(answer, edgekit=VERSION, release=self.release)))
 
-    def _answer(self, client: int, data: bytes, descriptors: List[int]) -> Dict[str, Any]:
+    def _answer(self, client: int, data: bytes, descriptor: Optional[int]) -> Dict[str, Any]:
         try:
             head = read_head(data)
             head.pop("within_s", None)  # the server's own
@@ -152,9 +152,9 @@ class _Answers:
             raise DeviceError(
                 error.message, code="serve.protocol", where=error.where, hint=error.hint
             ) from error
-        if not descriptors:
+        if descriptor is None:
             raise DeviceError("no memory came with the request", code="serve.memory")
-        memory = self._map(client, descriptors[0])
+        memory = self._map(client, descriptor)
         if end > len(memory) or start % ALIGN:
             raise outside("room")
         inputs = {}

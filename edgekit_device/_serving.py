@@ -25,7 +25,8 @@ def serving(app: App) -> Optional[Dict[str, Any]]:
         An ``edgekit.serving/1`` (docs/serving.md): "release" that answers now (None before the
         first is loaded), "digest", "pid", "uptime_s", "requests", "errors" (the server's or its
         engines' fault), "refused" (the client's fault or a full queue), "restarts" (workers that
-        crashed), "queue", "latency_ms", "loading" (a release or None), "last_error"; None when
+        crashed), "queue", "latency_ms", "loading" (a release or None), "last_error",
+        "rolled_back" (the error for which the server went back itself, or None); None when
         nothing serves.
 
     Raises:

@@ -1,0 +1,137 @@
+"""A real release behind a socket: answers as the model's own, and no request lost in switches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit_device import Client, DeviceError, connect, load
+from edgekit_device._root import App, Root
+from edgekit_device._serving import reload, serving
+from tests.edgekit_device.device_board import BoardFolder, Refused
+
+_SWITCHES = 5
+
+
+@pytest.fixture
+def served(board: BoardFolder, installed: str) -> Iterator[App]:
+    board.ask("serve", "--app", "toy", "--background", "--threads", "1")
+    yield Root(board.root).app("toy")
+    board.ask("serve-stop", "--app", "toy")
+
+
+def _inputs(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {"x": rng.uniform(-1, 1.5, (1, 3, 8, 8)).astype(np.float32)}
+
+
+def test_a_server_answers_as_the_model_does(
+    board: BoardFolder, served: App, installed: str
+) -> None:
+    model = load(served.folder, threads=1)
+    with connect(served.folder) as client:
+        assert (client.release, client.digest) == (installed, model.digest)
+        assert client.inputs == ({"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]},)
+        for seed in range(3):
+            inputs = _inputs(seed)
+            found = client(inputs["x"] if seed else inputs)
+            assert found["y"].tobytes() == model(inputs)["y"].tobytes()
+        kept = found["y"].copy()
+        client(_inputs(9))
+        assert np.array_equal(kept, found["y"])  # an answer is the caller's own
+        for bad, code in (
+            ({"x": _inputs(0)["x"].astype(np.float64)}, "input.dtype"),
+            ({"x": _inputs(0)["x"][:, :2]}, "input.shape"),
+            ({"z": _inputs(0)["x"]}, "input.unknown"),
+            ({}, "input.missing"),
+            ({"x": np.array([None])}, "input.dtype"),
+        ):
+            with pytest.raises(DeviceError) as caught:
+                client(bad)
+            with pytest.raises(DeviceError) as own:
+                model(bad)
+            assert caught.value.code == own.value.code == code
+        status = client.status()
+    assert (status["requests"], status["errors"], status["refused"]) == (8, 0, 4)
+    assert status["latency_ms"]["of_last"] == 4
+    assert 0 < status["latency_ms"]["p50"] <= status["latency_ms"]["p99"]
+    with pytest.raises(Refused) as refused:
+        board.ask("serve", "--app", "toy")
+    assert refused.value.code == "serve.running"
+    for file in ("serve.sock", "serve.log"):
+        assert (served.folder / file).stat().st_mode & 0o077 == 0
+
+
+def test_switches_lose_no_request(
+    board: BoardFolder, served: App, installed: str, toy2: Bundle
+) -> None:
+    second = board.install(toy2)
+    reload(served)
+    inputs = _inputs(1)
+    folder = served.releases_folder
+    right = {name: load(folder / name, threads=1)(inputs)["y"] for name in (installed, second)}
+    assert not np.array_equal(right[installed], right[second])
+    ended, problems = threading.Event(), []
+    counts: list[dict[str, int]] = []
+
+    def hammer() -> None:
+        count = dict.fromkeys(right, 0)
+        counts.append(count)
+        try:
+            with connect(served.folder) as client:
+                while not ended.is_set():
+                    found = client(inputs)["y"]
+                    if found.tobytes() != right[client.release].tobytes():
+                        problems.append(f"another answer from {client.release}")
+                    count[client.release] += 1
+        except BaseException as error:
+            problems.append(repr(error))
+
+    threads = [threading.Thread(target=hammer) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        with connect(served.folder) as mine:
+            for turn in range(_SWITCHES):
+                wanted = (installed, second)[turn % 2]
+                board.ask("switch", "--app", "toy", "--release", wanted)
+                status = reload(served)
+                assert status is not None
+                assert status["release"] == wanted
+                found = mine(inputs)["y"]
+                assert mine.release == wanted
+                assert found.tobytes() == right[wanted].tobytes()
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+    assert all(count > 0 for each in counts for count in each.values())
+    final = serving(served)
+    assert final is not None
+    assert (final["errors"], final["refused"], final["restarts"]) == (0, 0, 0)
+    assert final["requests"] == sum(sum(each.values()) for each in counts) + _SWITCHES
+
+
+def test_sigterm_and_a_new_server(board: BoardFolder, served: App, installed: str) -> None:
+    client: Client = connect(served.folder)
+    before: Any = serving(served)
+    first = client(_inputs(0))["y"]
+    os.kill(before["pid"], signal.SIGTERM)
+    board.ask("serve-stop", "--app", "toy")
+    assert serving(served) is None
+    with pytest.raises(DeviceError) as caught:
+        client(_inputs(0))
+    assert caught.value.code == "serve.gone"
+    # the loader that started it may go: a server runs from its own
+    after = board.ask("serve", "--app", "toy", "--background")["serving"]
+    assert after["pid"] != before["pid"]
+    assert np.allclose(client(_inputs(0))["y"], first)
+    client.close()

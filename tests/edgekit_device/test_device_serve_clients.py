@@ -1,0 +1,257 @@
+"""Clients that stall, lie, crowd or go: nobody else pays, and every refusal has its code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit_device import DeviceError
+from edgekit_device._serve_line import Line, Peer, Request
+from edgekit_device._serve_memory import Memory, map_sealed
+from edgekit_device._serve_wire import MAX_HEAD, Closed, Reader, pack, send_with
+from edgekit_device._serving import serving
+from tests.edgekit_device.serve_board import Told, wait_for
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Told]:
+    made = Told(tmp_path / "root")
+    made.switch(made.release(1))
+    yield made
+    if made.process is not None:
+        made.process.kill()
+        made.process.communicate()
+
+
+def test_a_full_queue_says_busy_and_a_stop_answers_what_was_taken(told: Told) -> None:
+    told.start("--queue", "2")
+    go = told.app.folder / "go"
+    caller = told.client()
+    with told.later(f"until {go}") as first:
+        wait_for(lambda: told.status()["running"])
+        with told.later("ok", "ok") as others:
+            wait_for(lambda: told.status()["queue"] == 2)
+            with pytest.raises(DeviceError) as caught:
+                caller.run()
+            assert caught.value.code == "serve.busy"
+            assert told.process is not None
+            told.process.send_signal(signal.SIGTERM)
+            # its door is shut, and its clients stay until they have their answers
+            wait_for(lambda: serving(told.app) is None)
+            with pytest.raises(DeviceError) as caught:
+                caller.run()
+            assert caught.value.code == "serve.stopping"
+            go.touch()
+    release = told.app.link("current")
+    assert [answer["release"] for answer in [*first, *others]] == [release] * 3
+    said, log = told.stop()
+    assert said == {"app": "toy", "served": 3, "errors": 0}
+    assert f"process {os.getpid()} of {os.getuid()}" in log
+    assert not (told.app.folder / "serve.sock").exists()
+    caller.close()
+
+
+def test_a_request_may_say_how_long_it_waits(told: Told) -> None:
+    told.start()
+    go = told.app.folder / "go"
+    caller = told.client()
+    with told.later(f"until {go}"):
+        wait_for(lambda: told.status()["running"])
+        with pytest.raises(DeviceError) as caught:
+            caller.run(within_s=0.05)
+        assert caught.value.code == "serve.timeout"
+        for wrong in (0, -1, "1", 1e9, None):
+            with pytest.raises(DeviceError, match="within_s"):
+                caller.run(within_s=wrong)
+        go.touch()
+    assert caller.run(within_s=60)["release"]
+    caller.close()
+
+
+def test_clients_that_misbehave_cost_nobody_else(told: Told) -> None:
+    told.start()
+    wait_for(lambda: told.status()["release"])
+    path = str(told.app.folder / "serve.sock")
+    good = told.client()
+
+    def raw(data: bytes, *descriptors: int) -> socket.socket:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer.settimeout(60)
+        peer.connect(path)
+        with contextlib.suppress(OSError):
+            send_with(peer, data, descriptors)
+        return peer
+
+    memory = Memory(64)
+    mine = memory.descriptor
+    stalled = raw(struct.pack(">I", 100) + b"{")
+    status = pack({"edgekit": 1, "op": "status"})
+    ended = {
+        "too long": raw(struct.pack(">I", MAX_HEAD + 1)),
+        "empty": raw(struct.pack(">I", 0)),
+        "descriptors": raw(status, mine, mine, mine, mine),
+        "unclaimed": raw(status, mine),
+        "flood": raw(b""),
+    }
+    with contextlib.suppress(OSError):
+        while True:  # never reads an answer
+            ended["flood"].sendall(status * 50)
+    for name, peer in ended.items():
+        with peer, contextlib.suppress(ConnectionError):
+            while peer.recv(65536):
+                assert name in ("flood", "unclaimed")
+        assert good.run()["release"]
+    for text, code in (
+        (b"no", "serve.protocol"),
+        (b"[1]", "serve.protocol"),
+        (b'{"edgekit": 2}', "serve.version"),
+        (b'{"edgekit": 1, "op": ["run"]}', "serve.protocol"),
+        (b'{"edgekit": 1, "op": "run", "op": "run"}', "serve.protocol"),
+        (b'{"edgekit": 1, "op": "run"}', "serve.memory"),
+    ):
+        with raw(struct.pack(">I", len(text)) + text) as peer:
+            answer = peer.recv(65536)
+        assert json.loads(answer[4:])["error"]["code"] == code
+    go = told.app.folder / "go"
+    leaver = told.client()
+    leaver.peer.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        leaver.run(f"until {go}")
+    wait_for(lambda: told.status()["running"])
+    leaver.close()  # in the middle of its own request
+    with told.later("ok") as answers:
+        wait_for(lambda: told.status()["queue"])
+        go.touch()
+    assert answers[0]["release"]
+    assert (told.status()["errors"], told.status()["restarts"]) == (0, 0)
+    stalled.close()
+    good.close()
+    memory.close()
+
+
+def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(told: Told) -> None:
+    told.start()
+    wait_for(lambda: told.status()["release"])
+    old = told.client()
+    (told.app.folder / "serve.sock").unlink()
+    assert wait_for(lambda: serving(told.app))["pid"] == told.status()["pid"]
+    assert old.run()["release"] == told.client().run()["release"]
+    told.app.folder.rename(told.app.folder.with_name("gone"))
+    assert told.process is not None
+    said, log = told.process.communicate(timeout=60)
+    assert told.process.returncode == 0
+    assert "the app is gone" in log.decode()
+    assert json.loads(said)["served"] == 2
+
+
+def test_sighup_loads_again_what_had_failed(told: Told) -> None:
+    second = told.release(2, "fails")
+    told.start()
+    wait_for(lambda: told.status()["release"])
+    told.switch(second)
+    wait_for(lambda: told.status()["last_error"])
+    (told.app.releases_folder / second / "told").write_text("")
+    assert told.process is not None
+    told.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: told.serves(second))
+
+
+def test_systemd_is_told_when_it_serves_and_that_it_lives(told: Told, tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(path))
+        systemd.settimeout(60)
+        told.start(env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"})
+        first = systemd.recv(4096).decode().split("\n")
+        assert first == ["READY=1", f"STATUS={told.app.link('current')}", "WATCHDOG=1"]
+        assert "WATCHDOG=1" in systemd.recv(4096).decode().split("\n")
+        told.stop()
+        last = ""
+        while "STOPPING=1" not in last:
+            last = systemd.recv(4096).decode()
+
+
+def _request(pid: int, name: str) -> Request:
+    ours, theirs = socket.socketpair()
+    peer = Peer(0, ours)
+    theirs.close()
+    peer.close()
+    peer.pid = pid
+    request = peer.request = Request(peer, name.encode(), -1, 0.0, 10.0)
+    return request
+
+
+def test_processes_take_turns() -> None:
+    line = Line(10)
+    requests = {name: _request(int(name[0]), name) for name in ("1a", "1b", "1c", "2a", "3a")}
+    for request in requests.values():
+        line.add(request)
+    again = line.take()
+    assert again is requests["1a"]
+    line.add_first(again)
+    line.drop(requests["3a"].peer)
+    order = []
+    while len(line):
+        taken = line.take()
+        assert taken is not None
+        order.append(taken.data.decode())
+    assert order == ["1a", "2a", "1b", "1c"]
+    assert line.take() is None
+
+
+def test_a_descriptor_stays_for_the_message_that_needs_it() -> None:
+    ours, theirs = socket.socketpair()
+    memory = Memory(64)
+    with ours, theirs:
+        send_with(ours, pack({"a": 1}))
+        send_with(ours, pack({"b": 2}), [memory.descriptor])
+        reader = Reader()
+        found = []
+        while len(found) < 2:
+            reader.receive(theirs)
+            while True:
+                message = reader.take()
+                if message is None:
+                    break
+                found.append(json.loads(message))
+        claimed = reader.claim()
+        assert found == [{"a": 1}, {"b": 2}]
+        assert claimed is not None
+        assert os.path.samestat(os.fstat(claimed), os.fstat(memory.descriptor))
+        assert not os.get_inheritable(claimed)
+        os.close(claimed)
+        ours.close()
+        with pytest.raises(Closed):
+            reader.receive(theirs)
+    memory.close()
+
+
+def test_memory_that_could_be_cut_short_is_refused(tmp_path: Path) -> None:
+    memory = Memory(5000)
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory.descriptor, 0)
+    with map_sealed(memory.descriptor) as view:
+        assert len(view) == memory.nbytes >= 5000
+    loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+    os.ftruncate(loose, 4096)
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 4096)
+    reading, writing = os.pipe()
+    for descriptor in (loose, file, reading):
+        with pytest.raises(DeviceError) as caught:
+            map_sealed(descriptor)
+        assert caught.value.code == "serve.memory"
+    for descriptor in (loose, file, reading, writing):
+        os.close(descriptor)
+    memory.close()
+    with pytest.raises(DeviceError, match=re.escape("more than a server takes")):
+        Memory(1 << 40)
