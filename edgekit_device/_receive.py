@@ -7,6 +7,7 @@ sent again whole. ``_keeper`` gives both their names in the store meanwhile.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from typing import Any, BinaryIO, Dict, Tuple
 
@@ -65,6 +66,7 @@ def _receive_large(
         if root.store.size(digest) == size:
             source.skip(size - start, digest)  # somebody else has sent it meanwhile
             partial.drop()
+            partial.close()
             return
         with map_os_errors(str(partial.path)):
             if start > partial.size:
@@ -102,7 +104,8 @@ def _write(
                 source.check(digest, size - offset)
             found = hashing.digest()
     except BaseException:
-        os.fsync(handle)
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
         raise
     if found != digest:
         partial.drop()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.deploy._client import BoardClient, Buffer
 from edgekit.deploy._types import Progress
-from edgekit.errors import BundleError
+from edgekit.errors import BoardError, BundleError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from edgekit.bundle import Bundle
 
 __all__ = ["Sent", "send"]
+
+_KEPT_WRONG = ("blob.digest-mismatch", "transfer.offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Sent:
         bytes_sent: Bytes of blobs sent.
         bytes_reused: Bytes of blobs that the board had, parts included.
         loader_bytes: Bytes of the loader, 0 where it was there.
+        notes: What people should know, such as that a kept part was wrong and was sent anew.
     """
 
     digest: str
@@ -43,6 +46,7 @@ class Sent:
     bytes_sent: int
     bytes_reused: int
     loader_bytes: int
+    notes: tuple[str, ...] = ()
 
 
 def send(
@@ -70,13 +74,22 @@ def send(
     """
     signature = bundle.signature if signature is None else signature
     loader = board.ensure_loader(progress)
-    offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
     sizes = _sizes(bundle)
-    kept = {str(digest): int(have) for digest, have in offer["missing"]}
-    blobs = {} if fetches else _payload(bundle, kept, board.name)
-    if kept and check is not None:
-        check(sum(sizes[digest] - have for digest, have in kept.items()))
-    sent = board.receive(blobs, progress, kept=kept)
+    notes: list[str] = []
+    while True:
+        offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
+        kept = {str(digest): int(have) for digest, have in offer["missing"]}
+        blobs = {} if fetches else _payload(bundle, kept, board.name)
+        if kept and check is not None:
+            check(sum(sizes[digest] - have for digest, have in kept.items()))
+        try:
+            sent = board.receive(blobs, progress, kept=kept)
+            break
+        except BoardError as error:
+            # what was kept was wrong or is gone: the board threw it away, and asks for all of it
+            if notes or error.code not in _KEPT_WRONG or not any(kept.values()):
+                raise
+            notes.append(f"{error.where}: {error.message}; it was sent anew")
     return Sent(
         digest=str(offer["digest"]),
         app=str(offer["app"]),
@@ -87,6 +100,7 @@ def send(
         bytes_sent=sent,
         bytes_reused=sum(sizes.values()) - sent,
         loader_bytes=loader,
+        notes=tuple(notes),
     )
 
 

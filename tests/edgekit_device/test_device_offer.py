@@ -1,0 +1,117 @@
+"""Offers: the signature before anything else, what is missing, what is kept, what serves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit_device._delta import pack
+from edgekit_device._errors import DeviceError
+from edgekit_device._offer import drop_incoming, incoming, read_incoming
+from edgekit_device._root import Root
+from tests.edgekit_device.device_board import BoardFolder, Refused
+
+
+def _offer(board: BoardFolder, **document: Any) -> dict[str, Any]:
+    return board.ask("offer", stdin=json.dumps(document).encode())
+
+
+def _signed(bundle: Bundle) -> dict[str, str]:
+    assert bundle.signature
+    return {"signature": bundle.signature.decode()}
+
+
+def _digests(answer: dict[str, Any]) -> set[str]:
+    return {digest for digest, _ in answer["missing"]}
+
+
+def test_a_bundle_is_offered_sent_and_found_again(
+    board: BoardFolder, installed: str, toy: Bundle, toy2: Bundle
+) -> None:
+    # what serves, by one small question
+    answer = _offer(board, digest=toy.digest, app=toy.name, **_signed(toy))
+    assert answer == {"known": True, "digest": toy.digest, "app": "toy", "signer": "tests",
+                      "missing": [], "serving": installed}  # fmt: skip
+    assert incoming(Root(board.root)) == []
+    # another one of the same app, as a difference to what serves
+    question = _offer(board, digest=toy2.digest, app=toy.name, **_signed(toy2))
+    assert (question["known"], question["digest"]) == (False, toy2.digest)
+    assert question["base"]["digest"] == toy.digest
+    answer = _offer(board, **pack(toy2.manifest_bytes, question["base"]), **_signed(toy2))
+    new = {**toy2.blobs, **toy2.weights}
+    assert _digests(answer) == set(new) - set(toy.blobs) - set(toy.weights) != set()
+    assert answer["serving"] is None
+    assert read_incoming(Root(board.root), toy2.digest) == (toy2.manifest_bytes, toy2.signature)
+    # a part counts, and the manifest is known from now on
+    digest = max(_digests(answer), key=lambda one: len(memoryview(new[one]).tobytes()))
+    (board.root / "partial").mkdir(exist_ok=True)
+    (board.root / "partial" / digest).write_bytes(b"abc")
+    answer = _offer(board, digest=toy2.digest, **_signed(toy2))
+    assert [digest, 3] in answer["missing"]
+    board.send({one: new[one] for one in _digests(answer)})
+    assert _offer(board, digest=toy2.digest, **_signed(toy2))["missing"] == []
+    # a blob of another length is no blob
+    board.blob(digest).write_bytes(b"short")
+    assert _digests(_offer(board, digest=toy2.digest, **_signed(toy2))) == {digest}
+    drop_incoming(Root(board.root), toy2.digest)
+    assert incoming(Root(board.root)) == []
+
+
+def test_a_bundle_that_serves_in_part_is_not_said_to_serve(
+    board: BoardFolder, installed: str, toy: Bundle
+) -> None:
+    board.blob(next(iter(toy.weights))).unlink()
+    answer = _offer(board, digest=toy.digest, **_signed(toy))
+    assert (_digests(answer), answer["serving"]) == ({next(iter(toy.weights))}, None)
+
+
+def test_nothing_of_a_bundle_that_is_refused_is_kept(board: BoardFolder, toy: Bundle) -> None:
+    text, changed = toy.manifest_bytes.decode(), toy.manifest_bytes.decode().replace("toy", "tox")
+    for manifest, signature, code in (
+        (changed, _signed(toy)["signature"], "bundle.bad-signature"),
+        (text, None, "bundle.unsigned"),
+        # the signature is asked before a byte is parsed
+        ("no manifest", _signed(toy)["signature"], "bundle.bad-signature"),
+    ):
+        with pytest.raises(Refused) as caught:
+            _offer(board, manifest=manifest, signature=signature)
+        assert caught.value.code == code
+    assert incoming(Root(board.root)) == []
+    trusted = board.ask("offer", "--trust-unsigned", stdin=json.dumps({"manifest": text}).encode())
+    assert trusted["signer"] is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [[], {}, {"digest": "x"}, {"digest": 7}, {"manifest": 7}, {"digest": "../" * 21 + "a"},
+     {"digest": "a" * 64, "base": "/etc/passwd", "packed": "eJw="}, {"manifest": "{}", "more": 1},
+     {"manifest": "\ud800"}, {"manifest": "{}", "signature": ["x"]}],
+)  # fmt: skip
+def test_offers_that_make_no_sense_are_refused(board: BoardFolder, document: Any) -> None:
+    with pytest.raises(Refused) as caught:
+        board.ask("offer", stdin=json.dumps(document).encode())
+    assert caught.value.code == "protocol.invalid"
+
+
+def test_a_base_that_is_gone_is_said(board: BoardFolder, toy: Bundle) -> None:
+    document = {**pack(toy.manifest_bytes), "base": "a" * 64, "grain": 1}
+    with pytest.raises(Refused) as caught:
+        _offer(board, **document, **_signed(toy))
+    assert caught.value.code == "offer.invalid"
+
+
+def test_a_damaged_offer_is_replaced(board: BoardFolder, toy: Bundle) -> None:
+    root = Root(board.root)
+    assert toy.signature
+    _offer(board, manifest=toy.manifest_bytes.decode(), **_signed(toy))
+    file = board.root / "incoming" / toy.digest / "manifest.json"
+    file.write_bytes(b"{}")
+    assert read_incoming(root, toy.digest) is None
+    assert not _offer(board, digest=toy.digest, **_signed(toy))["known"]
+    _offer(board, **pack(toy.manifest_bytes), **_signed(toy))
+    assert read_incoming(root, toy.digest) == (toy.manifest_bytes, toy.signature)
+    with pytest.raises(DeviceError):
+        read_incoming(root, "../../etc")
