@@ -1,0 +1,190 @@
+"""What a rollout costs for each board: time, CPU of the workstation, bytes on the wire.
+
+    python benchmarks/fleet.py [--boards 8] [--parallel 1 4] [--state 10000]
+
+Starts sshd boards on loopback, which share this machine's cores with the workstation's side: the
+wall time is of both, so that what matters is the CPU of this process, which is measured apart, and
+the bytes, which a relay counts. Then it runs the state alone, with boards in memory, for what a
+rollout costs beside its boards. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, sign, write
+from edgekit.deploy import sshd
+from edgekit.fleet import Deployed, Fleet, Member, Settings
+from tests.boards.bundles import hand_made
+from tests.pipeline.nets import small_config
+
+WIDTH = 16_384  # columns of the one weight: a megabyte
+
+
+class Relay:
+    """A TCP port in front of an sshd that counts what passes."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self._server.getsockname()[1]
+        self.bytes = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                near, _ = self._server.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                for a, b in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(a, b), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                with self._lock:
+                    self.bytes += len(data)
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def cpu() -> float:
+    """Returns the CPU seconds of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def signed(seed: int, key: Path) -> Bundle:
+    """Returns a bundle of one megabyte of weights."""
+    bundle = hand_made(seed=seed, columns=WIDTH)
+    return bundle.signed(sign(bundle.manifest_bytes, key))
+
+
+def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
+    """Rolls out a release, the same again, and another one, and measures each."""
+    key = ensure_key(folder / "key")
+    config = small_config(folder / "net")
+    config.write_text(config.read_text().replace("name: small", "name: net"))
+    bundles = [signed(seed, key) for seed in (0, 0, 1)]
+    found: dict[str, Any] = {"weights_bytes": sum(bundles[0].weight_bytes.values())}
+    with contextlib.ExitStack() as stack:
+        rows, relays = [], []
+        for number in range(count):
+            root = folder / f"b{number}"
+            root.mkdir(mode=0o700)
+            server = stack.enter_context(sshd(root))
+            relays.append(Relay(server.board.port or 22))
+            line = allowed_signers_line(Path(f"{key}.pub"))
+            (root / "allowed_signers").write_text(line + "\n")
+            board = replace(server.board, port=relays[-1].port)
+            rows.append(
+                f"  - {{name: b{number}, host: 127.0.0.1, port: {board.port}, user: {board.user}, "
+                f"key: {board.key}, host_key: '{board.host_key}', root: {root}, "
+                f"python: {board.python}}}"
+            )
+        inventory = folder / "fleet.yaml"
+        inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
+        for what, bundle in zip(("first", "unchanged", "weights"), bundles, strict=True):
+            file = write(bundle, folder / f"{what}.ekb", stripped=False)
+            before = sum(relay.bytes for relay in relays)
+            began, used = time.monotonic(), cpu()
+            with Fleet(folder / "state") as fleet:
+                name = fleet.begin(config, inventory, waves="100%", bundle=file, name=what,
+                                   settings=Settings(parallel=parallel))  # fmt: skip
+                document = fleet.drive(name)
+            assert document["counts"] == {"done": count}, document
+            wall, spent = time.monotonic() - began, cpu() - used
+            seconds = [row["seconds"] for row in document["boards"]]
+            found[what] = {
+                "wall_s": round(wall, 2),
+                "board_s": round(statistics.median(seconds), 2),
+                "workstation_cpu_s_per_board": round(spent / count, 4),
+                "wire_bytes_per_board": round((sum(r.bytes for r in relays) - before) / count),
+            }
+    return found
+
+
+class InMemory:
+    """Boards that answer at once."""
+
+    def deploy(self, member: Member, found: Any) -> Deployed:
+        """Does nothing but say so."""
+        found("0" * 64, "1" * 64)
+        return Deployed("000001-1", "1" * 64)
+
+    def serving(self, member: Member) -> str:
+        """Always the new one."""
+        return "1" * 64
+
+    def back(self, member: Member, digest: str, before: str) -> bool:
+        """Nothing to do."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def state_alone(folder: Path, count: int) -> dict[str, Any]:
+    """Measures the inventory and the state for so many boards."""
+    folder.mkdir()
+    config = small_config(folder / "net")
+    config.write_text(config.read_text().replace("name: small", "name: net"))
+    file = write(hand_made(), folder / "net.ekb", stripped=False)
+    rows = [f"  - {{name: b{n}, host: h{n}, labels: {{kind: orin, rack: r{n // 40}}}}}"
+            for n in range(count)]  # fmt: skip
+    inventory = folder / "fleet.yaml"
+    inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
+    with Fleet(folder / "state", driver_for=lambda rollout, bundles: InMemory()) as fleet:
+        began, used = time.monotonic(), cpu()
+        name = fleet.begin(config, inventory, bundle=file, settings=Settings(parallel=32))
+        middle, spent = time.monotonic(), cpu()
+        fleet.drive(name)
+        size = sum(p.stat().st_size for p in (folder / "state").glob("fleet.db*"))
+        return {
+            "boards": count,
+            "begin_s": round(middle - began, 2),
+            "begin_cpu_s": round(spent - used, 2),
+            "drive_s": round(time.monotonic() - middle, 2),
+            "drive_cpu_s": round(cpu() - spent, 2),
+            "state_bytes": size,
+        }
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--boards", type=int, default=8)
+    parser.add_argument("--parallel", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--state", type=int, default=10_000)
+    options = parser.parse_args()
+    document: dict[str, Any] = {"cores": os.cpu_count(), "over_ssh": []}
+    for parallel in options.parallel:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["EDGEKIT_CACHE"] = str(Path(folder, "cache"))
+            measured = over_ssh(Path(folder), options.boards, parallel)
+            row = {"boards": options.boards, "parallel": parallel, **measured}
+            document["over_ssh"].append(row)
+    with tempfile.TemporaryDirectory() as folder:
+        document["state"] = state_alone(Path(folder, "state"), options.state)
+    print(json.dumps(document, indent=1))
+
+
+if __name__ == "__main__":
+    main()
