@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -38,18 +39,63 @@ def durable_folder(folder: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Writes a file through a temporary name beside it: old or new, never half."""
-    temporary = path.with_name(".{}.{}".format(path.name, os.getpid()))
+    """Writes a file through a temporary name beside it: old or new, never half.
+
+    Temporary names that killed processes have left for this file are removed.
+    """
+    temporary, handle = _temporary(path)
     try:
-        with temporary.open("wb") as file:
+        with open(handle, "wb") as file:  # locked until it is closed
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.replace(str(temporary), str(path))
         fsync_folder(path.parent)
     finally:
         if temporary.exists():
             temporary.unlink()
+    _remove_left(path)
+
+
+def _temporary(path: Path) -> Tuple[Path, int]:
+    """A new file beside ``path``, locked as long as its writer lives, and its descriptor."""
+    while True:
+        name = ".{}.{}-{}".format(path.name, os.getpid(), os.urandom(4).hex())
+        temporary = path.with_name(name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(str(temporary), flags, 0o600)
+        # between these two another writer of the same file may take it for a dead one's
+        if _held(handle) and temporary.exists():
+            return temporary, handle
+        os.close(handle)
+
+
+def _remove_left(path: Path) -> None:
+    start = ".{}.".format(path.name)
+    for name in os.listdir(str(path.parent)):
+        if name.startswith(start):
+            _remove_dead(path.with_name(name))
+
+
+def _remove_dead(temporary: Path) -> None:
+    try:
+        handle = os.open(str(temporary), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if _held(handle):
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+    finally:
+        os.close(handle)
+
+
+def _held(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def replace_link(link: Path, target: str) -> None:

@@ -1,0 +1,134 @@
+"""The connection goes: at every step of the protocol, at random bytes, slowly, with the server."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+
+from edgekit.deploy._ssh import SshTransport
+from edgekit.errors import BoardError, EdgekitError
+from tests.boards.bundles import HandMade
+from tests.boards.fixtures import StartBoard, hard_kill
+from tests.faults.board_walk import EXHAUSTIVE
+from tests.faults.fault_report import Faults
+from tests.faults.live_board import LiveBoard, kill_sessions
+from tests.faults.tcp_relay import Relay
+
+pytestmark = pytest.mark.boards
+
+_BYTES = 60 if EXHAUSTIVE else 2
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_cut_at_random_bytes(
+    direction: Literal["up", "down"], live: LiveBoard, faults: Faults
+) -> None:
+    live.measure()
+    rng = random.Random(direction)
+    for index in range(_BYTES):
+        # one in each part of the whole, so that few tries see all of it
+        share = (index + rng.random()) / _BYTES
+        bundle = live.bundle()
+        live.relay.carried = {"up": 0, "down": 0}
+        live.relay.cut_at[direction] = max(1, int(share * live.sizes[direction]))
+        faults.injected(f"connection cut at a byte, {direction}")
+        _broken(live, bundle)
+        live.finish(bundle)
+        faults.survived(f"connection cut at a byte, {direction}")
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "answer lost"])
+def test_cut_at_every_command(
+    answered: bool, live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
+) -> None:
+    commands = live.measure()
+    assert commands >= 3
+    steps = range(commands) if EXHAUSTIVE else (1, commands - 1)
+    for step in steps:
+        bundle = live.bundle()
+        faults.injected("connection cut at a command")
+        with monkeypatch.context() as patch:
+            _cut_at(step, answered, live, patch)
+            _broken(live, bundle)
+        live.finish(bundle)
+        faults.survived("connection cut at a command")
+
+
+def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatch) -> None:
+    """Cuts as the command of that number begins, or when the board has done it."""
+    run, count = SshTransport.run, iter(range(1 << 30))
+
+    def cut(self: SshTransport, *arguments: Any, **named: Any) -> Any:
+        if next(count) != step:
+            return run(self, *arguments, **named)
+        if not answered:
+            live.relay.cut()
+            return run(self, *arguments, **named)
+        run(self, *arguments, **named)
+        live.relay.cut()
+        raise BoardError("the answer was lost", code="board.connection-lost", where="lab")
+
+    patch.setattr(SshTransport, "run", cut)
+
+
+@pytest.mark.parametrize("what", ["session", "all"])
+def test_sshd_killed_in_the_middle(
+    what: str, live: LiveBoard, boards: StartBoard, faults: Faults
+) -> None:
+    for phase in ("send", "refit", "switch") if EXHAUSTIVE else ("send",):
+        bundle = live.bundle(columns=20_000)
+        faults.injected(f"sshd killed, {what}")
+
+        def kill(current: str, done: int, total: int, phase: str = phase) -> None:
+            if current != phase:
+                return
+            if what == "all":
+                hard_kill(live.server)
+            else:
+                kill_sessions(live.server)
+
+        _broken(live, bundle, kill)
+        if what == "all":
+            live.server = boards(live.root)
+            live.relay.close()
+            live.relay = Relay(live.server.port)
+        live.finish(bundle)
+        faults.survived(f"sshd killed, {what}")
+
+
+def test_stalled_and_slow_connections(live: LiveBoard, faults: Faults) -> None:
+    live.relay.delay_s = 0.01
+    faults.injected("slow connection")
+    live.finish(live.bundle())
+    faults.survived("slow connection")
+    live.relay.delay_s = 0.0
+    # nothing comes through any more, and the host gives up; the board is told nothing of it
+    bundle = live.bundle(columns=20_000)
+    faults.injected("stalled connection")
+
+    def stall(phase: str, done: int, total: int) -> None:
+        if phase == "send":
+            live.relay.stall()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live.deploy(bundle, stall)
+    live.look(live.serving)
+    live.finish(bundle)
+    faults.survived("stalled connection")
+
+
+def _broken(
+    live: LiveBoard,
+    bundle: HandMade,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> None:
+    """Deploys with a fault on its way; old or new is whole whatever the host was told."""
+    # a cut after the last answer is no failure: the board is done, and says so
+    with contextlib.suppress(EdgekitError):
+        live.deploy(bundle, progress)
+    live.look(live.serving, bundle.digest)

@@ -1,0 +1,69 @@
+"""The power goes, or the process does, before each durable operation of a deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle import sign
+from tests.boards.bundles import hand_made
+from tests.faults.board_walk import EXHAUSTIVE, Walk
+from tests.faults.conftest import Pair
+from tests.faults.crash_states import DISKS
+from tests.faults.fault_report import Faults
+from tests.faults.forked_board import Zygote
+
+_SEEDS = 40 if EXHAUSTIVE else 3
+_STRIDE = 1 if EXHAUSTIVE else 12
+# of the different disks, spread over the deployment
+_MOST = 1 << 30 if EXHAUSTIVE else 14
+
+
+def _walk(pair: Pair, zygote: Zygote, scratch: Path, begin: str) -> Walk:
+    start, new = pair.board, pair.new
+    if begin == "first":
+        start = scratch / "empty"
+        start.mkdir(mode=0o700)
+        (start / "allowed_signers").write_text(pair.line + "\n")
+    elif begin == "large":
+        new = hand_made(seed=3, columns=20_000)
+        new = new.signed(sign(new.manifest_bytes, pair.key))  # type: ignore[assignment]
+    old = None if begin == "first" else pair.old.digest
+    return Walk(zygote, start, old, new, scratch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DISKS)
+@pytest.mark.parametrize("begin", ["first", "update", "large"])
+def test_every_disk_that_a_cut_leaves(
+    begin: str, kind: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
+) -> None:
+    walk = _walk(pair, zygote, tmp_path, begin)
+    history = walk.record()
+    disks = walk.disks(history, kind, _SEEDS if kind == "torn" else 1)
+    step = max(1.0, len(disks) / _MOST)
+    chosen = [disks[int(index * step)] for index in range(int(len(disks) / step))] + disks[-1:]
+    name = "SIGKILL" if kind == "killed" else f"power cut, {kind} disk"
+    failed = []
+    for index, state in enumerate(chosen):
+        faults.injected(name, state.moments)
+        try:
+            walk.survive(state, history.pool, boots=index % 2 == 0)
+            faults.survived(name, state.moments)
+        except AssertionError as error:
+            failed.append(str(error))
+    assert not failed, f"{len(failed)} of {len(chosen)}:\n" + "\n".join(failed)
+
+
+@pytest.mark.parametrize("begin", ["first", "update"])
+def test_a_process_really_killed(
+    begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
+) -> None:
+    walk = _walk(pair, zygote, tmp_path, begin)
+    number = 0
+    while walk.killed(number):
+        faults.injected("SIGKILL")
+        faults.survived("SIGKILL")
+        number += _STRIDE
+    assert number > 2 * _STRIDE
