@@ -47,6 +47,7 @@ _LIBRARIES = {
     "cudart": "libcudart",
     "dla_compiler": "libnvdla_compiler",
 }
+_STEMS = tuple(_LIBRARIES.values())
 _RELEASE = re.compile(r"#\s*R(\d+) \(release\), REVISION: ([0-9.]+)")
 _BOARD_ID = re.compile(r"(?:\+|\b)(p\d{4}-\d{4})")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
@@ -88,11 +89,12 @@ def libraries(root: Path) -> Dict[str, Dict[str, str]]:
     found: Dict[str, Dict[str, str]] = {}
     for folder in _folders(root):
         try:
-            names = os.listdir(str(folder))
+            listed = os.listdir(str(folder))
         except OSError:
             continue
+        names = sorted(name for name in listed if name.startswith(_STEMS))
         for kind, stem in _LIBRARIES.items():
-            for name in sorted(names):
+            for name in names:
                 if name != stem + ".so" and not name.startswith(stem + ".so."):
                     continue
                 path = folder / name
