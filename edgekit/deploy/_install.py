@@ -1,21 +1,27 @@
-"""Installs a bundle on a board: ship what is missing, stage, refit, self-test, switch."""
+"""Installs a bundle on a board: what it lacks is sent, then the board deploys by itself."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import getpass
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deploy._client import BoardClient, Buffer
+from edgekit.deploy._client import BoardClient
+from edgekit.deploy._fits import check_fits, check_space
+from edgekit.deploy._follow import follow
+from edgekit.deploy._send import send
 from edgekit.deploy._types import Progress, Release
-from edgekit.errors import BoardError, BundleError, EdgekitError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from edgekit.bundle import Bundle
+    from edgekit.deploy._send import Sent
 
 __all__ = ["install"]
+
+_GATES = ("latency_ms", "latency_factor", "accuracy_min")
 
 
 def install(
@@ -25,72 +31,118 @@ def install(
     signature: bytes | None = None,
     progress: Progress | None = None,
     keep: int = 3,
+    policy: Mapping[str, Any] | None = None,
+    again: bool = True,
+    source: str | None = None,
+    on_start: Callable[[str], None] | None = None,
 ) -> Release:
     """Installs ``bundle`` and makes it the release that serves.
 
-    Until the board has switched, which is the last step and one rename, the release of before
-    serves; whatever fails before that (a Ctrl-C too) removes the new release. Blobs that arrived
-    whole stay for the next try.
+    Once everything is sent the board works alone, as a job: it checks, refits, tests, switches,
+    watches the new release and keeps it, or goes back to the one before; a Ctrl-C or a lost
+    connection changes nothing about that. The same call joins what runs, carries on what was cut
+    off, and sends only what is missing.
 
     Args:
         bundle: What to install.
         board: Where to.
         signature: OpenSSH's signature of the manifest; the bundle's own when None. Boards refuse
             a bundle without.
-        progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "stage",
-            "refit", "selftest", "switch" with 0 of 1 before and 1 of 1 after.
+        progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "download"
+            (with ``source``), "stage", "refit", "selftest", "switch" and "soak" with 0 of 1 before
+            and 1 of 1 after.
         keep: Releases that stay on the board.
+        policy: How the board judges the release: ``deploy.health`` of a configuration.
+        again: Also deploy a bundle that serves already and is whole.
+        source: Where the board gets the blobs itself; None to send them.
+        on_start: Called with the job's id when the board works alone.
 
     Raises:
         BundleError: The board refuses the bundle.
-        BoardError: The board failed; ``where`` names it.
+        BoardError: The board failed, or took the release back; ``where`` names it. "deploy.busy"
+            when it deploys another bundle.
     """
     step = _Steps(progress)
     signature = bundle.signature if signature is None else signature
-    sizes = _sizes(bundle)
+    hello: dict[str, Any] = {}
+
+    def check(missing: int) -> None:
+        hello.update(board.hello())
+        check_fits(bundle.manifest, hello, board.name)
+        check_space(missing, hello, board.name)
+
     with step("hello"):
         loader_bytes = board.ensure_loader(progress)
-        hello = board.hello()
-        _check_fits(bundle.manifest, hello, board.name)
-        # stage checks it again; here so that nothing of a bundle that is refused is sent
-        board.verify(bundle.manifest_bytes, signature)
-    to_send = _payload(bundle, board.missing(sizes), board.name)
-    sent = sum(len(data) for data in to_send.values())
-    _check_space(sent, hello, board.name)
-    board.receive(to_send, progress)
-    release = ""
-    try:
-        with step("stage"):
-            release = str(board.stage(bundle.manifest_bytes, signature)["release"])
-        with step("refit"):
-            refit = board.refit(bundle.name, release)
-        with step("selftest"):
-            selftest = board.selftest(bundle.name, release)
-        with step("switch"):
-            switched = board.switch(bundle.name, release)
-    except BaseException:
-        if release:
-            _withdraw(board, bundle.name, release)
-        raise
-    # what is left over costs space, not the deployment
-    with contextlib.suppress(EdgekitError):
-        board.gc(bundle.name, keep)
-    signed = len(signature) if signature else 0
+    sent = send(board, bundle, signature, progress, check=check, fetches=source is not None)
+    policy = {"keep": keep, **(policy or {})}
+    deployed = None if again or not sent.serving else _serving(board, bundle, policy)
+    reused = deployed is not None
+    if deployed is None:
+        if not hello:
+            check(0)
+        request = {
+            "app": bundle.name,
+            "digest": bundle.digest,
+            "policy": policy,
+            "source": source,
+            "operator": _operator(),
+            "nonce": secrets.token_hex(8),
+        }
+        deployed = follow(board, request, progress, on_start)
+    return _release(
+        bundle, board, sent, deployed, loader_bytes + len(signature or b""), hello, reused
+    )
+
+
+def _release(
+    bundle: Bundle,
+    board: BoardClient,
+    sent: Sent,
+    deployed: Mapping[str, Any],
+    more: int,
+    hello: Mapping[str, Any],
+    reused: bool,
+) -> Release:
+    health = deployed.get("health") or {}
+    golden = health.get("golden") or {}
+    before = deployed["previous"]
+    if before == deployed["release"]:
+        before = deployed.get("fallback")
     return Release(
-        id=release,
+        id=str(deployed["release"]),
         board=board.name,
         kind=board.kind,
         app=bundle.name,
         digest=bundle.digest,
-        bytes_sent=loader_bytes + sent + len(bundle.manifest_bytes) + signed,
-        bytes_reused=sum(sizes.values()) - sent,
-        blobs_sent=len(to_send),
-        blobs_reused=len(sizes) - len(to_send),
-        previous=switched.get("previous"),
-        hello=hello,
-        refit=refit,
-        selftest=selftest,
-    )
+        bytes_sent=0 if reused else sent.bytes_sent + len(bundle.manifest_bytes) + more,
+        bytes_reused=sent.bytes_reused,
+        blobs_sent=sent.blobs_sent,
+        blobs_reused=sent.blobs_reused,
+        previous=before,
+        hello=dict(hello),
+        refit=dict(deployed.get("refit") or {}),
+        selftest={"ok": True, "bit_equal": bool(golden.get("bit_equal")),
+                  "notes": list(health.get("notes") or ())},
+        health=dict(health),
+        reused=reused,
+    )  # fmt: skip
+
+
+def _serving(
+    board: BoardClient, bundle: Bundle, policy: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """What the board says of the bundle that serves; None unless it passed the same gates."""
+    facts = board.status(bundle.name)["apps"].get(bundle.name, {})
+    deployment = facts.get("deployment") or {}
+    current = facts.get("current")
+    if deployment.get("state") != "committed" or deployment.get("digest") != bundle.digest:
+        return None
+    if deployment.get("release") != current or not deployment.get("health"):
+        return None
+    passed = deployment.get("policy") or {}
+    if any(passed.get(gate) != policy.get(gate) for gate in _GATES):
+        return None
+    return {**deployment, "previous": facts.get("previous")}
 
 
 class _Steps:
@@ -106,77 +158,10 @@ class _Steps:
             self._progress(phase, 1, 1)
 
 
-def _withdraw(board: BoardClient, app: str, release: str) -> None:
-    """Removes a release that will not serve, if the board can still be asked to."""
-    with contextlib.suppress(EdgekitError):
-        state = board.releases(app)["apps"].get(app, {})
-        if release not in (state.get("current"), state.get("previous")):
-            board.remove(app, release)
-
-
-def _sizes(bundle: Bundle) -> dict[str, int]:
-    """Returns the bytes of everything that the board must have, by digest."""
-    blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
-    return {**bundle.weight_bytes, **blobs}
-
-
-def _payload(bundle: Bundle, lacking: Sequence[str], where: str) -> dict[str, Buffer]:
-    """Returns what to send; a stripped bundle can only go where its weights already are."""
-    have = {**bundle.weights, **bundle.blobs}
-    absent = set(lacking) - set(have)
-    if absent:
-        names = [n for n, w in bundle.manifest["weights"].items() if w["digest"] in absent]
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        raise BundleError(
-            f"neither the bundle nor the board has the weights {shown or 'and blobs it names'}",
-            code="bundle.stripped",
-            where=where,
-            hint="deploy the full bundle, or from the configuration that it was built from",
-        )
-    return {digest: _buffer(have[digest]) for digest in lacking}
-
-
-def _check_fits(facts: Mapping[str, Any], hello: Mapping[str, Any], where: str) -> None:
-    """Refuses a board that cannot run what the bundle was built for, before anything is sent."""
-    backend = str(facts.get("backend"))
-    needed = facts.get("fingerprint")
-    fingerprint = needed if isinstance(needed, dict) else {}
-    runtime = str(fingerprint.get("runtime") or "")
-    if runtime in hello and hello[runtime] is None:
-        raise BundleError(
-            f"the bundle needs {runtime} {fingerprint.get('runtime_version', '')}".rstrip()
-            + ", which the board does not have",
-            code="bundle.no-runtime",
-            where=where,
-            hint=f"install {runtime} for {hello.get('python') or 'the Python'} there, or name "
-            "another interpreter with `python:`",
-        )
-    offered = [str(name) for name in hello.get("backends") or ()]
-    if backend not in offered:
-        raise BundleError(
-            f"the bundle was built by the {backend} backend, the board runs "
-            f"{', '.join(offered) or 'none'}",
-            code="bundle.backend",
-            where=where,
-            hint="build for a backend that the board has",
-        )
-
-
-def _check_space(sent: int, hello: Mapping[str, Any], where: str) -> None:
-    free = hello.get("free_bytes")
-    if isinstance(free, int) and sent > free:
-        raise BoardError(
-            f"the bundle needs {sent:,} bytes more, {free:,} are free on the board",
-            code="board.disk-full",
-            where=where,
-            hint="free space there, or give the board another `root:`",
-        )
-
-
-def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
-    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
-    if isinstance(blob, (bytes, memoryview)):
-        return blob
-    import numpy as np
-
-    return np.ascontiguousarray(blob).reshape(-1).view(np.uint8).data
+def _operator() -> str:
+    """Who deploys, for others to read."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._hosts import boards_of_config
+from edgekit.pipeline._installing import Installing, Watched
 from edgekit.pipeline._signing import Signing
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
 
 __all__ = ["Boards"]
-
-# phases of an installation by the step they belong to
-_STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
 
 
 class Boards:
@@ -107,42 +105,22 @@ class Boards:
         cache = self._work.cache
         key = cache.key("release", self.identity(client), bundle.digest)
         known = cache.get("release", key)
-        serving = self.serves(client, bundle.name)
-        unchanged = (
-            known is not None
-            and not always
-            and serving == (known["release"], bundle.digest)
-            # a board whose store was damaged says so here and gets what it lacks
-            and not client.missing([*bundle.blobs, *bundle.weights])
-        )
-        if known is not None and unchanged:
-            for name in ("deploy", "refit", "self-test"):
-                with steps.step(name) as step:
-                    step.reuse(f"{client.name} serves {known['release']}")
-            return self._told({**known, "bytes_sent": 0, "reused": True})
-        with contextlib.ExitStack() as stack:
-            details = {
-                "deploy": f"board {client.name}: {client.note}",
-                "refit": f"{len(bundle.manifest['weights'])} tensors from the board's store",
-                "self-test": "golden vectors of the unstripped build",
-            }
-
-            def progress(phase: str, done: int, total: int) -> None:
-                name = _STEP_OF.get(phase)
-                if name and done == 0:
-                    stack.close()
-                    step = stack.enter_context(steps.step(name))
-                    step.detail = details[name]
-                elif phase in ("loader", "send") and total:
-                    steps.progress.update(done, total, f"{phase} {total / 1e6:.1f} MB")
-
-            release = install(
-                bundle,
-                client,
-                signature=bundle.signature,
-                progress=progress,
-                keep=self._work.file.deploy.keep,
-            )
+        with Installing(client, bundle, steps) as shown:
+            job = Watched(self._work, client)
+            with job:
+                release = install(
+                    bundle,
+                    client,
+                    signature=bundle.signature,
+                    progress=shown.progress,
+                    keep=self._work.file.deploy.keep,
+                    policy=self._work.file.deploy.health.policy(),
+                    again=always,
+                    source="\n".join(self._work.file.deploy.mirror) or None,
+                    on_start=job.begins,
+                )
+            if release.reused:
+                shown.reused(release.id)
         result = {
             "board": self.describe(client),
             "release": release.id,
@@ -152,9 +130,9 @@ class Boards:
             "previous": release.previous,
             "refit": dict(release.refit),
             "selftest": dict(release.selftest),
-            "hello": dict(release.hello),
+            "hello": dict(release.hello) or (known or {}).get("hello") or {},
             "notes": [f"{client.name}: {text}" for text in release.selftest.get("notes", ())],
-            "reused": False,
+            "reused": release.reused,
         }
         cache.put("release", key, result)
         return self._told(result)
