@@ -193,11 +193,24 @@ def _add_serving(commands: _Commands) -> None:
         "serve", home + "do_serve", "keep a release loaded behind a Unix socket", "required"
     )
     one.add_argument("--socket", type=Path, default=None, help="default: serve.sock of the app")
-    one.add_argument("--workers", type=_count, default=1, help="processes with the release loaded")
-    one.add_argument("--queue", type=_count, default=64, help="requests that may wait")
-    one.add_argument("--timeout-s", type=_positive, default=30.0, help="a request's wait, its run")
-    one.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
     one.add_argument("--background", action="store_true", help="answer once it serves")
+    unit = commands.add(
+        "serve-unit", "_serve_unit.do_serve_unit", "print or install a systemd unit", "required"
+    )
+    which = unit.add_mutually_exclusive_group()
+    which.add_argument("--user", action="store_true", help="of this account (the default)")
+    which.add_argument("--system", action="store_true", help="of the board, as this account")
+    act = unit.add_mutually_exclusive_group()
+    act.add_argument("--print", action="store_true", help="only print it (the default)")
+    act.add_argument("--install", action="store_true", help="put it in place and start it")
+    act.add_argument("--remove", action="store_true", help="stop it and take it away")
+    for each in (one, unit):
+        each.add_argument("--workers", type=_count, default=1, help="processes that have it loaded")
+        each.add_argument("--queue", type=_count, default=64, help="requests that may wait")
+        each.add_argument(
+            "--timeout-s", type=_positive, default=30.0, help="a wait's, then a run's"
+        )
+        each.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
     one = commands.add("serve-status", home + "do_serve_status", "say what serves", "required")
     one.add_argument("--reload", action="store_true", help="take the current release first")
     commands.add("serve-stop", home + "do_serve_stop", "end a server", "required")

@@ -1,0 +1,79 @@
+"""The systemd unit: systemd takes it, and reads back the very words that were meant."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgekit_device import DeviceError
+from edgekit_device._root import Root
+from edgekit_device._serve_unit import quoted, unit_name, unit_text
+from tests.edgekit_device.device_board import BoardFolder, Refused
+
+_ODD = "a b%h$HOME${X}\"q'\\n"
+
+
+def _field(text: str, name: str) -> str:
+    (line,) = (line for line in text.splitlines() if line.startswith(name + "="))
+    return line[len(name) + 1 :]
+
+
+def _as_systemd_reads(text: str) -> list[str]:
+    """systemd's quoting is near a shell's without variables; then ``%%`` and ``$$``."""
+    assert not re.search(r"(?<![$])[$](?:[$][$])*(?![$])", text)
+    return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(text)]
+
+
+def test_odd_paths_are_read_back_as_they_are(tmp_path: Path) -> None:
+    root = Root(tmp_path / _ODD)
+    text = unit_text(
+        root.app("net.v1"), ["/usr/bin/python3", "/x/serve.pyz"], ["--queue", "9"], True
+    )
+    assert _as_systemd_reads(_field(text, "ExecStart")) == [
+        "/usr/bin/python3", "/x/serve.pyz", "serve", "--root", str(root.folder),
+        "--app", "net.v1", "--queue", "9",
+    ]  # fmt: skip
+    (path,) = shlex.split(_field(text, "ReadWritePaths"))
+    assert path.replace("%%", "%") == str(root.folder)
+    assert _field(text, "UMask") == "0077"
+    assert _field(text, "User")
+    for word in ("a\nb", "a\x00b", "\x7f"):
+        with pytest.raises(DeviceError) as caught:
+            quoted(word)
+        assert caught.value.code == "serve.unit"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+@pytest.mark.parametrize("system", [True, False])
+def test_systemd_verifies_the_unit(tmp_path: Path, system: bool) -> None:
+    app = Root(tmp_path / _ODD).app("net")
+    app.folder.mkdir(parents=True)
+    file = tmp_path / unit_name(app)
+    file.write_text(unit_text(app, ["/bin/sh", str(app.folder / "serve.pyz")], [], system))
+    argv = ["systemd-analyze", "verify", "--man=no", *([] if system else ["--user"]), str(file)]
+    env = {"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+    assert unit_name(app) not in done.stderr
+    file.write_text(file.read_text().replace("WatchdogSec=30", "WatchdogSec=often"))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+    assert "often" in done.stderr  # it does read what it is given
+
+
+def test_nothing_is_installed_unless_asked_for(
+    board: BoardFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    answer = board.ask("serve-unit", "--app", "toy")
+    assert answer["installed"] is False
+    assert str(board.root / "apps/toy/serve.pyz") in answer["text"]
+    assert not (tmp_path / "config").exists()
+    assert board.ask("serve-unit", "--app", "toy", "--remove")["installed"] is False
+    with pytest.raises(Refused) as caught:
+        board.ask("serve-unit", "--app", "toy", "--install")
+    assert caught.value.code == "release.none"
+    assert not (tmp_path / "config").exists()
