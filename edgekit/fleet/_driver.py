@@ -105,15 +105,16 @@ class SshDriver:
 
         began = time.monotonic()
         with self.client(member, trusting=True) as client:
+            sent = client.ensure_loader()
             bundle = self._bundle_for(client, member)
             id, serving = _serving(client, self._app)
             found(serving, bundle.digest)
             # a board whose store was damaged says so here and gets what it lacks
             if serving == bundle.digest and not client.missing([*bundle.blobs, *bundle.weights]):
-                return Deployed(id, serving, 0, False, time.monotonic() - began)
+                return Deployed(id, serving, sent, False, time.monotonic() - began)
             release = install(bundle, client, signature=bundle.signature, keep=self._keep)
         seconds = time.monotonic() - began
-        return Deployed(release.id, release.digest, release.bytes_sent, True, seconds)
+        return Deployed(release.id, release.digest, sent + release.bytes_sent, True, seconds)
 
     def serving(self, member: Member) -> str:
         """See ``Driver.serving``."""

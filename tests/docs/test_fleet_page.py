@@ -1,0 +1,86 @@
+"""The examples of docs/fleet.md: the inventory is one, and the commands run as they stand."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edgekit.cli import _main
+from edgekit.cli._fleet import ACTIONS, command
+from edgekit.fleet import load_inventory, select
+from edgekit.fleet._types import STATES
+from tests.fleet.fleet_doubles import Boards
+from tests.pipeline.nets import small_config
+
+PAGE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+OURS = PAGE.partition("## What it costs")[0]
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", OURS, re.S)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (inventory,) = blocks("yaml")
+    (tmp_path / "fleet.yaml").write_text(inventory)
+    for name in ("net", "net-xavier"):
+        path = small_config(tmp_path)
+        text = path.read_text().replace("name: small", "name: net")
+        (tmp_path / f"{name}.yaml").write_text(text + "build: {backend: reference}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_inventory(folder):
+    members = load_inventory("fleet.yaml").members
+    assert len(members) == 41
+    assert members[39].board.host == "10.0.1.50"
+    assert members[-1].labels == {"stage": "production", "site": "b", "kind": "xavier"}
+    yaml.safe_load((folder / "fleet.yaml").read_text())
+
+
+@pytest.mark.parametrize("row", re.findall(r"^\| (`.*?) \|", OURS, re.M))
+def test_every_selector_of_the_table_can_be_read(row, folder):
+    members = load_inventory("fleet.yaml").members
+    for text in re.findall(r"`([^`]*)`", row):
+        if text.startswith("--"):
+            continue
+        try:
+            select(members, text)
+        except Exception as error:
+            assert getattr(error, "code", "") == "fleet.nothing-selected"  # noqa: PT017
+
+
+def test_the_commands_run(folder, monkeypatch, capsys):
+    boards = Boards()
+    monkeypatch.setattr("edgekit.fleet._fleet.SshDriver", lambda *_, **__: boards)
+    for line in blocks("sh")[0].splitlines():
+        # nobody waits here
+        program, *arguments = shlex.split(line.replace("--soak 60", "--soak 0"))
+        assert program == "edgekit"
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*arguments])
+        captured = capsys.readouterr()
+        assert caught.value.code == 0, captured.err
+        assert "june" in captured.out
+    assert len(boards.deployed) == len(boards.went_back) == 40
+
+
+@pytest.mark.parametrize("line", [line for text in blocks("sh")[1:] for line in text.splitlines()])
+def test_the_other_commands_are_understood(line, folder):
+    _, group, action, *arguments = shlex.split(line)
+    assert group == "fleet"
+    found = command.get_command(None, action)
+    found.make_context(action, arguments)
+
+
+def test_every_action_and_state_is_told():
+    assert [
+        name
+        for name in ACTIONS
+        if f"`{name}" not in OURS and f"fleet {name}" not in PAGE.replace("\n", " ")
+    ] == []
+    assert [state for state in STATES if f"`{state}`" not in OURS] == []
