@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Dict, Mapping
 
 from ._errors import DeviceError
@@ -15,6 +17,18 @@ __all__ = ["read_npz", "write_npz"]
 
 _LIMIT = 1 << 32
 _SUFFIX = ".npy"
+# what zipfile, zlib and NumPy say to bytes that are none of theirs
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    SyntaxError,
+)
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -35,11 +49,13 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
             if sum(info.file_size for info in infos) > limit:
                 raise _invalid("the arrays have more than {} bytes".format(limit))
             for info in infos:
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise _invalid("{!r} is compressed otherwise".format(info.filename[:80]))
                 name = info.filename[: -len(_SUFFIX)]
                 if not info.filename.endswith(_SUFFIX) or name in found:
                     raise _invalid("unexpected entry {!r}".format(info.filename[:80]))
                 found[name] = _read_array(archive, info)
-    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, OSError) as error:
+    except _BROKEN as error:
         raise _invalid(str(error)) from error
     return found
 

@@ -112,7 +112,7 @@ def _is_hashed(text: str, host: str) -> bool:
     salt, wanted = _decode(parts[2]), _decode(parts[3])
     if salt is None or wanted is None:
         return False
-    found = hmac.new(salt, host.lower().encode("utf-8", "surrogateescape"), hashlib.sha1).digest()
+    found = hmac.new(salt, host.lower().encode("utf-8", "surrogatepass"), hashlib.sha1).digest()
     return hmac.compare_digest(found, wanted)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgekit.errors import BoardError
+from edgekit_device._checks import is_digest
 from edgekit_device._delta import pack
+from edgekit_device._manifest import MAX_MANIFEST
 
 __all__ = ["offer"]
 
 _REFUSED = ("offer.invalid", "manifest.invalid")
+_MOST_PRINTS = 64 << 10  # as many as a board tells
 
 
 def offer(
@@ -36,7 +40,7 @@ def offer(
     answer = ask({"digest": digest, "app": app, **signed})
     if answer["known"]:
         return answer
-    if answer.get("base") is not None:
+    if _sound(answer.get("base")):
         try:
             return ask({**pack(manifest, answer["base"]), **signed})
         except BoardError as error:
@@ -44,3 +48,19 @@ def offer(
             if error.code not in _REFUSED:
                 raise
     return ask({**pack(manifest), **signed})
+
+
+def _sound(base: object) -> bool:
+    """Whether a board tells something to build a difference on; what is odd costs bytes alone."""
+    if not isinstance(base, dict):
+        return False
+    digest, grain, prints = base.get("digest"), base.get("grain"), base.get("prints")
+    if not is_digest(digest) or type(grain) is not int or not 1 <= grain <= MAX_MANIFEST:
+        return False
+    if not isinstance(prints, str) or len(prints) > _MOST_PRINTS:
+        return False
+    try:
+        base64.b64decode(prints, validate=True)
+    except ValueError:
+        return False
+    return True

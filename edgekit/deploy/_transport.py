@@ -104,6 +104,8 @@ class _Drain(threading.Thread):
                 return
             if not chunk:
                 return
+            if self.flooded:
+                continue  # to the end of what the pipe still holds, which closes it
             self._data += chunk
             if self._keep is not None and len(self._data) > self._keep:
                 del self._data[: -self._keep]
@@ -112,7 +114,6 @@ class _Drain(threading.Thread):
                 self._data.clear()
                 if self._flood:
                     self._flood()
-                return
 
     def result(self) -> bytes:
         """Returns the whole stream; a daemon that holds it open is not waited for."""

@@ -1,0 +1,171 @@
+"""The board's readers meet mutated input: only DeviceErrors come out, soon and in little memory."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit_device import DeviceError
+from edgekit_device._build_request import read_request as read_build
+from edgekit_device._bundle import open_bundle
+from edgekit_device._checks import parse_json
+from edgekit_device._delta import unpack
+from edgekit_device._deploy_request import read_request as read_deploy
+from edgekit_device._deployment import JOURNAL, history, read_journal, references
+from edgekit_device._links import LINKS, finish_links, intended
+from edgekit_device._manifest import parse
+from edgekit_device._npz import read_npz
+from edgekit_device._offer import do_offer
+from edgekit_device._plan import parse_version, read_header
+from edgekit_device._policy import read_policy
+from edgekit_device._receive import do_receive
+from edgekit_device._root import Root
+from edgekit_device._serve_wire import read_head
+from edgekit_device._sshsig import key_of_line, key_of_signature, keys_of_file
+from edgekit_device._trust import do_trust
+from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "root").mkdir(mode=0o700)
+    yield Root(folder / "root")
+    # whatever came in, nothing was written beside ROOT
+    assert [path.name for path in folder.iterdir()] == ["root"]
+
+
+def survive(read: Callable[[], Any]) -> bool:
+    """Whether the input was taken; a DeviceError is the one way to refuse it."""
+    with limits():
+        try:
+            read()
+        except DeviceError as error:
+            told = error.to_json()["error"]
+        else:
+            return True
+    assert told["code"]
+    assert told["message"]
+    json.dumps(told).encode("ascii")
+    return False
+
+
+def read_signature(data: bytes) -> None:
+    for found in (
+        key_of_signature(data), key_of_line(data.decode("utf-8", "replace")), *keys_of_file(data),
+    ):  # fmt: skip
+        if found is not None:
+            assert found.fingerprint.startswith("SHA256:")
+            assert key_of_line("x " + found.line) is not None
+
+
+def read_document(data: bytes) -> None:
+    document = parse_json(data, "stdin", "protocol.invalid")
+    if isinstance(document, dict):
+        for read in (read_deploy, read_policy, read_build):
+            survive(lambda read=read: read(document))  # type: ignore[misc]
+
+
+def read_delta(data: bytes) -> None:
+    document = parse_json(data, "stdin", "protocol.invalid")
+    if isinstance(document, dict):
+        for base in (None, (CORPUS / "delta/base.txt").read_bytes()):
+            survive(lambda base=base: unpack(document, base))  # type: ignore[misc]
+
+
+READERS: dict[str, tuple[Callable[[bytes], Any], int]] = {
+    "manifest": (parse, 900),
+    "signature": (read_signature, 500),
+    "npz": (lambda data: read_npz(data, 1 << 20), 500),
+    "plan": (lambda data: (read_header(data), parse_version(data.decode("latin-1"))), 200),
+    "request": (read_document, 700),
+    "delta": (read_delta, 400),
+    "head": (read_head, 300),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_readers_of_bytes(kind: str) -> None:
+    read, examples = READERS[kind]
+
+    @times(examples)
+    @given(mutated(kind))
+    def check(data: bytes) -> None:
+        survive(lambda: read(data))
+
+    for seed in seeds(kind):
+        survive(lambda seed=seed: read(seed))  # type: ignore[misc]
+    check()
+
+
+@times(350)
+@given(data=mutated("ekb"))
+def test_bundle_files(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.ekb"
+    path.write_bytes(data)
+
+    def read() -> None:
+        files = open_bundle(path)
+        manifest = parse(files.manifest)
+        for digest in [*manifest.sizes(), "../../etc/passwd", "a" * 64]:
+            if files.has(digest):
+                assert len(files.blob(digest)) <= len(data)
+
+    survive(read)
+
+
+@times(200)
+@given(data=mutated("frames"))
+def test_blobs_that_come_in(root: Root, data: bytes) -> None:
+    survive(lambda: do_receive(root, argparse.Namespace(), io.BytesIO(data)))
+    # what is in the store is what its name says
+    for path in root.store.blobs():
+        assert root.store.missing([path.name], verify=True) == []
+    assert not list((root.folder / "tmp").glob("*"))
+
+
+@times(150)
+@given(data=mutated("offer"))
+def test_offers(root: Root, data: bytes) -> None:
+    arguments = argparse.Namespace(trust_unsigned=True)
+    survive(lambda: do_offer(root, arguments, io.BytesIO(data)))
+    assert not list((root.folder / "tmp").glob("*"))
+
+
+@times(60)
+@given(data=mutated("trust"))
+def test_changes_of_trust(root: Root, data: bytes) -> None:
+    survive(lambda: do_trust(root, argparse.Namespace(), io.BytesIO(data)))
+
+
+@times(300)
+@given(data=mutated("journal"), name=st.sampled_from([JOURNAL, LINKS, "history.jsonl"]))
+def test_files_that_a_power_cut_or_a_disk_has_damaged(root: Root, data: bytes, name: str) -> None:
+    app = root.app("net")
+    app.folder.mkdir(parents=True, exist_ok=True)
+    file = app.folder / name
+    file.write_bytes(data)
+
+    def read() -> None:
+        journal = read_journal(app)
+        assert journal is None or isinstance(journal.live, bool)
+        references(app)
+        history(app)
+        if intended(app.folder) is not None:
+            finish_links(app.folder)
+
+    survive(read)
+    for link in ("current", "previous"):
+        assert Path(app.folder / link).is_symlink() or not (app.folder / link).exists()
+        assert app.link(link) is None
+    file.unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""What a hostile board answers: only an EdgekitError comes out, in bounded time and memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.deploy import BoardClient, Completed
+from edgekit.deploy._answers import document, failure
+from edgekit.deploy._hostkeys import Trust
+from edgekit.deploy._jobs import read_log
+from edgekit.deploy._knownhosts import read_entries
+from edgekit.deploy._offering import offer
+from edgekit.deploy._streams import read_frames
+from edgekit.deploy._types import Board
+from edgekit.errors import EdgekitError
+from tests.security.security_fuzz import CORPUS, limits, mutated, times
+
+pytestmark = pytest.mark.slow
+
+
+def survive(read: Callable[[], Any]) -> None:
+    with limits():
+        try:
+            read()
+        except EdgekitError as error:
+            said = str(error)
+        else:
+            return
+    assert "\x1b" not in said
+
+
+@times(800)
+@given(data=mutated("answer"), status=st.sampled_from([0, 0, 4, 4, 1, 127, 137, -1, 255]))
+def test_answers(data: bytes, status: int) -> None:
+    done = Completed(status, data, data[:500])
+    if status:
+        survive(lambda: raised(failure(done, "lab", "python3")))
+    else:
+        survive(lambda: str(document(done, "lab", "python3")["release"]))
+
+
+def raised(error: EdgekitError) -> None:
+    raise error
+
+
+@times(500)
+@given(data=mutated("frames"))
+def test_blobs_of_a_board(data: bytes) -> None:
+    wanted = [hashlib.sha256(text).hexdigest() for text in (b"", b"one", b"two\n" * 20)]
+
+    def read() -> None:
+        found = read_frames(data, "lab", wanted)
+        assert all(hashlib.sha256(blob).hexdigest() == digest for digest, blob in found.items())
+        assert set(found) == set(wanted)
+
+    survive(read)
+
+
+@times(400)
+@given(data=mutated("answer"))
+def test_logs_of_a_board(data: bytes) -> None:
+    def read() -> None:
+        log = read_log(data, 7, "lab")
+        assert log.end == 7 + len(log.data)
+
+    survive(read)
+
+
+@times(300)
+@given(data=mutated("base"))
+def test_the_base_that_a_board_tells_for_a_difference(data: bytes) -> None:
+    try:
+        base = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    sent: list[Mapping[str, Any]] = []
+
+    def ask(question: Mapping[str, Any]) -> dict[str, Any]:
+        sent.append(question)
+        return {"known": len(sent) > 1, "base": base}
+
+    survive(lambda: offer(ask, (CORPUS / "delta/base.txt").read_bytes(), None, "net"))
+
+
+@times(300)
+@given(data=mutated("known_hosts"), name=st.sampled_from(["lab", "[x.lab]:2222", "bad", "\ud800"]))
+def test_known_hosts(data: bytes, name: str) -> None:
+    def read() -> None:
+        for entry in read_entries([data.decode("utf-8", "replace")]):
+            entry.names(name)
+            assert entry.fingerprint.startswith("SHA256:")
+
+    survive(read)
+    assert Trust().pin is None
+
+
+class Liar:
+    """A transport whose board answers every command the same."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+
+    def run(self, argv: Any, *, stdin: Any = (), **options: Any) -> Completed:
+        for _ in stdin:
+            pass
+        if "-c" in argv:
+            place = {"ready": True, "root": "/r", "path": "/r/loader"}
+            return Completed(0, json.dumps(place).encode(), b"")
+        return Completed(0, self.answer, b"")
+
+    def close(self) -> None:
+        pass
+
+
+@times(200)
+@given(data=mutated("answer"))
+def test_a_client_whose_board_lies(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    loader = tmp_path_factory.getbasetemp() / "loader"
+    loader.write_bytes(b"loader")
+    client = BoardClient(Board("lab", "lab"), Liar(data), loader)
+    digest = "a" * 64
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: client.missing([digest]),
+        lambda: client.fetch([digest]),
+        client.jobs,
+        lambda: client.job_log("0123456789abcdef"),
+        lambda: client.cancel_job("0123456789abcdef"),
+        lambda: list(client.watch_job("0123456789abcdef", patience_s=0)),
+        lambda: client.offer(b"{}", None, "net")["missing"],
+    )
+    for ask in asks:
+        survive(ask)
