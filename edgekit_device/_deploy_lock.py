@@ -18,6 +18,7 @@ LOCK = "deploying"
 
 # somebody who only looks, and a rollback or removal by hand, hold it for moments
 _WAIT_S = 10.0
+_BY_HAND_S = 2.0
 _POLL_S = 0.02
 
 
@@ -63,7 +64,7 @@ def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
     Raises:
         DeviceError: "deploy.busy" or "deploy.unfinished".
     """
-    with claim(app):
+    with claim(app, wait_s=_BY_HAND_S):
         journal = read_journal(app)
         if journal is not None and journal.live and not whole:
             raise DeviceError(

@@ -1,0 +1,173 @@
+"""Deployments as jobs of a real loader: joined, refused, killed, timed out, resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit_device._deploy_child import in_child
+from edgekit_device._deploy_lock import claim, is_claimed
+from edgekit_device._errors import DeviceError
+from edgekit_device._jobs import LIVE, Job
+from edgekit_device._root import Root
+from tests.boards.toy_jobs import until
+from tests.edgekit_device.device_board import BoardFolder, Refused, envelope
+
+QUICK = {"measure_s": 0}
+
+
+def offer(board: BoardFolder, bundle: Bundle) -> dict[str, Any]:
+    everything = {**bundle.weights, **bundle.blobs}
+    answer = board.ask("offer", stdin=envelope(bundle))
+    board.send({digest: everything[digest] for digest, _ in answer["missing"]})
+    return answer
+
+
+def start(board: BoardFolder, bundle: Bundle, nonce: str, **policy: Any) -> dict[str, Any]:
+    request = {"app": bundle.name, "digest": bundle.digest, "nonce": nonce,
+               "operator": "ann@desk", "policy": {**QUICK, **policy}}  # fmt: skip
+    document = {"kind": "deploy", "request": request}
+    return board.ask("job-start", stdin=json.dumps(document).encode())
+
+
+def ended(board: BoardFolder, job: str) -> str:
+    return str(until(lambda: found if (found := _state(board, job)) not in LIVE else None))
+
+
+def _state(board: BoardFolder, job: str) -> str:
+    return str(Job(Root(board.root), job).read()["state"])
+
+
+def facts(board: BoardFolder) -> dict[str, Any]:
+    found: dict[str, Any] = board.ask("status", "--app", "toy")["apps"]["toy"]
+    return found
+
+
+def journal(board: BoardFolder) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((board.root / "apps/toy/deployment.json").read_bytes())
+    except FileNotFoundError:
+        return {"state": ""}
+    return found
+
+
+def test_joined_refused_and_taken_back_by_who_asks(
+    board: BoardFolder, toy: Bundle, toy2: Bundle
+) -> None:
+    offer(board, toy)
+    first = start(board, toy, "1", soak_s=600)
+    until(lambda: journal(board)["state"] == "soaking")
+    again = start(board, toy, "2")
+    assert (again["job"], again["joined"]) == (first["job"], True)
+    with pytest.raises(Refused) as caught:
+        start(board, toy2, "3")
+    assert caught.value.code == "deploy.busy"
+    assert "ann@desk" in caught.value.message
+    assert toy.digest[:12] in caught.value.message
+    assert first["job"] in caught.value.hint
+    state = facts(board)
+    assert (state["deployment"]["state"], state["deployment"]["alive"]) == ("soaking", True)
+    for command in ("switch", "remove"):
+        with pytest.raises(Refused) as caught:
+            board.ask(command, "--app", "toy", "--release", state["current"])
+        assert caught.value.code == "deploy.busy"
+    board.ask("job-cancel", "--job", first["job"])
+    assert facts(board)["current"] is None
+    assert facts(board)["history"][-1]["error"]["code"] == "job.cancelled"
+
+
+def test_killed_while_it_soaks_then_resumed(board: BoardFolder, toy: Bundle) -> None:
+    offer(board, toy)
+    job = start(board, toy, "1", soak_s=600)["job"]
+    until(lambda: journal(board)["state"] == "soaking")
+    kill(job)
+    assert ended(board, job) == "lost"
+    until(lambda: not is_claimed(Root(board.root).app("toy")))
+    dead = facts(board)["deployment"]
+    assert (dead["state"], dead["alive"]) == ("soaking", False)
+    # a policy is part of the journal: here a short soak stands for the long one
+    path = board.root / "apps/toy/deployment.json"
+    path.write_text(json.dumps({**journal(board), "policy": QUICK}))
+    (resumed,) = board.ask("resume", "--wait")["resumed"]
+    assert (resumed["app"], resumed["state"]) == ("toy", "done")
+    state = facts(board)
+    assert (state["deployment"]["state"], state["deployment"]["id"]) == ("committed", dead["id"])
+    assert state["current"] == dead["release"]
+    assert board.ask("resume")["resumed"] == []
+
+
+def kill(job: str) -> None:
+    """SIGKILL for all processes of a job."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"job-run" in words and job.encode() in words:
+            os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def test_install_from_a_folder_is_one_command_and_idempotent(
+    board: BoardFolder, toy: Bundle, tmp_path: Path
+) -> None:
+    from edgekit.bundle import write
+
+    source = tmp_path / "toy.ekb"
+    write(toy, source, stripped=False)
+    options = ["--from", str(source), "--app", "toy", "--policy", json.dumps(QUICK)]
+    first = board.ask("install", *options)
+    assert (first["changed"], first["state"], first["previous"]) == (True, "committed", None)
+    again = board.ask("install", *options)
+    assert (again["changed"], again["release"]) == (False, first["release"])
+    assert facts(board)["current"] == first["release"]
+
+
+def child(work: Any, limit: float | None = 60.0, **more: Any) -> dict[str, Any]:
+    return in_child(work, lambda state: limit, lambda *told: None, lambda: None, **more)
+
+
+def test_work_that_hangs_is_ended_and_work_that_crashes_is_told() -> None:
+    def hang(turn: Any, tell: Any) -> dict[str, Any]:
+        turn("testing")
+        signal.pause()
+        return {}
+
+    def crash(turn: Any, tell: Any) -> dict[str, Any]:
+        turn("refitting")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+    with pytest.raises(DeviceError) as caught:
+        child(hang, limit=0.2)
+    assert caught.value.code == "deploy.timeout"
+    assert "testing takes longer than 0.2 s" in caught.value.message
+    with pytest.raises(DeviceError) as caught:
+        child(crash)
+    assert caught.value.code == "deploy.crashed"
+    assert "refitting died: SIGKILL" in caught.value.message
+
+
+def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
+    app = Root(tmp_path).app("net")
+    seen: list[str] = []
+
+    def work(turn: Any, tell: Any) -> dict[str, Any]:
+        turn("refitting")
+        tell("refitting", 1, 2, "half")
+        turn("testing")
+        return {"pid": os.getpid()}
+
+    with claim(app) as held:
+        found = in_child(
+            work, seen.append, lambda *told: seen.append(told[3]), lambda: None, [held]
+        )
+        assert is_claimed(app)
+    assert found["pid"] != os.getpid()
+    assert seen == ["refitting", "half", "testing"]
+    assert not is_claimed(app)
