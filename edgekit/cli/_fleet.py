@@ -19,6 +19,7 @@ ACTIONS = {
     "resume": ("_fleet_resume", "Go on with a rollout, also after this machine was restarted."),
     "abort": ("_fleet_abort", "End a rollout; boards that are done keep the new release."),
     "rollback": ("_fleet_rollback", "Take a rollout's boards back to what served before it."),
+    "export": ("_fleet_export", "Write a rollout for Ansible: inventory, playbooks and role."),
     "bench": ("_fleet_bench", "Measure an inventory's boards and compare them."),
 }
 

@@ -67,7 +67,7 @@ def export(
             made[key] = given or _packed(configs[key], progress)
         of[member.name] = made[key]
     signers = dict.fromkeys(_trusted(signer_of(configs[key])) for key in made)
-    health = opened.file.deploy.health
+    deploy = opened.file.deploy
     return export_ansible(
         folder,
         members,
@@ -75,9 +75,9 @@ def export(
         canary=canary,
         waves=waves,
         budget=budget,
-        sources=[*sources] or list(getattr(opened.file.deploy, "mirror", ())),
+        sources=[*sources] or deploy.mirror,
         signers=list(signers),
-        policy=health.policy(),
+        policy={"keep": deploy.keep, **deploy.health.policy()},
         known_hosts=Cache().folder / "known_hosts",
     )
 
