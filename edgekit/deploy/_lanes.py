@@ -121,6 +121,8 @@ def send_lanes(heap: Heap, ask: Ask, lanes: int) -> None:
             while thread.is_alive():
                 thread.join(_POLL_S)
                 heap.tell()
+        if not failed:
+            heap.tell()  # the helpers may have left nothing to tell for the first
     except _Stopped:
         pass
     finally:
