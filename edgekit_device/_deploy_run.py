@@ -15,6 +15,7 @@ from ._deploy_soak import soak
 from ._deployment import AFTER_SWITCH, BEFORE_SWITCH, Journal, record
 from ._errors import DeviceError
 from ._job import JobCancelled
+from ._manifest import parse
 from ._offer import drop_incoming, read_incoming
 from ._policy import read_policy
 from ._refit_release import refit_release
@@ -91,6 +92,8 @@ class Deploying:
     def give_up(self, error: DeviceError) -> None:
         """Ends it as it is: back to the release before where it has switched."""
         facts = self.journal.facts
+        if error.code == "blob.digest-mismatch":
+            self._drop_rotten()
         if self.journal.state in AFTER_SWITCH and facts["previous"] != facts["release"]:
             self._back(error)
         else:
@@ -233,6 +236,12 @@ class Deploying:
         self._write("rolled-back", error)
         self._withdraw()
         self._end()
+
+    def _drop_rotten(self) -> None:
+        """Takes blobs out of the store whose bytes have changed: the next try sends them anew."""
+        with contextlib.suppress(DeviceError, OSError), self.root.lock(shared=True):
+            # each is hashed once more: memory fails too
+            self.root.store.missing(parse(self._offered()[0]).sizes(), verify=True)
 
     def _write(self, state: str, error: DeviceError) -> None:
         told = error.to_json()["error"]

@@ -75,7 +75,7 @@ def stage(
         target = root.app(name)
         with target.lock(), map_os_errors(str(target.folder)):
             for found in target.releases():
-                if _same(open_release(root, target.releases_folder / found), files):
+                if _is_of(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
             release = _next_id(target, checked.manifest.digest)
             record = {
@@ -218,7 +218,12 @@ def _switch(app: App, release: str) -> Dict[str, Optional[str]]:
     return {"app": app.name, "current": release, "previous": app.link("previous")}
 
 
-def _same(found: BundleFiles, files: BundleFiles) -> bool:
+def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
+    """Whether a release was made of this bundle; a damaged one was of none."""
+    try:
+        found = open_release(root, folder)
+    except DeviceError:
+        return False
     return found.manifest == files.manifest and found.signature == files.signature
 
 
