@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from edgekit_device._root import App, Root
 from edgekit_device._serving import reload, serving
 from tests.edgekit_device.device_board import BoardFolder, Refused
 
+PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
 _SWITCHES = 5
 
 
@@ -67,6 +70,31 @@ def test_a_server_answers_as_the_model_does(
     assert refused.value.code == "serve.running"
     for file in ("serve.sock", "serve.log"):
         assert (served.folder / file).stat().st_mode & 0o077 == 0
+
+
+def test_the_page_on_serving_runs_as_it_stands(
+    served: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    home = tmp_path / "home/.edgekit/apps"
+    home.mkdir(parents=True)
+    (home / "resnet50").symlink_to(served.folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    calling, protocol = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(calling, str(PAGE), "exec"), names)
+    model = load(served.folder, threads=1)
+    right = model(names["inputs"])["y"]
+    assert np.array_equal(names["outputs"]["y"], right)
+    exec(compile(protocol, str(PAGE), "exec"), names)
+    assert np.array_equal(names["result"], model(names["frame"])["y"])
+    names["peer"].close()
+    os.close(names["memory"])
+    status = serving(served)
+    assert status is not None
+    table = page.split("## edgekit.serving/1")[1].split("Errors:")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {key for row in rows for key in re.findall("`(.*?)`", row)} == set(status)
 
 
 def test_switches_lose_no_request(

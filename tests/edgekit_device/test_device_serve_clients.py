@@ -144,7 +144,10 @@ def test_a_removed_socket_is_made_again_and_a_removed_app_ends_the_server(told: 
     old = told.client()
     (told.app.folder / "serve.sock").unlink()
     assert wait_for(lambda: serving(told.app))["pid"] == told.status()["pid"]
-    assert old.run()["release"] == told.client().run()["release"]
+    new = told.client()
+    assert old.run()["release"] == new.run()["release"]
+    old.close()
+    new.close()
     told.app.folder.rename(told.app.folder.with_name("gone"))
     assert told.process is not None
     said, log = told.process.communicate(timeout=60)
@@ -171,7 +174,9 @@ def test_systemd_is_told_when_it_serves_and_that_it_lives(told: Told, tmp_path: 
         systemd.bind(str(path))
         systemd.settimeout(60)
         told.start(env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"})
-        first = systemd.recv(4096).decode().split("\n")
+        first = [""]
+        while first[0] != "READY=1":
+            first = systemd.recv(4096).decode().split("\n")
         assert first == ["READY=1", f"STATUS={told.app.link('current')}", "WATCHDOG=1"]
         assert "WATCHDOG=1" in systemd.recv(4096).decode().split("\n")
         told.stop()
