@@ -19,9 +19,9 @@ from ._delta import prints, unpack
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, workspace, write_durably
 from ._partial import kept_bytes
+from ._protocol import protocol_error, read_json
 from ._release import is_ready
 from ._root import Root
-from ._store_commands import protocol_error, read_json
 from ._types import Manifest
 from ._verify import Checked, check_bundle
 

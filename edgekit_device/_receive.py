@@ -15,9 +15,9 @@ from ._checks import is_digest, parse_json
 from ._errors import DeviceError, map_os_errors
 from ._keeper import Keeper
 from ._partial import Partial
+from ._protocol import protocol_error
 from ._root import Root
 from ._store import sha256
-from ._store_commands import protocol_error
 from ._stream import Hashing, Input, Syncing
 
 __all__ = ["do_receive"]

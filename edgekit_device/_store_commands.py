@@ -6,11 +6,12 @@ import argparse
 from typing import Any, BinaryIO, Dict, Optional, Tuple
 
 from ._bundle import BundleFiles
-from ._checks import is_digest, parse_json
+from ._checks import is_digest
 from ._collect import collect, remove
 from ._deploy_lock import claim_by_hand
 from ._errors import DeviceError
 from ._manifest import MAX_MANIFEST
+from ._protocol import protocol_error, read_json
 from ._release import describe, stage, switch
 from ._root import Root
 from ._verify import check_bundle
@@ -23,8 +24,6 @@ __all__ = [
     "do_stage",
     "do_switch",
     "do_verify",
-    "protocol_error",
-    "read_json",
 ]
 
 _MAX_LIST = 128 << 20
@@ -101,21 +100,3 @@ def _read_envelope(stdin: BinaryIO) -> Tuple[bytes, Optional[bytes]]:
         return manifest.encode("utf-8"), None if signature is None else signature.encode("utf-8")
     except UnicodeEncodeError as error:
         raise protocol_error("the manifest is no UTF-8 text") from error
-
-
-def read_json(stdin: BinaryIO, most: int) -> Any:
-    """The one JSON document on stdin, of at most ``most`` bytes; "protocol.invalid"."""
-    data = stdin.read(most + 1)
-    if len(data) > most:
-        raise protocol_error("more than {} bytes".format(most))
-    return parse_json(data, "stdin", "protocol.invalid")
-
-
-def protocol_error(message: str) -> DeviceError:
-    """What is raised where the host does not keep to the protocol."""
-    return DeviceError(
-        message,
-        code="protocol.invalid",
-        where="stdin",
-        hint="use the loader and the edgekit of the same version",
-    )
