@@ -12,6 +12,7 @@ from ._hello import hello
 from ._partial import partials
 from ._release import describe
 from ._root import App, Root
+from ._trust import refusals
 
 __all__ = ["do_status", "status"]
 
@@ -56,6 +57,8 @@ def _app(root: Root, app: App) -> Dict[str, Any]:
         # a damaged release hides nothing of the others
         damaged = {"current": app.link("current"), "previous": app.link("previous")}
         found.update(damaged, releases=[], error=error.to_json()["error"])
+    linked = [name for name in (found["current"], found["previous"]) if name is not None]
+    found["refused"] = refusals(app, linked)
     found["serving"] = _serving(app)
     found["changed"] = _changed(root, app)
     return found

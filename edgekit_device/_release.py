@@ -15,6 +15,7 @@ from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, workspace, write_durably
 from ._links import set_links
 from ._root import App, Root, number_of
+from ._signature import check_signature
 from ._verify import Checked, check_blobs, check_bundle
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "REFIT",
     "Staged",
     "check_release",
+    "check_signer",
     "describe",
     "is_ready",
     "read_record",
@@ -115,6 +117,23 @@ def check_release(
         trusted = trusted or read_record(folder).get("trusted") is True
     files = open_release(root, folder)
     return check_bundle(files, allowed_signers or root.allowed_signers, trusted)
+
+
+def check_signer(root: Root, folder: Path) -> Optional[str]:
+    """Asks again who signed a release; its manifest is not read.
+
+    Raises:
+        DeviceError: As ``check_signature``: the key may have been revoked or removed meanwhile.
+    """
+    files = open_release(root, folder)
+    trusted = read_record(folder).get("trusted") is True
+    return check_signature(
+        files.manifest,
+        files.signature,
+        root.allowed_signers,
+        trust_unsigned=trusted,
+        where=files.where,
+    )
 
 
 def is_ready(folder: Path) -> bool:
@@ -214,6 +233,7 @@ def _switch(app: App, release: str) -> Dict[str, Optional[str]]:
         )
     current = app.link("current")
     if current != release:
+        check_signer(app.root, folder)  # what would not load must not be made to serve
         set_links(app.folder, release, current or app.link("previous"))
     return {"app": app.name, "current": release, "previous": app.link("previous")}
 

@@ -7,16 +7,14 @@ import base64
 import binascii
 import re
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional
+from typing import Any, BinaryIO, Dict, Iterable, List, Optional
 
-from ._bundle import open_release
 from ._checks import parse_json
 from ._errors import DeviceError, map_os_errors
 from ._files import locked, write_durably
-from ._release import read_record
+from ._release import check_signer
 from ._revoked import describe_revocations, knows_times, replace_revocations, revoke
 from ._root import App, Root
-from ._signature import check_signature
 from ._sshsig import PublicKey, key_of_line
 
 __all__ = ["do_trust", "refusals"]
@@ -66,20 +64,16 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
     }
 
 
-def refusals(app: App) -> List[Dict[str, Any]]:
+def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Dict[str, Any]]:
     """The app's releases whose signatures are not believed any more: "release", "code", "message".
 
-    One that was staged with ``--trust-unsigned`` is believed unless its key is revoked.
+    ``names`` are those that are asked about, all when None. One that was staged with
+    ``--trust-unsigned`` is believed unless its key is revoked.
     """
     found = []
-    for name in app.releases():
-        folder = app.releases_folder / name
+    for name in app.releases() if names is None else names:
         try:
-            files = open_release(app.root, folder)
-            trusted = read_record(folder).get("trusted") is True
-            check_signature(
-                files.manifest, files.signature, app.root.allowed_signers, trust_unsigned=trusted
-            )
+            check_signer(app.root, app.releases_folder / name)
         except DeviceError as error:
             found.append({"release": name, "code": error.code, "message": error.message})
     return found

@@ -85,6 +85,8 @@ def _notes(facts: dict[str, Any], verbose: bool) -> list[str]:
         found.append(f"{deployment['state']}: {error.get('message')} ({error.get('code')})")
     if facts.get("error"):
         found.append(str(facts["error"].get("message")))
+    for one in facts.get("refused", ()):
+        found.append(f"{one['release']} loads no more: {one['message']} (edgekit trust)")
     changed = facts.get("changed") or {}
     for change in changed.get("changes", ()):
         found.append(

@@ -177,6 +177,11 @@ def test_rotation_and_revocation_on_a_board(
     assert answer["revocations"] == {"kind": "list", "fingerprints": [old.fingerprint]}
     told = [(one["release"], one["role"], one["code"]) for one in answer["refused"]]
     assert told == [(first, "previous", "bundle.revoked-signer")]
+    with pytest.raises(Refused) as caught:  # what would not load is not made to serve
+        board.ask("rollback", "--app", small_bundle().name)
+    assert caught.value.code == "bundle.revoked-signer"
+    found = board.ask("status")["apps"][small_bundle().name]
+    assert [one["release"] for one in found["refused"]] == [first]
     app = board.root / "apps" / small_bundle().name
     assert edgekit_device.load(app).signer == "new"
     with pytest.raises(DeviceError) as error:
