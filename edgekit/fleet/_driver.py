@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["AWAY", "BundleFor", "Deployed", "Driver", "Found", "SshDriver"]
 
 #: Errors after which a board is tried again later; every other one is its answer.
-AWAY = ("board.unreachable", "board.connection-lost", "board.timeout", "deploy.busy")
+AWAY = ("board.unreachable", "board.connection-lost", "board.timeout", "deploy.busy",
+        "deploy.unfinished")  # fmt: skip
 
 Found = Callable[[str, str], None]
 """Called as ``found(before, digest)`` before a board is changed: what serves ('' for nothing) and
 what it gets. When it returns, both are on record."""
 
 BundleFor = Callable[["BoardClient", "Member"], "Bundle"]
+TermsOf = Callable[["Member"], Mapping[str, Any]]
+
+#: States of a board's deployment that goes on no more; see docs/architecture.md.
+_ENDED = ("committed", "rolled-back", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ class SshDriver:
         app: The application.
         bundle_for: Returns a board's bundle.
         state_folder: Where known_hosts and the loader lie.
-        keep: Releases that stay on a board.
+        terms_of: Returns more arguments of ``install`` for a board: keep, policy, source.
+        reason: For boards' histories, when they are taken back.
         idle: Connections that are kept open while nothing is done on them.
         accept_host_key: Accept unknown host keys this once.
         trust: Public key that boards are to trust from now on, or None.
@@ -84,7 +90,8 @@ class SshDriver:
         bundle_for: BundleFor,
         *,
         state_folder: Path,
-        keep: int = 3,
+        terms_of: TermsOf = lambda member: {},
+        reason: str | None = None,
         idle: int = 16,
         accept_host_key: bool = False,
         trust: str | None = None,
@@ -92,7 +99,8 @@ class SshDriver:
         self._app = app
         self._bundle_for = bundle_for
         self._folder = state_folder
-        self._keep = keep
+        self._terms_of = terms_of
+        self._reason = reason
         self._accept = accept_host_key
         self._trust = trust
         self._idle = idle
@@ -107,14 +115,14 @@ class SshDriver:
         with self.client(member, trusting=True) as client:
             sent = client.ensure_loader()
             bundle = self._bundle_for(client, member)
-            id, serving = _serving(client, self._app)
+            _, serving = _serving(client, self._app)
             found(serving, bundle.digest)
-            # a board whose store was damaged says so here and gets what it lacks
-            if serving == bundle.digest and not client.missing([*bundle.blobs, *bundle.weights]):
-                return Deployed(id, serving, sent, False, time.monotonic() - began)
-            release = install(bundle, client, signature=bundle.signature, keep=self._keep)
+            # what serves already, whole and by these terms, is only asked for
+            terms = self._terms_of(member)
+            release = install(bundle, client, signature=bundle.signature, again=False, **terms)
         seconds = time.monotonic() - began
-        return Deployed(release.id, release.digest, sent + release.bytes_sent, True, seconds)
+        sent += release.bytes_sent
+        return Deployed(release.id, release.digest, sent, not release.reused, seconds)
 
     def serving(self, member: Member) -> str:
         """See ``Driver.serving``."""
@@ -124,7 +132,8 @@ class SshDriver:
     def back(self, member: Member, digest: str, before: str) -> bool:
         """See ``Driver.back``. Where nothing served before, the application is removed again."""
         with self.client(member) as client:
-            state = client.releases(self._app)["apps"].get(self._app, {})
+            state = client.status(self._app)["apps"].get(self._app, {})
+            self._no_deployment(client, state.get("deployment") or {}, digest, member.name)
             digests = {row["id"]: row["digest"] for row in state.get("releases", ())}
             # a rollback swaps two releases: asked twice it would bring the new one again
             if digests.get(state.get("current")) != digest:
@@ -133,7 +142,7 @@ class SshDriver:
             if not before:
                 client.remove(self._app)
             elif digests.get(state.get("previous")) == before:
-                client.rollback(self._app)
+                client.rollback(self._app, self._reason)
             elif older:
                 client.switch(self._app, older[-1])
             else:
@@ -144,6 +153,21 @@ class SshDriver:
                     hint="deploy an earlier bundle instead: edgekit fleet deploy --bundle FILE",
                 )
         return True
+
+    def _no_deployment(
+        self, client: BoardClient, deployment: Mapping[str, Any], digest: str, where: str
+    ) -> None:
+        """Waits for a deployment that the board goes on with by itself: it may yet switch."""
+        state = deployment.get("state")
+        if not deployment or state in _ENDED or deployment.get("digest") != digest:
+            return
+        client.resume(self._app)  # should its process have died
+        raise BoardError(
+            f"it is {state} this release by itself",
+            code="deploy.busy",
+            where=where,
+            hint="wait for it, then take the rollout back again",
+        )
 
     @contextlib.contextmanager
     def client(self, member: Member, *, trusting: bool = False) -> Iterator[BoardClient]:

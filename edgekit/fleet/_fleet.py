@@ -117,6 +117,7 @@ class Fleet:
             "inventory_digest": listed.digest,
             "selector": selector,
             "settings": asdict(settings),
+            "terms": {key: _terms(one) for key, one in configs.items()},
             "trust": int(trust_key),
             "state": "paused",
         }
@@ -316,16 +317,16 @@ class Fleet:
         from edgekit.config import open_config
         from edgekit.fleet._bundles import signer_of
 
-        keep, trust = 3, None
-        with contextlib.suppress(ConfigError):  # it may be gone: the bundles are on record
-            config = open_config(rollout["config"])
-            keep = config.file.deploy.keep
-            trust = signer_of(config) if rollout["trust"] else None
+        trust = None
+        if rollout["trust"]:
+            with contextlib.suppress(ConfigError):  # it may be gone; boards trust the key by now
+                trust = signer_of(open_config(rollout["config"]))
         return SshDriver(
             rollout["app"],
             bundles,
             state_folder=cache_folder(),
-            keep=keep,
+            terms_of=lambda m: rollout["terms"][str(m.config or rollout["config"])],
+            reason=f"the rollout {rollout['name']} was taken back",
             idle=2 * int(rollout["settings"]["parallel"]),
             accept_host_key=self._accept,
             trust=trust,
@@ -336,6 +337,16 @@ def _numbered(name: str) -> Iterator[str]:
     yield name
     for number in itertools.count(2):
         yield f"{name}-{number}"
+
+
+def _terms(config: Config) -> dict[str, Any]:
+    """Returns what a deployment is given beside its bundle, as ``edgekit deploy`` gives it."""
+    deploy = config.file.deploy
+    return {
+        "keep": deploy.keep,
+        "policy": deploy.health.policy(),
+        "source": "\n".join(deploy.mirror) or None,
+    }
 
 
 def _of_app(config: Config, app: str, member: Member) -> Config:

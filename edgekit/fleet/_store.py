@@ -19,7 +19,7 @@ from edgekit.fleet._store_schema import MIGRATIONS, VERSION
 __all__ = ["Store"]
 
 _WAIT_S = 30.0
-_JSON = ("entry", "labels", "error", "settings")
+_JSON = ("entry", "labels", "error", "settings", "terms")
 
 
 class Store:

@@ -17,6 +17,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             inventory_digest TEXT NOT NULL,
             selector TEXT,
             settings TEXT NOT NULL,
+            terms TEXT NOT NULL,     -- by configuration: keep, policy and source of deployments
             trust INTEGER NOT NULL,  -- whether boards are to trust the signing key from now on
             state TEXT NOT NULL,     -- running paused rolling-back done failed aborted rolled-back
             wish TEXT NOT NULL DEFAULT '',
