@@ -47,6 +47,7 @@ class Channel:
         self._reconnect = reconnect
         self._placed: Place | None = None
         self._remembered = False
+        self._apart = 0  # bytes that went on connections of their own
         home = board.python.startswith("~/") and board.kind != "local"
         # sshd starts commands in the account's home, where a quoted "~" means nothing
         self._python = "." + board.python[1:] if home else board.python

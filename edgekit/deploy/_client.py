@@ -112,8 +112,19 @@ class BoardClient(DeploymentClient):
         if not blobs:
             return 0
         heap = Heap(blobs, kept or {}, progress)
-        deliver(heap, self._argv("receive"), self._transport, self.name, self.board.python)
+        argv = self._argv("receive")
+        apart = deliver(heap, argv, self._transport, self.name, self.board.python)
+        self._apart += heap.to_send if apart else 0
         return heap.to_send
+
+    def wire_bytes(self) -> int | None:
+        """Returns the bytes that went over the wire so far, both ways; None where nobody counts.
+
+        What OpenSSH's client carried on connections of its own counts with its payload.
+        """
+        count = getattr(self._transport, "wire_bytes", None)
+        carried = None if count is None else count()
+        return None if carried is None else int(carried) + self._apart
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
         """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""

@@ -24,7 +24,7 @@ _SSH_FAILED = 255
 _UNDER_WAY = 8 << 20
 
 
-def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, python: str) -> None:
+def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, python: str) -> bool:
     """Sends the heap through as many runs of ``argv`` (the command ``receive``) as serve.
 
     Args:
@@ -33,6 +33,9 @@ def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, p
         transport: The connection.
         where: The board's name for errors.
         python: The board's interpreter for errors.
+
+    Returns:
+        Whether it went on a connection apart.
 
     Raises:
         BoardError, BundleError: The board refuses a blob, fails, or the connection is cut.
@@ -49,12 +52,13 @@ def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, p
         done = bulk.run(argv, stdin=heap.frames(tell=True), timeout=LONG_S)
         if not _unreached(done):
             document(done, where, python)
-            return
+            return True
         if heap.done - heap.started > _UNDER_WAY:
             raise _cut(where)
         heap.rewind()
     lanes = 1 if not remote else max(1, min(_LANES, heap.to_send // _LANE, len(heap)))
     send_lanes(heap, ask, lanes)
+    return False
 
 
 def _unreached(done: Completed) -> bool:

@@ -34,6 +34,8 @@ class Sent:
         bytes_sent: Bytes of blobs sent.
         bytes_reused: Bytes of blobs that the board had, parts included.
         loader_bytes: Bytes of the loader, 0 where it was there.
+        wire_bytes: Bytes that the connection carried meanwhile, both ways, as the kernel counts
+            them, and the blobs' where OpenSSH's client carried them; None where it is not known.
         notes: What people should know, such as that a kept part was wrong and was sent anew.
     """
 
@@ -46,6 +48,7 @@ class Sent:
     bytes_sent: int
     bytes_reused: int
     loader_bytes: int
+    wire_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -73,6 +76,7 @@ def send(
         BoardError: The board failed, or the connection did.
     """
     signature = bundle.signature if signature is None else signature
+    before = board.wire_bytes()
     loader = board.ensure_loader(progress)
     sizes = _sizes(bundle)
     notes: list[str] = []
@@ -100,6 +104,7 @@ def send(
         bytes_sent=sent,
         bytes_reused=sum(sizes.values()) - sent,
         loader_bytes=loader,
+        wire_bytes=None if before is None else (board.wire_bytes() or 0) - before,
         notes=tuple(notes),
     )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
+import socket
+import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +25,8 @@ __all__ = ["SshTransport"]
 # carry 32 KiB, so smaller pieces only cost calls
 _WINDOW = 16 << 20
 _PIECE = 32 * 1024
+# where struct tcp_info has tcpi_bytes_acked and tcpi_bytes_received (linux/tcp.h, since 4.1)
+_TCP_BYTES = slice(120, 136)
 _STALL_S = 60.0
 _OPEN_S = 20.0
 
@@ -54,6 +59,25 @@ class SshTransport:
         from edgekit.deploy._hostkeys import fingerprint
 
         return fingerprint(self._connection.get_remote_server_key())
+
+    def wire_bytes(self) -> int | None:
+        """Returns the bytes that TCP carried for this connection, both ways; None if not known.
+
+        Linux counts them (tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info, tcp(7)).
+        Through a jump host or a proxy command they are not this connection's alone.
+        """
+        sock = self._connection.sock
+        option = getattr(socket, "TCP_INFO", None)
+        if option is None or not isinstance(sock, socket.socket) or sys.platform != "linux":
+            return None
+        try:
+            facts = sock.getsockopt(socket.IPPROTO_TCP, option, _TCP_BYTES.stop)
+        except OSError:
+            return None
+        if len(facts) < _TCP_BYTES.stop:
+            return None
+        sent, received = struct.unpack("=QQ", facts[_TCP_BYTES])
+        return int(sent) + int(received)
 
     def bulk(self) -> OpenSsh | None:
         """Returns a quicker way for much data to the same board; None where there is none."""

@@ -130,7 +130,10 @@ def test_bytes_of_the_wire(
         """All of a connection's bytes, from its first to its last, both ways."""
         through, counter = relay(remote(server))
         one = BoardClient(through, connect(through), before._loader)
+        begun = sum(counter.carried.values())
         sent = send(one, bundle)
+        # the kernel's own count is of the same bytes; an answer's last packets may be under way
+        assert sent.wire_bytes == pytest.approx(sum(counter.carried.values()) - begun, abs=4000)
         one.close()
         return sum(counter.carried.values()), sent
 
@@ -142,7 +145,6 @@ def test_bytes_of_the_wire(
     changed, sent = wire(second)
     assert (sent.blobs_sent, sent.bytes_sent) == (1, 70_000)
     assert 70_000 < changed < 70_000 + 64_000
-    print(count, "weights: unchanged", unchanged, "changed", changed - 70_000)
     assert _whole(tmp_path / "board", second)
     # the relay does count: a new blob costs its bytes
     assert wire(_bundle(send_key, {**sizes, "other": 300_000}))[0] > 300_000
@@ -166,7 +168,7 @@ def test_cut_at_any_byte_the_same_command_goes_on(
     client(remote(server))
     dice = random.Random(8)
     total = 0
-    for _ in range(4):
+    for _ in range(3):
         through, line = relay(remote(server))
         one = BoardClient(through, connect(through), send_loader)
         # of the bytes that are still to go, the handshake's and the questions' among them

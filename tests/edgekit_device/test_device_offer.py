@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit_device._delta import pack
 from edgekit_device._errors import DeviceError
-from edgekit_device._offer import drop_incoming, incoming, read_incoming
+from edgekit_device._offer import do_offer, drop_incoming, incoming, read_incoming
 from edgekit_device._root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused
 
@@ -90,10 +93,13 @@ def test_nothing_of_a_bundle_that_is_refused_is_kept(board: BoardFolder, toy: Bu
      {"digest": "a" * 64, "base": "/etc/passwd", "packed": "eJw="}, {"manifest": "{}", "more": 1},
      {"manifest": "\ud800"}, {"manifest": "{}", "signature": ["x"]}],
 )  # fmt: skip
-def test_offers_that_make_no_sense_are_refused(board: BoardFolder, document: Any) -> None:
-    with pytest.raises(Refused) as caught:
-        board.ask("offer", stdin=json.dumps(document).encode())
+def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
+    arguments = argparse.Namespace(trust_unsigned=True)
+    (tmp_path / "root").mkdir(mode=0o700)
+    with pytest.raises(DeviceError) as caught:
+        do_offer(Root(tmp_path / "root"), arguments, io.BytesIO(json.dumps(document).encode()))
     assert caught.value.code == "protocol.invalid"
+    assert not (tmp_path / "root" / "incoming").exists()
 
 
 def test_a_base_that_is_gone_is_said(board: BoardFolder, toy: Bundle) -> None:
