@@ -27,7 +27,10 @@ class Given:
         self.boards = Boards()
 
     def fleet(self):
-        return Fleet(self.folder / "state", driver_for=lambda rollout, bundles: self.boards)
+        return self.fleet_in(self.folder / "state")
+
+    def fleet_in(self, state):
+        return Fleet(state, driver_for=lambda rollout, bundles: self.boards)
 
     def begin(self, fleet, **options):
         settings = Settings(**{**QUICK, **options.pop("settings", {})})
