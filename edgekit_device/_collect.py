@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from ._bundle import MANIFEST
 from ._deployment import read_journal, references
 from ._errors import DeviceError, map_os_errors
-from ._files import fsync_folder, locked, workspace
+from ._files import LOCK_WAIT_S, fsync_folder, locked, workspace
 from ._jobs import LIVE, all_jobs, json_of
 from ._jobs_kept import needed_blobs, outdated
 from ._manifest import parse
@@ -52,7 +52,12 @@ def remove(root: Root, app: App, release: Optional[str] = None) -> List[str]:
 
 
 def collect(
-    root: Root, *, app: Optional[App] = None, keep: Optional[int] = None, grace_s: float = 3600.0
+    root: Root,
+    *,
+    app: Optional[App] = None,
+    keep: Optional[int] = None,
+    grace_s: float = 3600.0,
+    wait_s: float = LOCK_WAIT_S,
 ) -> Dict[str, Any]:
     """Prunes releases beyond the newest ``keep`` (all kept when None), then unnamed blobs.
 
@@ -60,10 +65,11 @@ def collect(
     names, and every blob younger than ``grace_s`` seconds: it may belong to a bundle on its way.
     What a deployment that has not ended names stays, and what manifests on offer name. Offers that
     nobody deploys go after the grace, and parts of blobs that nobody waits for.
+    Where blobs arrive all the time it gives up after ``wait_s``.
     Jobs that ended long ago go too, all but the newest; blobs of the others stay.
     """
     removed: List[str] = []
-    with root.lock(shared=False), workspace(root.folder) as work:
+    with root.lock(shared=False, wait_s=wait_s), workspace(root.folder) as work:
         for each in root.apps() if app is None else [app]:
             if keep is not None and each.folder.is_dir():
                 removed += _prune(each, max(keep, 1), work)

@@ -25,6 +25,8 @@ from ._root import App, Root
 __all__ = ["Deploying"]
 
 _MOST_ATTEMPTS = 3
+# another bundle may be arriving: then the next deployment tidies up
+_TIDY_S = 2.0
 
 
 class Deploying:
@@ -274,7 +276,8 @@ class Deploying:
             with contextlib.suppress(DeviceError):
                 drop_incoming(self.root, facts["digest"])
             with contextlib.suppress(DeviceError):
-                collect(self.root, app=self.app, keep=read_policy(facts["policy"])["keep"])
+                keep = read_policy(facts["policy"])["keep"]
+                collect(self.root, app=self.app, keep=keep, wait_s=_TIDY_S)
 
 
 def _error_of(facts: Dict[str, Any]) -> DeviceError:

@@ -14,9 +14,17 @@ from typing import Iterator, Tuple
 
 from ._errors import DeviceError, map_os_errors
 
-__all__ = ["durable_folder", "fsync_folder", "locked", "replace_link", "workspace", "write_durably"]
+__all__ = [
+    "LOCK_WAIT_S",
+    "durable_folder",
+    "fsync_folder",
+    "locked",
+    "replace_link",
+    "workspace",
+    "write_durably",
+]
 
-_LOCK_WAIT_S = 60.0
+LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
 
 
@@ -109,7 +117,7 @@ def replace_link(link: Path, target: str) -> None:
 
 
 @contextmanager
-def locked(path: Path, shared: bool = False, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
+def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Holds the lock file ``path``; the kernel lets go of it when the process ends.
 
     Raises:

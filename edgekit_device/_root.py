@@ -9,7 +9,7 @@ from typing import Iterator, List, Optional
 
 from ._checks import is_app_name, is_release
 from ._errors import DeviceError, map_os_errors
-from ._files import durable_folder, locked
+from ._files import LOCK_WAIT_S, durable_folder, locked
 from ._links import finish_links
 from ._store import Store
 
@@ -30,9 +30,9 @@ class Root:
         self.allowed_signers = self.folder / "allowed_signers"
 
     @contextmanager
-    def lock(self, shared: bool) -> Iterator[None]:
+    def lock(self, shared: bool, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
         """Held shared while blobs arrive or get used, exclusively while they are collected."""
-        with locked(self.folder / "lock", shared=shared):
+        with locked(self.folder / "lock", shared=shared, wait_s=wait_s):
             yield
 
     def app(self, name: str) -> App:
