@@ -1,0 +1,161 @@
+"""What a board costs in a rollout by Ansible: time, the workstation's CPU time, bytes on the wire.
+
+Usage: fleet_ansible.py [--boards 4] [--json]: real sshd boards on loopback, each behind a relay
+that counts; a toy network, first copied by Ansible, then fetched from a mirror.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import http.server
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, sign
+from edgekit.deploy import sshd
+from edgekit.fleet._ansible import export_ansible
+from edgekit.fleet._types import Member
+from tests.boards.bundles import hand_made
+
+
+class Relay:
+    """Passes connections on and counts what they carry, both ways."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.bytes = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            one, _ = self._listener.accept()
+            other = socket.create_connection(("127.0.0.1", self._to))
+            for source, sink in ((one, other), (other, one)):
+                threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.bytes += len(data)
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    sent = 0
+
+    def log_request(self, code: Any = "-", size: Any = "-") -> None:
+        pass
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        data = source.read()
+        type(self).sent += len(data)
+        outputfile.write(data)
+
+
+@contextlib.contextmanager
+def mirror(folder: Path) -> Iterator[str]:
+    handler = functools.partial(_Handler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--boards", type=int, default=4)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ek-") as made, contextlib.ExitStack() as stack:
+        rows = measure(Path(made), stack, options.boards)
+    if options.json:
+        print(json.dumps({"boards": options.boards, "bundle_bytes": BYTES, "rows": rows}))
+        return
+    print(f"{options.boards} boards, a bundle of {BYTES:,} bytes; by board:")
+    for row in rows:
+        print(f"{row['way']:<7} {row['what']:<10} {row['seconds']:6.1f} s  "
+              f"{row['cpu_s']:5.2f} s CPU  {row['bytes']:>9,} bytes  "
+              f"{row['mirror_bytes']:>8,} from the mirror")  # fmt: skip
+
+
+BYTES = 0
+
+
+def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str, Any]]:
+    global BYTES  # noqa: PLW0603
+    key = ensure_key(tmp / "key" / "id")
+    one, two = (_signed(hand_made(seed=seed, columns=4096), key) for seed in (0, 1))
+    BYTES = one.full_bytes
+    line = allowed_signers_line(tmp / "key" / "id.pub")
+    rows: list[dict[str, Any]] = []
+    for way in ("copy", "mirror"):
+        servers = [stack.enter_context(sshd(tmp / way / str(n))) for n in range(count)]
+        relays = [Relay(server.port) for server in servers]
+        members = [
+            Member(dataclasses.replace(s.board, name=f"b{n}", kind="remote", port=relay.port))
+            for n, (s, relay) in enumerate(zip(servers, relays, strict=True))
+        ]
+        folder = tmp / f"out-{way}"
+        (folder / "bundles").parent.mkdir()
+        url = stack.enter_context(mirror(folder / "bundles")) if way == "mirror" else ""
+        for what, bundle in (("first", one), ("unchanged", one), ("one tensor", two)):
+            export_ansible(folder, members, {m.name: bundle for m in members}, waves="100%",
+                           signers=[line], sources=[url] if url else ())  # fmt: skip
+            sent, served = sum(relay.bytes for relay in relays), _Handler.sent
+            seconds, cpu = _play(folder, tmp)
+            rows.append({
+                "way": way, "what": what, "seconds": seconds / count, "cpu_s": cpu / count,
+                "bytes": (sum(relay.bytes for relay in relays) - sent) // count,
+                "mirror_bytes": (_Handler.sent - served) // count,
+            })  # fmt: skip
+    return rows
+
+
+def _signed(bundle: Bundle, key: Path) -> Bundle:
+    return bundle.signed(sign(bundle.manifest_bytes, key))
+
+
+def _play(folder: Path, tmp: Path) -> tuple[float, float]:
+    (tmp / "home").mkdir(exist_ok=True)
+    env = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp / "home"), "LANG": "C.UTF-8",
+        "ANSIBLE_REMOTE_TMP": str(tmp / "remote"), "ANSIBLE_ASYNC_DIR": str(tmp / "async"),
+        "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
+    }  # fmt: skip
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run([str(program), "deploy.yml"], cwd=folder, env=env, text=True,
+                          capture_output=True, check=False)  # fmt: skip
+    if done.returncode:
+        raise SystemExit(done.stdout[-4000:] + done.stderr[-2000:])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.monotonic() - began, cpu
+
+
+if __name__ == "__main__":
+    main()
