@@ -14,6 +14,8 @@ from edgekit_device._manifest import MAX_MANIFEST
 
 __all__ = ["offer"]
 
+# up to here a question before would cost more than the manifest itself
+_SMALL = 12 << 10
 _REFUSED = ("offer.invalid", "manifest.invalid")
 _MOST_PRINTS = 64 << 10  # as many as a board tells
 
@@ -36,6 +38,9 @@ def offer(
         BoardError, BundleError: As ``ask``.
     """
     signed = {"signature": None if signature is None else signature.decode("utf-8")}
+    whole = pack(manifest)
+    if len(whole["packed"]) <= _SMALL:
+        return ask({**whole, **signed})
     digest = hashlib.sha256(manifest).hexdigest()
     answer = ask({"digest": digest, "app": app, **signed})
     if answer["known"]:
@@ -47,7 +52,7 @@ def offer(
             # another command may have removed what it builds on: whole then
             if error.code not in _REFUSED:
                 raise
-    return ask({**pack(manifest), **signed})
+    return ask({**whole, **signed})
 
 
 def _sound(base: object) -> bool:
