@@ -7,61 +7,23 @@ is asked what it serves, and only what is left is done.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
 
-from edgekit._listed import listed
 from edgekit.errors import EdgekitError
-from edgekit.fleet._driver import AWAY, Deployed, Driver
-from edgekit.fleet._pool import Pool
-from edgekit.fleet._store import Store
-from edgekit.fleet._told import Told
-from edgekit.fleet._types import Member, Settings
+from edgekit.fleet._back import Back
+from edgekit.fleet._driver import AWAY, Deployed
+from edgekit.fleet._types import LEFT, Row
 from edgekit.fleet._waves import allowed_failures
 
 __all__ = ["Drive"]
 
-_LEFT = ("pending", "running", "offline")
 _TICK_S = 0.2
 
-Row = dict[str, Any]
 
+class Drive(Back):
+    """One run of a driver over a rollout; see ``Back`` for its arguments."""
 
-class Drive:
-    """One run of a driver over a rollout.
-
-    Args:
-        store: The state.
-        rollout: The rollout's row.
-        members: Its boards by name, as they are reached now.
-        driver: How a board is asked.
-        told: Where it is told.
-        stopped: Whether this process was asked to stop (Ctrl-C); then it pauses.
-        clock: Seconds of no day.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        rollout: Mapping[str, Any],
-        members: Mapping[str, Member],
-        driver: Driver,
-        told: Told,
-        *,
-        stopped: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._id = int(rollout["id"])
-        self._rollout = rollout
-        self._members = members
-        self._driver = driver
-        self._told = told
-        self._settings = Settings(**rollout["settings"])
-        self._stopped = stopped
-        self._clock = clock
-        self._failed = 0
-        self._allowed = 0
+    _failed = 0
+    _allowed = 0
 
     def run(self) -> str:
         """Goes on to the end, or until a pause; returns the rollout's state."""
@@ -89,7 +51,7 @@ class Drive:
     def _leave(self, wish: str) -> str:
         if wish == "abort":
             for row in self._store.boards(self._id):
-                if row["state"] in _LEFT:
+                if row["state"] in LEFT:
                     self._set(row, "aborted")
         state = "aborted" if wish == "abort" else "paused"
         self._store.set_rollout(self._id, state=state, wish="")
@@ -119,12 +81,9 @@ class Drive:
 
     # a wave
 
-    def _pool(self, stop: Callable[[], bool]) -> Pool:
-        return Pool(self._settings, stop, clock=self._clock)
-
     def _deploy(self, rows: list[Row]) -> None:
         self._pool(lambda: self._exceeded() or bool(self._wish())).each(
-            [row for row in rows if row["state"] in _LEFT],
+            [row for row in rows if row["state"] in LEFT],
             self._deploy_one,
             begin=self._begin,
             done=self._done,
@@ -206,76 +165,3 @@ class Drive:
     def _not_soaked(self, row: Row, error: EdgekitError) -> None:
         self._failed += 1
         self._set(row, "failed", error.to_json()["error"])
-
-    # back
-
-    def _go_back(self) -> str:
-        """Takes back what switched, of the rollout's ``scope``; boards that never did stay."""
-        scope = self._rollout["scope"]
-        rows = [
-            row
-            for row in self._store.boards(self._id, scope)
-            # before is on record since before it was changed
-            if row["before"] is not None
-            and row["before"] != row["digest"]
-            and row["state"] in ("done", "failed", "running", "offline")
-        ]
-        for row in rows:
-            row["stays"] = False
-        shown = int(self._rollout["wave"]) if scope is None else int(scope)
-        self._told.wave(shown, 1 + shown, rows)
-        if rows:
-            self._pool(self._stopped).each(
-                rows,
-                self._back_one,
-                begin=lambda row: None,
-                done=self._is_back,
-                failed=lambda row, error, again: self._not_back(row, error),
-            )
-        if self._stopped():
-            return "rolling-back"
-        for row in self._store.boards(self._id):
-            if row["state"] in _LEFT:
-                self._set(row, "aborted")
-        if left := [row["name"] for row in rows if row["state"] != "rolled-back" and row["stays"]]:
-            self._store.set_rollout(self._id, error=self._not_all_back(left))
-            self._rollout = self._store.rollout(str(self._rollout["name"]))
-        state = "failed" if self._rollout["error"] else "rolled-back"
-        self._store.set_rollout(self._id, state=state, wish="")
-        return state
-
-    def _not_all_back(self, left: list[str]) -> dict[str, str]:
-        name = str(self._rollout["name"])
-        before = self._rollout["error"]
-        told = f"{listed(left)} could not be rolled back"
-        return {
-            "code": before["code"] if before else "fleet.not-rolled-back",
-            "message": f"{before['message']}; {told}" if before else told,
-            "where": name,
-            "hint": f"try them again: edgekit fleet rollback {name}",
-        }
-
-    def _back_one(self, row: Row) -> bool:
-        return self._driver.back(self._members[row["name"]], row["digest"], row["before"])
-
-    def _is_back(self, row: Row, changed: bool) -> None:
-        row["stays"] = False
-        # a failed board that never switched stays failed: that says more
-        if changed or row["state"] != "failed":
-            self._set(row, "rolled-back", row["error"])
-
-    def _not_back(self, row: Row, error: EdgekitError) -> None:
-        told = error.to_json()["error"]
-        row["stays"] = True
-        # why it failed stays told; a second try to take it back says its own reason alone
-        old = row["error"]["message"].partition("not rolled back: ")[0] if row["error"] else ""
-        old = f"{old.removesuffix('; ')}; " if old else ""
-        told["message"] = f"{old}not rolled back: {error.message}"
-        self._set(row, row["state"], told)
-
-    def _set(
-        self, row: Row, state: str, error: Mapping[str, Any] | None = None, **values: Any
-    ) -> None:
-        row.update(state=state, error=error, **values)
-        self._store.set_board(self._id, row["name"], state=state, error=error, **values)
-        self._told.board(row["name"], state, error)

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
-import re
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit._data import cache_folder
-from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.errors import UsageError
+from edgekit.fleet._begin import first_bundles, free_name, of_app, terms_of
 from edgekit.fleet._bundles import Bundles, config_digest
 from edgekit.fleet._document import document_of
 from edgekit.fleet._drive import Drive
-from edgekit.fleet._driver import Driver, SshDriver
-from edgekit.fleet._inventory import Inventory, load_inventory
+from edgekit.fleet._driver import Driver
+from edgekit.fleet._inventory import load_inventory
 from edgekit.fleet._lock import driven, is_driven
+from edgekit.fleet._members import members_now
+from edgekit.fleet._over_ssh import over_ssh
 from edgekit.fleet._select import select
 from edgekit.fleet._store import Store
 from edgekit.fleet._told import Silent, Told
-from edgekit.fleet._types import ENDED, Member, Settings
+from edgekit.fleet._types import ENDED, Settings
 from edgekit.fleet._waves import DEFAULT_WAVES, check_budget, make_waves
 
 if TYPE_CHECKING:
-    from edgekit.config import Config
     from edgekit.pipeline import Progress
 
 __all__ = ["DriverFor", "Fleet"]
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 DriverFor = Callable[[Mapping[str, Any], Bundles], Driver]
 """Returns what drives a rollout's boards."""
@@ -61,10 +59,9 @@ class Fleet:
         accept_host_key: bool = False,
     ) -> None:
         self.store = Store(folder or cache_folder() / "fleet")
-        self._driver_for = driver_for or self._ssh
+        self._driver_for = driver_for or partial(over_ssh, accept_host_key=accept_host_key)
         self._told = told or Silent()
         self._progress = progress
-        self._accept = accept_host_key
         self._notes: list[str] = []
 
     def __enter__(self) -> Fleet:
@@ -105,8 +102,8 @@ class Fleet:
         configs = {str(Path(config)): opened}
         for member in members:
             if member.config is not None and str(member.config) not in configs:
-                configs[str(member.config)] = _of_app(open_config(member.config), app, member)
-        name = self._free_name(name, app)
+                configs[str(member.config)] = of_app(open_config(member.config), app, member)
+        name = free_name(self.store, name, app)
         row = {
             "name": name,
             "app": app,
@@ -117,7 +114,7 @@ class Fleet:
             "inventory_digest": listed.digest,
             "selector": selector,
             "settings": asdict(settings),
-            "terms": {key: _terms(one) for key, one in configs.items()},
+            "terms": {key: terms_of(one) for key, one in configs.items()},
             "trust": int(trust_key),
             "state": "paused",
         }
@@ -128,32 +125,12 @@ class Fleet:
             for m in wave
         ]  # fmt: skip
         # a bundle that cannot be had leaves no rollout behind
-        made = self._first_bundles(row, configs, bundle, opened)
+        made = first_bundles(self.store, self._progress, row, configs, bundle, opened)
         rollout = self.store.create(row, boards)
         bundles = Bundles(self.store, rollout)
         for key, one in made.items():
             bundles.put(key, one)
         return name
-
-    def _first_bundles(
-        self,
-        row: Mapping[str, Any],
-        configs: Mapping[str, Config],
-        file: Path | None,
-        config: Config,
-    ) -> dict[str, Any]:
-        if file is not None:
-            from edgekit.pipeline import Pipeline
-
-            with Pipeline(config) as pipeline:
-                return {"file": pipeline.packing.read(file)}
-        bundles = Bundles(self.store, {**row, "id": -1}, progress=self._progress)
-        return {
-            key: bundle
-            for source, one in configs.items()
-            if (made := bundles.first(Path(source), one)) is not None
-            for key, bundle in [made]
-        }
 
     def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Goes on with a rollout to its end, or until a pause; returns its document.
@@ -232,7 +209,7 @@ class Fleet:
         name, id = str(rollout["name"]), rollout["id"]
         who = f"process {os.getpid()} on {socket.gethostname()}"
         self.store.set_rollout(id, driver=who)
-        members = self._members(rollout)
+        members = members_now(self.store, rollout, self._note)
         bundles = Bundles(self.store, rollout, progress=self._progress)
         with contextlib.closing(self._driver_for(rollout, bundles)) as driver:
             Drive(self.store, rollout, members, driver, self._told, stopped=stopped).run()
@@ -256,109 +233,9 @@ class Fleet:
         self.store.set_rollout(id, state="running", wish="")
         return self.rollout(str(rollout["name"]))
 
-    def _members(self, rollout: Mapping[str, Any]) -> dict[str, Member]:
-        """Returns how the boards are reached: as the inventory says now, else as it said then."""
-        rows = self.store.boards(rollout["id"])
-        then = {r["name"]: Member.of_entry(r["name"], r["entry"], r["labels"]) for r in rows}
-        try:
-            now = load_inventory(rollout["inventory"])
-        except ConfigError as error:
-            if error.code != "fleet.no-inventory":
-                raise
-            self._note(f"{rollout['inventory']} is gone: boards are reached as it said before")
-            return then
-        if now.digest == rollout["inventory_digest"]:
-            return then
-        return self._changed(rollout, rows, then, now)
-
-    def _changed(
-        self,
-        rollout: Mapping[str, Any],
-        rows: Sequence[dict[str, Any]],
-        then: dict[str, Member],
-        now: Inventory,
-    ) -> dict[str, Member]:
-        found = {member.name: member for member in now.members}
-        for row in rows:
-            name = row["name"]
-            if name not in found and row["state"] in ("pending", "offline"):
-                told = {"code": "fleet.not-listed", "message": "it is no longer in the inventory",
-                        "where": name, "hint": ""}  # fmt: skip
-                self.store.set_board(rollout["id"], name, state="skipped", error=told)
-                self._note(f"{name} is no longer in the inventory: skipped")
-            elif name in found and found[name].entry() != then[name].entry():
-                self.store.set_board(rollout["id"], name, entry=found[name].entry())
-        if more := sorted(set(found) - set(then)):
-            self._note(f"{len(more)} boards of the inventory are not in this rollout, {more[0]} "
-                       "first: they were not selected, or came later")  # fmt: skip
-        return {**then, **{name: found[name] for name in then if name in found}}
-
     def _note(self, text: str) -> None:
         self._notes.append(text)
         self._told.note(text)
-
-    def _free_name(self, name: str | None, app: str) -> str:
-        if name is None:
-            name = f"{app}-{time.strftime('%Y%m%d-%H%M%S')}"[-64:]
-            taken = {row["name"] for row in self.store.rollouts()}
-            return next(n for n in _numbered(name) if n not in taken)
-        if _NAME.fullmatch(name) is None:
-            raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-'")
-        with contextlib.suppress(KeyError):
-            self.store.rollout(name)
-            raise UsageError(
-                f"there is a rollout {name!r} already",
-                code="fleet.name",
-                hint=f"edgekit fleet resume {name} goes on with it; or give another --name",
-            )
-        return name
-
-    def _ssh(self, rollout: Mapping[str, Any], bundles: Bundles) -> Driver:
-        from edgekit.config import open_config
-        from edgekit.fleet._bundles import signer_of
-
-        trust = None
-        if rollout["trust"]:
-            with contextlib.suppress(ConfigError):  # it may be gone; boards trust the key by now
-                trust = signer_of(open_config(rollout["config"]))
-        return SshDriver(
-            rollout["app"],
-            bundles,
-            state_folder=cache_folder(),
-            terms_of=lambda m: rollout["terms"][str(m.config or rollout["config"])],
-            reason=f"the rollout {rollout['name']} was taken back",
-            idle=2 * int(rollout["settings"]["parallel"]),
-            accept_host_key=self._accept,
-            trust=trust,
-        )
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    for number in itertools.count(2):
-        yield f"{name}-{number}"
-
-
-def _terms(config: Config) -> dict[str, Any]:
-    """Returns what a deployment is given beside its bundle, as ``edgekit deploy`` gives it."""
-    deploy = config.file.deploy
-    return {
-        "keep": deploy.keep,
-        "policy": deploy.health.policy(),
-        "source": "\n".join(deploy.mirror) or None,
-    }
-
-
-def _of_app(config: Config, app: str, member: Member) -> Config:
-    if config.file.name != app:
-        problem = Problem(
-            f"the configuration of {member.name} is of {config.file.name!r}, the rollout of "
-            f"{app!r}",
-            config.document.where(("name",)),
-            "a rollout brings one application: give both configurations one name",
-        )
-        raise ConfigError([problem], code="fleet.other-app")
-    return config
 
 
 def _ended(rollout: Mapping[str, Any]) -> UsageError:

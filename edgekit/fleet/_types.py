@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from edgekit.deploy import Board, Container
 
-__all__ = ["ENDED", "STATES", "Member", "Settings", "State"]
+__all__ = ["ENDED", "LEFT", "STATES", "Member", "Row", "Settings", "State"]
 
 State = Literal[
     "pending", "running", "done", "failed", "offline", "rolled-back", "skipped", "aborted"
@@ -26,6 +26,12 @@ STATES: tuple[State, ...] = (
     "skipped",
     "aborted",
 )
+
+#: States of a board on which something is left to do.
+LEFT = ("pending", "running", "offline")
+
+#: A board of a rollout as the state has it.
+Row = dict[str, Any]
 
 #: States of a rollout in which nothing of it is left to do.
 ENDED = ("done", "failed", "aborted", "rolled-back")
