@@ -16,6 +16,7 @@ from ._serve_health import Health, is_clients_fault
 from ._serve_line import Line, Peer, Request
 from ._serve_log import Log
 from ._serve_releases import Releases
+from ._serve_told import describe, not_ready, status
 from ._serve_wire import MAX_HEAD, VERSION, Closed, pack, read_head
 
 __all__ = ["Desk", "Options"]
@@ -119,7 +120,7 @@ class Desk:
         if not waiting or not self.releases.settled():
             return
         wanted, failed = self.app.link("current"), self.releases.failed
-        answer: Dict[str, Any] = {"serving": self.status()}
+        answer: Dict[str, Any] = {"serving": status(self)}
         if failed is not None and failed[0] == wanted:
             answer = {"error": failed[1]}
         for peer in waiting:
@@ -129,27 +130,6 @@ class Desk:
                 self._next(peer)
             except Closed:
                 self._leave(peer)
-
-    def status(self) -> Dict[str, Any]:
-        """An ``edgekit.serving/1``."""
-        serving, loading = self.releases.serving, self.releases.loading
-        facts = (serving.facts if serving is not None else None) or {}
-        return dict(
-            self.health.to_json(),
-            schema="edgekit.serving/1",
-            app=self.app.name,
-            release=None if serving is None else serving.release,
-            digest=facts.get("digest"),
-            pid=os.getpid(),
-            workers=[] if serving is None else [w.process.pid for w in serving.workers],
-            socket=str(self.door.path),
-            clients=len(self.peers),
-            running=sum(worker.request is not None for worker in self.releases.workers),
-            queue=len(self.line),
-            queue_most=self.line.most,
-            loading=None if loading is None else loading.release,
-            stopping=self.stopping,
-        )
 
     def _enter(self) -> None:
         taken = self.door.accept()
@@ -206,8 +186,8 @@ class Desk:
 
     def _take(self, peer: Peer, head: Dict[str, Any], data: bytes) -> None:
         known: Dict[str, Callable[[], Dict[str, Any]]] = {
-            "status": lambda: {"serving": self.status()},
-            "describe": self._describe,
+            "status": lambda: {"serving": status(self)},
+            "describe": lambda: describe(self.releases),
         }
         op = head.get("op")
         if op == "run":
@@ -244,7 +224,7 @@ class Desk:
         if self.stopping:
             raise DeviceError("the server is about to end", code="serve.stopping")
         if self.releases.serving is None and self.releases.loading is None:
-            raise self._not_ready()
+            raise not_ready(self.releases)
         if self.line.full:
             raise DeviceError(
                 "{} requests wait already".format(len(self.line)),
@@ -254,30 +234,6 @@ class Desk:
         request.until = request.arrived + within
         peer.request = request
         self.line.add(request)
-
-    def _describe(self) -> Dict[str, Any]:
-        crew = self.releases.serving
-        facts = None if crew is None else crew.facts
-        if crew is None or facts is None:
-            raise self._not_ready()
-        return {
-            "release": crew.release,
-            "digest": facts["digest"],
-            "inputs": facts["inputs"],
-            "outputs": facts["outputs"],
-        }
-
-    def _not_ready(self) -> DeviceError:
-        failed = self.releases.failed
-        why = "it has no current release" if failed is None else failed[1].get("message", "")
-        if self.releases.loading is not None or self.releases.serving is not None:
-            why = "it loads"
-        return DeviceError(
-            "no release is loaded: {}".format(why),
-            code="serve.not-ready",
-            where=self.app.name,
-            hint="ask its status",
-        )
 
     def _refuse(self, peer: Peer, error: DeviceError) -> None:
         if is_clients_fault(error.code):

@@ -32,6 +32,7 @@ SUMMARIES = {
     "remove": "Remove a release or an application from boards.",
     "fleet": "Bring a release to many boards in waves; pause, resume, roll back, compare.",
     "trust": "Say whose signatures a board believes; add, remove and revoke keys.",
+    "serve": "Keep a release loaded on a board, behind a socket: start, ask or end its server.",
     "refit": "Ship only the tensors that changed and refit the engines on the board.",
     "infer": "Run one inference on the board.",
     "bench": "Measure latency and throughput by trtexec's method and write a trace.",

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from edgekit.deploy._channel import LONG_S
 from edgekit.deploy._jobs import JobClient
 
 __all__ = ["DeploymentClient"]
+
+_SERVE = {
+    "start": ("serve", "--background"),
+    "status": ("serve-status",),
+    "reload": ("serve-status", "--reload"),
+    "stop": ("serve-stop",),
+    "install": ("serve-unit", "--install"),
+    "uninstall": ("serve-unit", "--remove"),
+}
 
 
 class DeploymentClient(JobClient):
@@ -44,3 +54,19 @@ class DeploymentClient(JobClient):
         """
         options = [f"--reason={reason}"] if reason else []
         return self._ask("rollback", f"--app={app}", *options, timeout=LONG_S)
+
+    def serve(self, app: str, action: str, options: Sequence[str] = ()) -> dict[str, Any]:
+        """Starts, asks or ends the board's own server of an application (docs/serving.md).
+
+        Args:
+            app: The application.
+            action: "start", "status", "reload", "stop", "install" or "uninstall" (a systemd unit).
+            options: For "start" and "install", such as "--workers=2".
+
+        Returns:
+            "app", and "serving", "stopped", or "installed", "unit" and "file".
+        """
+        command, *own = _SERVE[action]
+        if action in ("start", "install"):
+            own += options
+        return self._ask(command, f"--app={app}", *own, timeout=LONG_S)

@@ -1,0 +1,79 @@
+"""``edgekit serve``: a server on a board that keeps a release loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from edgekit.cli import _options as o
+from edgekit.cli._boards import app_option, plain, reach, table, tell
+from edgekit.cli._commands import argument
+
+__all__ = ["command"]
+
+_ACTIONS = ("start", "status", "reload", "stop", "install", "uninstall")
+_OPTIONS = ("workers", "queue", "timeout_s", "threads")
+
+
+@o.command(
+    "serve",
+    "Examples: edgekit serve nvidia@10.0.0.7 start --app resnet50; "
+    "edgekit serve configs/resnet50-orin.yaml status; "
+    "edgekit serve nvidia@10.0.0.7 install --app resnet50 --workers 2",
+)
+@argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")
+@argument(
+    "action",
+    "start, status, reload (take the current release now), stop; install, uninstall (a systemd "
+    "unit of the account).",
+    type=click.Choice(_ACTIONS),
+    default="status",
+)
+@app_option
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes that have it loaded.")
+@click.option("--queue", type=click.IntRange(1, 65536), help="Requests that may wait.")
+@click.option("--timeout-s", type=click.FloatRange(0.01, 3600), help="A request's wait, its run.")
+@click.option("--threads", type=click.IntRange(0, 1024), help="Threads of each engine.")
+@reach
+@o.talk
+def command(
+    where: str,
+    action: str,
+    app: str | None,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    from edgekit.pipeline._asking import app_of
+    from edgekit.pipeline._servers import serve_document
+
+    options = []
+    for name in _OPTIONS:
+        value = given.pop(name)
+        if value is not None:
+            options.append(f"--{name.replace('_', '-')}={value}")
+    document, answered = serve_document(where, app_of(where, app), action, options, **given)
+    if not json:
+        found = table("Board", "Serves", "Process", "Requests", "Errors", "p50 ms", "p99 ms", "")
+        for board in document["boards"]:
+            found.add_row(plain(board["board"]), *map(plain, _row(board)))
+        o.console().print(found)
+    tell(document, answered, json)
+
+
+def _row(board: dict[str, Any]) -> list[object]:
+    if board["error"] is not None:
+        return ["", "", "", "", "", "", board["error"]["message"]]
+    serving = board.get("serving")
+    notes = "; ".join(board.get("notes") or [])
+    if serving is None:
+        said = f"{board.get('file', '')} {notes}".strip()
+        return ["installed" if board.get("installed") else "nothing", *[""] * 5, said]
+    last, spent = serving["last_error"], serving["latency_ms"] or {}
+    return [
+        serving["release"] or "nothing yet", serving["pid"], serving["requests"],
+        serving["errors"], spent.get("p50"), spent.get("p99"),
+        f"last error: {last['message']}" if last else notes,
+    ]  # fmt: skip

@@ -1,0 +1,33 @@
+"""Servers on boards: started, asked and ended from here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgekit.pipeline._asking import Answered, ask_boards, document_of
+
+if TYPE_CHECKING:
+    from edgekit.deploy import BoardClient
+
+__all__ = ["serve_document"]
+
+
+def serve_document(
+    where: str, app: str, action: str, options: list[str], **settings: Any
+) -> tuple[dict[str, Any], list[Answered]]:
+    """Does one thing to every board's server and returns an ``edgekit.serve/1``.
+
+    Args:
+        where: A configuration or a host.
+        app: The application.
+        action: As :meth:`edgekit.deploy.BoardClient.serve` takes it.
+        options: Of the board's command.
+        settings: As for ``ask_boards``.
+    """
+
+    def ask(client: BoardClient) -> dict[str, Any]:
+        return client.serve(app, action, options)
+
+    answered = ask_boards([where], ask, **settings)
+    boards = [document_of(one) for one in answered]
+    return {"schema": "edgekit.serve/1", "app": app, "action": action, "boards": boards}, answered

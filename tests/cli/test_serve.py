@@ -1,0 +1,57 @@
+"""``edgekit serve``: what is asked of the board, and what is told of its server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from edgekit.cli._main import app
+from edgekit.errors import BoardError, UsageError
+from tests.cli.board_fakes import FakeBoard, lend
+
+
+class _Server(FakeBoard):
+    def serve(self, name: str, action: str, options: list[str]) -> dict[str, Any]:
+        self.asked.append((name, action, *options))
+        if action == "stop":
+            return {"app": name, "stopped": True}
+        if action == "install":
+            return {"app": name, "installed": True, "file": "/u/e.service", "notes": ["linger"]}
+        if action == "reload":
+            raise BoardError("it does not load", code="engine.failed", where=self.name)
+        serving = {
+            "release": "000001-aaaaaaaaaaaa", "pid": 77, "requests": 5, "errors": 1,
+            "latency_ms": {"p50": 0.25, "p99": 1.5}, "last_error": {"message": "odd"},
+        }  # fmt: skip
+        return {"app": name, "serving": serving}
+
+
+def test_serve_asks_the_board_and_tells_what_it_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = _Server("lab")
+    monkeypatch.setenv("COLUMNS", "200")
+    lend(monkeypatch, board)
+    assert app(["serve", "lab", "start", "--app", "net", "--workers", "2", "--timeout-s", "5"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    for word in ("lab", "000001-aaaaaaaaaaaa", "77", "0.25", "1.5", "odd"):
+        assert word in row
+    assert app(["serve", "lab", "--app", "net", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["action"]) == ("edgekit.serve/1", "status")
+    assert document["boards"][0]["serving"]["pid"] == 77
+    assert app(["serve", "lab", "install", "--app", "net"]) == 0
+    assert "/u/e.service linger" in " ".join(capsys.readouterr().out.split())
+    assert app(["serve", "lab", "stop", "--app", "net"]) == 0
+    assert "nothing" in capsys.readouterr().out
+    with pytest.raises(BoardError) as caught:
+        app(["serve", "lab", "reload", "--app", "net"])
+    assert caught.value.exit_code == 4
+    assert board.asked == [
+        ("net", "start", "--workers=2", "--timeout-s=5.0"), ("net", "status"), ("net", "install"),
+        ("net", "stop"), ("net", "reload"),
+    ]  # fmt: skip
+    with pytest.raises(UsageError):
+        app(["serve", "lab", "start"])
