@@ -69,7 +69,7 @@ def open_rebuilt(
         for folder in (home.parent, home):
             folder.mkdir(exist_ok=True)
             with contextlib.suppress(PermissionError):
-                folder.chmod(0o755)  # whatever the umask, as `_refitted` has its folder
+                folder.chmod(0o700)  # whatever the umask, as `_refitted` has its folder
     with locked(home / "lock", wait_s=_WAIT_S):
         # another load may have built them while this one waited
         model = _open_kept(checked, home, now, threads, profile)
@@ -96,7 +96,7 @@ def _build(
                 raise DeviceError("a built engine is damaged", code="blob.digest-mismatch",
                                   where=digest)  # fmt: skip
             write_durably(home / digest, bytes(data))
-            (home / digest).chmod(0o644)
+            (home / digest).chmod(0o600)
     model = _open(checked, home, result, now, threads, profile)
     where = checked.files.where
     need_golden(model, checked, where)
@@ -109,7 +109,7 @@ def _build(
     }
     with map_os_errors(str(home)):
         write_durably(home / _RECORD, json.dumps(record).encode("utf-8"))
-        (home / _RECORD).chmod(0o644)
+        (home / _RECORD).chmod(0o600)
         fsync_folder(home.parent)
     return model
 

@@ -76,7 +76,7 @@ def write_outcome(release: Path, document: Dict[str, Any]) -> None:
     # who may not write there tests it at each load
     with contextlib.suppress(OSError, DeviceError):
         write_durably(release / RETESTED, to_bytes(document))
-        (release / RETESTED).chmod(0o644)
+        (release / RETESTED).chmod(0o600)
 
 
 def remembering(
