@@ -169,8 +169,12 @@ class Fleet:
             for n, server in enumerate(self.servers)
         ]
 
-    def play(self, *arguments: str, good: bool = True) -> dict[str, dict[str, int]]:
-        """Runs Ansible; returns its recap by board."""
+    def play(
+        self, *arguments: str, good: bool = True, polled: bool = False
+    ) -> dict[str, dict[str, int]]:
+        """Runs Ansible; returns its recap by board. Each poll costs as much as a task."""
+        if not polled:
+            arguments += ("-e", "edgekit_board_async_s=0")
         env = {
             "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LANG": "C.UTF-8",
             # the boards' account is the tests' own; their sshd has no SFTP
@@ -214,10 +218,11 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, key):
     with serving(Handler, folder=fleet.folder / "bundles") as mirror:
         waves = {"canary": 1, "waves": "100%", "policy": {"measure_s": 0.01}}
         export(fleet.folder, fleet.members, one, signers=[line], sources=[mirror.url], **waves)
-        recap = fleet.play("deploy.yml")
+        recap = fleet.play("deploy.yml", polled=True)
         assert all(row["changed"] and not row["failed"] for row in recap.values())
         assert fleet.serving() == [one.digest] * 3
         # the export is its own mirror: each board has fetched each blob once
+        assert not any(path.endswith("/latest") for _, path, _ in mirror.asked)
         assert len(mirror.blobs_asked()) == 3 * len(set(mirror.blobs_asked()))
         recap = fleet.play("deploy.yml")
         assert [row["changed"] for row in recap.values()] == [0, 0, 0]
