@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+# counts of injected faults are printed once, whichever workers injected them
+from tests.faults.fault_report import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
+
 # set before NumPy is imported: workers share the cores, and a pool in each would only wait
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

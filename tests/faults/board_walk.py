@@ -112,6 +112,24 @@ class Walk:
         self.go_on(root, f"killed before operation {number}", number % 2 == 0)
         return True
 
+    def killed_then_cut(self, number: int) -> Disk | None:
+        """Kills it, deploys again, and takes what is safe then; None when there is no such one."""
+        root = copy_of(self.start, self.scratch / "after")
+        log = new_log(self.scratch / "kill")
+        watch = {"root": str(root), "log": str(log), "trees": True}
+        done = self.zygote.run(deployment(root, self.new), watch={**watch, "kill_at": number})
+        if done.status == 0:
+            return None
+        done = self.zygote.run(
+            deployment(root, self.new), watch=watch, check=self._wanted(root, self.new)
+        )
+        self._good(done, f"killed before operation {number}")
+        history = History(log)
+        for last in history.moments():
+            moment = last
+        state = moment.disk("strict", history.pool)
+        return Disk(moment.number, moment.operation, moment.path, "strict", state, 1, True)
+
     def go_on(self, root: Path, what: str, boots: bool, only: Bundle | None = None) -> None:
         """Old or new is whole; the same again ends in the new one serving and nothing over."""
         steps = [*deployment(root, self.new, resume=boots), collected(root)]

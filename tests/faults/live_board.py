@@ -80,9 +80,8 @@ class LiveBoard:
         return made.signed(sign(made.manifest_bytes, self.key))  # type: ignore[return-value]
 
     def client(self) -> BoardClient:
-        """A new connection, as a new command makes one."""
-        board = self.board
-        client = BoardClient(board, connect(board), self.loader, reconnect=lambda: connect(board))
+        """A new connection, as a new command makes one; it does not come back when it is cut."""
+        client = BoardClient(self.board, connect(self.board), self.loader)
         self._opened.append(client)
         return client
 

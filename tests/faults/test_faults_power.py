@@ -67,3 +67,23 @@ def test_a_process_really_killed(
         faults.survived("SIGKILL")
         number += _STRIDE
     assert number > 2 * _STRIDE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", ["first", "update"])
+def test_power_cut_after_a_kill_and_another_try(
+    begin: str, pair: Pair, zygote: Zygote, tmp_path: Path, faults: Faults
+) -> None:
+    """What a killed process has not synced, the next one must, or its word is worth nothing."""
+    walk = _walk(pair, zygote, tmp_path, begin)
+    number, failed = 3, []
+    while (disk := walk.killed_then_cut(number)) is not None:
+        faults.injected("SIGKILL, then a power cut")
+        try:
+            walk.survive(disk, walk.scratch / "kill" / "pool", boots=False)
+            faults.survived("SIGKILL, then a power cut")
+        except AssertionError as error:
+            failed.append(f"killed before {number}: {error}")
+        number += 1 if EXHAUSTIVE else 17
+    assert number > 30
+    assert not failed, f"{len(failed)}:\n" + "\n".join(failed)

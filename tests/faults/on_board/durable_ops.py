@@ -41,12 +41,14 @@ class Watch:
         kill_at: Number of the operation before which this process ends by SIGKILL; None for never.
         cut_at: The same, and every process that watches ends at its next operation.
         trees: Whether the folder's whole state is recorded before each operation.
-        act: Instead of an end, called with the number before that operation (in process only).
+        at: Instead of by a number, the moment is told as [operation, file's name, how many of it
+            come first]: kill_at or cut_at is then any number.
     """
 
-    def __init__(self, root, log, kill_at=None, cut_at=None, trees=False):
+    def __init__(self, root, log, kill_at=None, cut_at=None, trees=False, at=None):
         self.root = os.path.realpath(root)
         self.log, self.kill_at, self.cut_at, self.trees = log, kill_at, cut_at, trees
+        self.at = at
         self.calls = Calls()
         self._mutex = threading.RLock()
         self._depth = 0
@@ -78,7 +80,10 @@ class Watch:
             )
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
-                number = self._count()
+                number = self._count("count")
+                if self._is_told(name, path):
+                    self.kill_at = self.kill_at and number
+                    self.cut_at = self.cut_at and number
                 cut = os.path.join(self.log, "cut")
                 if number == self.cut_at:
                     os.close(self.calls.os_open(cut, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -96,9 +101,16 @@ class Watch:
                 self._depth -= 1
                 os.close(handle)
 
-    def _count(self):
+    def _is_told(self, name, path):
+        if self.at is None or [name, os.path.basename(path)] != self.at[:2]:
+            return False
+        before = self._count("told")
+        self.calls.write_count(os.path.join(self.log, "told"), before + 1)
+        return before == self.at[2]
+
+    def _count(self, which):
         try:
-            with self.calls.open(os.path.join(self.log, "count")) as file:
+            with self.calls.open(os.path.join(self.log, which)) as file:
                 return int(file.read() or 0)
         except FileNotFoundError:
             return 0
