@@ -32,9 +32,8 @@ class Notifier:
         name = os.fsencode(self._path)
         if name.startswith(b"@"):
             name = b"\0" + name[1:]
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
-        ):
-            sender.setblocking(False)
-            sender.sendto("\n".join(lines).encode("utf-8"), name)
+        with contextlib.suppress(OSError):
+            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(lines).encode("utf-8"), name)
