@@ -89,6 +89,10 @@ class Rescue:
                 said = process.stdout.read(1 << 16).decode("utf-8", "replace").strip()
             if process.returncode:
                 self.log("{} failed: {}".format(name, _message(said)))
+                if name == "rollback":
+                    self.health.rolled_back = None
+                    told = DeviceError(_message(said), code="serve.rollback-failed", where=name)
+                    self.health.note(told.to_json()["error"])
             ended = True
         return ended
 

@@ -20,6 +20,7 @@ from edgekit_device._root import App, Root
 from edgekit_device._serve_memory import Memory
 from edgekit_device._serve_wire import VERSION, Reader, connect_to, exchange
 from edgekit_device._serving import serving
+from tests.bundle.bundle_toys import toy_bundle
 
 HERE = Path(__file__).resolve().parents[2]
 
@@ -100,6 +101,9 @@ class Told:
         folder.mkdir()
         (folder / "told").write_text(" ".join(told))
         (folder / "refit.json").write_text("{}")
+        # what a rollback looks at before it lets a release serve
+        (folder / "manifest.json").write_bytes(toy_bundle().manifest_bytes)
+        (folder / "release.json").write_text('{"trusted": true}')
         return name
 
     def switch(self, name: str) -> None:
