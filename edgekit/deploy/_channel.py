@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,9 @@ class Channel:
         answer = self._place(name, digest, b"", None)
         sent = 0
         if not answer["ready"]:
-            answer = self._place(name, digest, data, progress)
-            sent = len(data)
+            packed = zlib.compress(data, 9)
+            answer = self._place(name, digest, packed, progress)
+            sent = len(packed)
         self._placed = Place.read(answer)
         return sent
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 __all__ = ["ENSURE"]
 
 ENSURE = """
-import hashlib, json, os, sys, time
+import hashlib, json, os, sys, time, zlib
 
 def fail(code, message, hint=""):
     print(json.dumps({"error": {"code": code, "message": message, "where": "", "hint": hint}}))
@@ -70,7 +70,10 @@ def main(root):
         with open(path, "rb") as file:
             ready = hashlib.sha256(file.read()).hexdigest() == digest
     if not ready and size:
-        data = sys.stdin.buffer.read(size)
+        try:
+            data = zlib.decompressobj().decompress(sys.stdin.buffer.read(size), 1 << 26)
+        except zlib.error:
+            data = b""
         if hashlib.sha256(data).hexdigest() != digest:
             fail("board.transfer", "the loader arrived damaged or cut off", "run it again")
         write(path, data)
@@ -88,6 +91,6 @@ def main(root):
 
 run(main)
 """
-"""Arguments ROOT NAME SHA256 SIZE, the loader on stdin; SIZE 0 only asks. Answers root, path,
-whether the loader is there, and the account by numbers. The three newest loaders stay, for
-commands that still run."""
+"""Arguments ROOT NAME SHA256 SIZE, that many bytes of the deflated loader on stdin; SIZE 0 only
+asks. Answers root, path, whether the loader is there, and the account by numbers. The three newest
+loaders stay, for commands that still run."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from edgekit.errors import BoardError, BundleError
 def place(root: Path, data: bytes, sent: bytes | None = None) -> dict[str, Any]:
     digest = hashlib.sha256(data).hexdigest()
     name = f"edgekit_device-{digest[:16]}.pyz"
-    argv = [sys.executable, "-c", ENSURE, str(root), name, digest, str(len(data))]
-    done = LocalTransport().run(argv, stdin=[data if sent is None else sent])
+    packed = zlib.compress(data) if sent is None else sent
+    argv = [sys.executable, "-c", ENSURE, str(root), name, digest, str(len(packed) or 1)]
+    done = LocalTransport().run(argv, stdin=[packed])
     return document(done, "lab", "python3")
 
 
@@ -39,7 +41,9 @@ def test_loader_is_placed_once_under_its_digest(tmp_path: Path) -> None:
     assert os.stat(first["path"]).st_ino == before
 
 
-@pytest.mark.parametrize("sent", [b"", b"load", b"loadeR"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"loader", zlib.compress(b"loadeR"), zlib.compress(b"loader")[:-7]]
+)
 def test_damaged_loader_is_never_put_in_place(tmp_path: Path, sent: bytes) -> None:
     with pytest.raises(BoardError) as caught:
         place(tmp_path, b"loader", sent)
