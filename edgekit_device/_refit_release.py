@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Tuple
 
 from ._errors import DeviceError, map_os_errors
-from ._files import write_durably
+from ._files import fsync_folder, write_durably
 from ._release import REFIT, check_release, is_ready, to_bytes
 from ._root import App, Root
 from ._verify import check_blobs
@@ -44,6 +44,7 @@ def refit_release(
         total = check_blobs(checked, sorted(digests))
         for digest in checked.manifest.sizes():
             root.store.renew(digest)
+        _settle(root, app, folder, checked.manifest.sizes())
         model = open_model(checked, threads, untested=True)
         reused = is_ready(folder)
         document = {
@@ -57,6 +58,19 @@ def refit_release(
             with app.lock(), map_os_errors(str(folder)):
                 write_durably(folder / REFIT, to_bytes(dict(document, at=stamp)))
     return dict(document, reused=reused, notes=list(model.notes)), model
+
+
+def _settle(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
+    """Makes durable that the release and its blobs are there.
+
+    Whoever put them there may have been killed before it did that: their bytes are safe, and their
+    names are not. A release is called ready only after this.
+    """
+    blobs = {root.store.path(digest).parent for digest in digests}
+    above = [root.store.folder, app.releases_folder, app.folder, app.folder.parent, root.folder]
+    with map_os_errors(str(root.folder)):
+        for each in (folder, *sorted(blobs), *above):
+            fsync_folder(each)
 
 
 def need_numpy() -> None:
