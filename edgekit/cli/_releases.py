@@ -26,6 +26,8 @@ def command(
     document, answered = releases_document(wheres, app, **reached)
     if not json:
         rows = table("board", "app", "release", "", "bundle", "signed by", "since")
+        # ids are copied from here: whatever else the terminal has no room for, they stay whole
+        rows.columns[2].min_width = len("000001-0123456789ab")
         for board in document["boards"]:
             if board["error"] is not None:
                 cells = (board["board"], "-", "-", "not reached", board["error"]["message"])

@@ -1,0 +1,51 @@
+"""docs/deploying.md: its commands run in their order, and its table has every state there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit_device._deployment import AFTER_SWITCH, BEFORE_SWITCH, ENDED
+from tests.pipeline.nets import small_net
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.S)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.boards
+def test_the_commands_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    small_net(tmp_path / "model.onnx")
+    (tmp_path / "app.yaml").write_text(block("yaml"))
+    said = {}
+    for line in block("sh").splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "edgekit"
+        with pytest.raises(SystemExit) as caught:
+            _main.main([*arguments, "-q"])
+        told = capsys.readouterr()
+        assert not caught.value.code, told.err
+        said[arguments[0]] = told.out
+    (board,) = json.loads(said["status"])["boards"]
+    app = board["apps"]["app"]
+    assert app["deployment"]["state"] == "committed"
+    assert app["current"] in said["releases"]
+
+
+def test_every_state_is_in_the_table() -> None:
+    section = PAGE.split("\n## States\n")[1].split("\n## ")[0]
+    states = re.findall(r"^\| `([\w-]+)`", section, re.M)
+    assert sorted(states) == sorted([*BEFORE_SWITCH, *AFTER_SWITCH, *ENDED])
