@@ -75,7 +75,7 @@ def settle(
                 passed(release, now, told, where)
             return remembering(
                 release, now, told, where,
-                lambda: open_rebuilt(checked, now, threads, profile),
+                lambda: open_rebuilt(checked, now, threads, profile, anew=untested),
             )  # fmt: skip
         if not found:
             return None  # the backend refuses them, and says on what they were built

@@ -11,15 +11,12 @@ of its plans holds for these: whose they must be, and that they run no code of t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
-import io
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from ._backends import import_backend
 from ._build_golden import checked_of
@@ -41,11 +38,15 @@ FOLDER = "rebuilt"
 _RECORD = "build.json"
 _SCHEMA = "edgekit.rebuilt/1"
 _WAIT_S = 4 * 3600.0  # of a load for another that builds; TensorRT may take an hour
-_POLL_S = 0.2
 
 
 def open_rebuilt(
-    checked: Checked, now: Mapping[str, str], threads: int = 0, profile: Optional[Path] = None
+    checked: Checked,
+    now: Mapping[str, str],
+    threads: int = 0,
+    profile: Optional[Path] = None,
+    *,
+    anew: bool = False,
 ) -> Model:
     """Opens the release with engines of this board, which are built first where there are none.
 
@@ -54,6 +55,7 @@ def open_rebuilt(
         now: The board's fingerprint.
         threads: As for ``open_model``.
         profile: As for ``open_model``.
+        anew: As for ``run_build``.
 
     Raises:
         DeviceError: "build.*", "job.*", "blob.*"; "selftest.failed" or "health.accuracy" where
@@ -74,20 +76,26 @@ def open_rebuilt(
         # another load may have built them while this one waited
         model = _open_kept(checked, home, now, threads, profile)
         if model is None:
-            model = _build(checked, home, now, threads, profile)
+            model = _build(checked, home, now, threads, profile, anew)
     return model
 
 
 def _build(
-    checked: Checked, home: Path, now: Mapping[str, str], threads: int, profile: Optional[Path]
+    checked: Checked,
+    home: Path,
+    now: Mapping[str, str],
+    threads: int,
+    profile: Optional[Path],
+    anew: bool,
 ) -> Model:
     from ._golden import need_golden
     from ._health_accuracy import need_accuracy
+    from ._rebuild_job import run_build
 
     root, rebuild = checked.files.root, checked.manifest.rebuild
     assert root is not None
     assert rebuild is not None
-    result = _job(checked)
+    result = run_build(checked, home, anew=anew)
     store = root.store
     with map_os_errors(str(home)):
         for digest in _engines(result):
@@ -112,23 +120,6 @@ def _build(
         (home / _RECORD).chmod(0o600)
         fsync_folder(home.parent)
     return model
-
-
-def _job(checked: Checked) -> Dict[str, Any]:
-    """Runs the board's own job, or joins it, and waits for its result."""
-    from ._job_start import do_job_start
-    from ._jobs import LIVE, Job
-
-    root, rebuild = checked.files.root, checked.manifest.rebuild
-    assert root is not None
-    assert rebuild is not None
-    request = json.loads(read_checked(checked, rebuild.request).decode("utf-8"))
-    text = json.dumps({"kind": "build", "request": request}).encode("utf-8")
-    started = do_job_start(root, argparse.Namespace(no_run=False), io.BytesIO(text))
-    job = Job(root, started["job"])
-    while job.read()["state"] in LIVE:
-        time.sleep(_POLL_S)
-    return job.result()
 
 
 def _open_kept(
