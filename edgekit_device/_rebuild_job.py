@@ -47,7 +47,8 @@ def run_build(checked: Checked, home: Path, *, anew: bool = False) -> Dict[str, 
     assert root is not None
     assert rebuild is not None
     known = json_of(home / TRIES)
-    tries = known.get("tries") if type(known.get("tries")) is int else 0
+    counted = known.get("tries")
+    tries: int = counted if isinstance(counted, int) else 0
     goes_on = _goes_on(root, str(known.get("job")))
     if tries >= MOST_TRIES and not goes_on:
         if not anew:
