@@ -20,14 +20,29 @@ from tests.faults.tcp_relay import Relay
 
 pytestmark = pytest.mark.boards
 
-_BYTES = 60 if EXHAUSTIVE else 2
+_BYTES = 60 if EXHAUSTIVE else 1
 
 
-@pytest.mark.parametrize("direction", ["up", "down"])
-def test_cut_at_random_bytes(
-    direction: Literal["up", "down"], live: LiveBoard, faults: Faults
+def test_cut_at_random_bytes_and_at_every_command(
+    live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
-    live.measure()
+    commands = live.measure()
+    assert commands >= 3
+    _at_bytes(live, "up", faults)
+    _at_bytes(live, "down", faults)
+    for answered in (False, True):
+        few = (commands - 1,) if answered else (1,)
+        for step in range(commands) if EXHAUSTIVE else few:
+            bundle = live.bundle()
+            faults.injected("connection cut at a command")
+            with monkeypatch.context() as patch:
+                _cut_at(step, answered, live, patch)
+                _broken(live, bundle)
+            live.finish(bundle)
+            faults.survived("connection cut at a command")
+
+
+def _at_bytes(live: LiveBoard, direction: Literal["up", "down"], faults: Faults) -> None:
     rng = random.Random(direction)
     for index in range(_BYTES):
         # one in each part of the whole, so that few tries see all of it
@@ -39,23 +54,6 @@ def test_cut_at_random_bytes(
         _broken(live, bundle)
         live.finish(bundle)
         faults.survived(f"connection cut at a byte, {direction}")
-
-
-@pytest.mark.parametrize("answered", [False, True], ids=["before", "answer lost"])
-def test_cut_at_every_command(
-    answered: bool, live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
-) -> None:
-    commands = live.measure()
-    assert commands >= 3
-    steps = range(commands) if EXHAUSTIVE else (1, commands - 1)
-    for step in steps:
-        bundle = live.bundle()
-        faults.injected("connection cut at a command")
-        with monkeypatch.context() as patch:
-            _cut_at(step, answered, live, patch)
-            _broken(live, bundle)
-        live.finish(bundle)
-        faults.survived("connection cut at a command")
 
 
 def _cut_at(step: int, answered: bool, live: LiveBoard, patch: pytest.MonkeyPatch) -> None:

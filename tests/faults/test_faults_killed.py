@@ -60,7 +60,7 @@ def _in_state(live: LiveBoard, bundle: HandMade, state: str) -> Callable[[], boo
 @pytest.mark.parametrize("how", ["SIGKILL", "power cut"])
 def test_ended_at_every_state(how: str, live: LiveBoard, faults: Faults) -> None:
     """Stopped just before the journal says so: by its own count of writes to deployment.json."""
-    states = range(len(_STATES)) if EXHAUSTIVE else ((1, 4) if how == "SIGKILL" else (3,))
+    states = range(len(_STATES)) if EXHAUSTIVE else ((4,) if how == "SIGKILL" else (3,))
     for index in states:
         bundle = live.bundle()
         kind = f"{how} over SSH, at {_STATES[index]}"
@@ -119,9 +119,10 @@ def test_two_operators_at_once(live: LiveBoard, faults: Faults) -> None:
     faults.survived("two operators, two bundles")
 
 
+@pytest.mark.skipif(not EXHAUSTIVE, reason="only with EDGEKIT_FAULTS=all")
 def test_loader_killed_at_random_moments(live: LiveBoard, faults: Faults) -> None:
     rng = random.Random(8)
-    for _ in range(40 if EXHAUSTIVE else 1):
+    for _ in range(40):
         bundle = live.bundle()
         faults.injected("board's processes killed")
         kill_at = rng.randrange(20, 140)

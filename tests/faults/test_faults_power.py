@@ -15,9 +15,9 @@ from tests.faults.fault_report import Faults
 from tests.faults.forked_board import Zygote
 
 _SEEDS = 40 if EXHAUSTIVE else 3
-_STRIDE = 1 if EXHAUSTIVE else 12
+_STRIDE = 1 if EXHAUSTIVE else 25
 # of the different disks, spread over the deployment
-_MOST = 1 << 30 if EXHAUSTIVE else 14
+_MOST = 1 << 30 if EXHAUSTIVE else 5
 
 
 def _walk(pair: Pair, zygote: Zygote, scratch: Path, begin: str) -> Walk:
@@ -84,6 +84,6 @@ def test_power_cut_after_a_kill_and_another_try(
             faults.survived("SIGKILL, then a power cut")
         except AssertionError as error:
             failed.append(f"killed before {number}: {error}")
-        number += 1 if EXHAUSTIVE else 17
+        number += 1 if EXHAUSTIVE else 34
     assert number > 30
     assert not failed, f"{len(failed)}:\n" + "\n".join(failed)
