@@ -59,7 +59,17 @@ def test_imports_point_downwards():
     import ast
     from pathlib import Path
 
-    order = ["errors", "_data", "_callable", "_sets", "_listed", *FLOORS[1:], "_api", "cli"]
+    order = [
+        "errors",
+        "_data",
+        "_callable",
+        "_sets",
+        "_listed",
+        "_plain",
+        *FLOORS[1:],
+        "_api",
+        "cli",
+    ]
     allowed_up = {("_callable", "_api")}  # resolved when called, not when imported
     root = Path(edgekit.__file__).parent
     faults = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit._plain import plain as harmless
 from edgekit.cli import _options as o
 from edgekit.cli._commands import argument
 
@@ -54,5 +55,5 @@ def plain(value: object) -> Text:
     """Returns text of a board's, which says nothing to the terminal but itself."""
     from rich.text import Text
 
-    text = "" if value is None else str(value)
-    return Text("".join(c if c.isprintable() else "?" for c in text))
+    # in a table a line stays one
+    return Text(harmless("" if value is None else str(value)).replace("\n", " "))

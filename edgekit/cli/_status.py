@@ -91,7 +91,7 @@ def _notes(facts: dict[str, Any], verbose: bool) -> list[str]:
     for change in changed.get("changes", ()):
         found.append(
             f"the board has changed: {change['what']} {change['from']} -> {change['to']} "
-            f"({changed['state']})"
+            f"({changed.get('state')})"
         )
     serving = facts["serving"] or {}
     if serving.get("release") not in (None, facts["current"]):

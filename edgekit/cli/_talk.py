@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgekit._plain import plain
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -36,13 +38,16 @@ def print_json(document: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Prints text for people, also where stdout cannot show all of its letters."""
+    """Prints text for people, also where stdout cannot show all of its letters.
+
+    Nothing of it steers the terminal: boards and files may have written some of it.
+    """
+    text = plain(text)
     encoding = sys.stdout.encoding or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        plain = text.translate(_PLAIN)
-        text = plain.encode(encoding, "backslashreplace").decode(encoding)
+        text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
     print(text)
 
 

@@ -5,26 +5,30 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from edgekit._plain import plain
+from edgekit.deploy._shapes import ANSWERS, RESULTS, misshapen
 from edgekit.deploy._transport import Completed
 from edgekit.errors import BoardError, BundleError
 
-__all__ = ["document", "failure", "plain"]
+__all__ = ["document", "failure", "odd"]
 
 _FAILED = 4
 _FIELDS = ("code", "message", "where", "hint")
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128
+_MOST = 2000
 # the board's codes that are about what was shipped rather than about the board
 _BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
 
 
-def document(done: Completed, where: str, python: str) -> dict[str, Any]:
+def document(done: Completed, where: str, python: str, command: str = "") -> dict[str, Any]:
     """Returns the one JSON document of a command that succeeded.
 
     Args:
         done: What the command left.
         where: The board's name.
         python: The interpreter that was called, for the message when it is not there.
+        command: The loader's command, whose answers have a form (``_shapes``).
 
     Raises:
         BundleError: The board refuses the bundle.
@@ -40,6 +44,12 @@ def document(done: Completed, where: str, python: str) -> dict[str, Any]:
             where=where,
             hint="does a start-up file of the board's shell print something?",
         )
+    form = ANSWERS.get(command, {})
+    if command == "job-result":
+        form = RESULTS.get(str(answer.get("schema")), {})
+    fault = misshapen(answer, form)
+    if fault:
+        raise odd(f"the board's answer to {command} is not sound: {plain(fault, 300)}", where)
     return _Answer(answer, where)
 
 
@@ -48,7 +58,7 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
     answer = _parse(done.out) if done.status == _FAILED else None
     error = answer.get("error") if answer else None
     if isinstance(error, dict):
-        field = {name: plain(str(error.get(name) or "")) for name in _FIELDS}
+        field = {name: plain(str(error.get(name) or ""), _MOST) for name in _FIELDS}
         kind = BundleError if field["code"].startswith(_BUNDLE) else BoardError
         return kind(
             field["message"] or "the board failed without saying why",
@@ -98,18 +108,17 @@ class _Answer(dict[str, Any]):
         self._where = where
 
     def __missing__(self, key: str) -> Any:
-        raise BoardError(
-            f"the board's answer has no {key!r}",
-            code="board.protocol",
-            where=self._where,
-            hint="use the loader and the edgekit of the same version",
-        )
+        raise odd(f"the board's answer has no {key!r}", self._where)
 
 
-def plain(text: str, most: int = 2000) -> str:
-    """Returns what a board says without what would steer the terminal that it is shown on."""
-    short = text if len(text) <= most else text[:most] + "..."
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in short)
+def odd(message: str, where: str) -> BoardError:
+    """Returns the error of a board whose answer is none of this protocol's."""
+    return BoardError(
+        message,
+        code="board.protocol",
+        where=where,
+        hint="use the loader and the edgekit of the same version",
+    )
 
 
 def _excerpt(data: bytes) -> str:

@@ -90,7 +90,7 @@ class Channel:
         argv = [self._outer_python, "-c", ENSURE, self.board.root, name, digest, str(len(data))]
         stdin = counted(data, "loader", progress)
         done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
-        return document(done, self.name, self._outer_python)
+        return document(done, self.name, self._outer_python, "place")
 
     @property
     def _outer_python(self) -> str:
@@ -129,18 +129,18 @@ class Channel:
         timeout: float = SHORT_S,
     ) -> dict[str, Any]:
         done = self._transport.run(self._argv(command, *options), stdin=stdin, timeout=timeout)
-        return document(done, self.name, self.board.python)
+        return document(done, self.name, self.board.python, command)
 
     def _ask_outside(
         self, command: str, *options: str, stdin: Iterable[Buffer] = ()
     ) -> dict[str, Any]:
         argv = self._argv(command, *options, outside=True)
         done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
-        return document(done, self.name, argv[0])
+        return document(done, self.name, argv[0], command)
 
     def _ask_watched(self, command: str, *options: str, timeout: float) -> dict[str, Any]:
         done = self._watched(command, *options, timeout=timeout)
-        return document(done, self.name, self.board.python)
+        return document(done, self.name, self.board.python, command)
 
     def _watched(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deploy._answers import odd
 from edgekit.errors import BoardError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _PHASES = {
 # the job's processes ended, and the deployment's journal says how to go on
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
 _TIMES = 3
+_SCHEMA = "edgekit.deployment/1"
 
 
 def follow(
@@ -53,7 +55,7 @@ def follow(
             on_start(job)
         _watch(board, job, progress)
         try:
-            return board.job_result(job)
+            return _result(board, job)
         except BoardError as error:
             if error.code not in _CUT_OFF or number == _TIMES:
                 raise
@@ -62,6 +64,13 @@ def follow(
                 raise
             job = str(resumed[0]["job"])
     raise AssertionError("the last round returns or raises")
+
+
+def _result(board: BoardClient, job: str) -> dict[str, Any]:
+    found = board.job_result(job)
+    if found.get("schema") != _SCHEMA:
+        raise odd(f"what job {job} made is no {_SCHEMA}", board.name)
+    return found
 
 
 def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:

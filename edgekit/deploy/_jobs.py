@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit._plain import plain
 from edgekit.deploy._answers import document, failure
 from edgekit.deploy._channel import LONG_S, SHORT_S, Channel
 from edgekit.deploy._streams import json_line
@@ -17,6 +18,7 @@ __all__ = ["JobClient", "JobLog", "read_log"]
 
 _LIVE = ("queued", "running")
 _WAIT_S = 20.0
+_MOST_TEXT = 2000
 _AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _CUT = ("board.connection-lost", "board.timeout", "board.unreachable")
 
@@ -117,7 +119,8 @@ class JobClient(Channel):
                 continue
             since, attempt = None, 0
             for event in news["events"]:
-                yield {**event, "state": news["state"]}
+                words = {name: plain(event[name], _MOST_TEXT) for name in ("phase", "text")}
+                yield {**event, **words, "state": news["state"]}
             after = news["next"]
             if news["state"] not in _LIVE and not news["events"]:
                 return
@@ -148,7 +151,7 @@ class JobClient(Channel):
     def _watch(self, id: str, after: int) -> dict[str, Any]:
         argv = self._argv("job-watch", f"--job={id}", f"--after={after}", f"--wait-s={_WAIT_S:g}")
         done = self._transport.run(argv, timeout=SHORT_S + _WAIT_S)
-        return document(done, self.name, self.board.python)
+        return document(done, self.name, self.board.python, "job-watch")
 
     def _run_contained(self, id: str) -> None:
         """Starts the container of a prepared job; one of its name runs that job already."""
@@ -165,4 +168,4 @@ class JobClient(Channel):
 
 def _last(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+    return plain(lines[-1], 300) if lines else "it said nothing"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.deploy._answers import odd
 from edgekit.deploy._client import BoardClient, Buffer
 from edgekit.deploy._types import Progress
 from edgekit.errors import BoardError, BundleError
@@ -82,7 +83,7 @@ def send(
     notes: list[str] = []
     while True:
         offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
-        kept = {str(digest): int(have) for digest, have in offer["missing"]}
+        kept = _kept(offer["missing"], sizes, board.name)
         blobs = {} if fetches else _payload(bundle, kept, board.name)
         if kept and check is not None:
             check(sum(sizes[digest] - have for digest, have in kept.items()))
@@ -107,6 +108,18 @@ def send(
         wire_bytes=None if before is None else (board.wire_bytes() or 0) - before,
         notes=tuple(notes),
     )
+
+
+def _kept(missing: object, sizes: Mapping[str, int], where: str) -> dict[str, int]:
+    """Returns what a board says that it has of the blobs that it lacks, by digest."""
+    found: dict[str, int] = {}
+    for pair in missing if isinstance(missing, list) else [None]:
+        digest, have = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        size = sizes.get(digest) if isinstance(digest, str) else None
+        if size is None or type(have) is not int or not 0 <= have <= size:
+            raise odd("the board lacks what the bundle does not have", where)
+        found[str(digest)] = have
+    return found
 
 
 def _sizes(bundle: Bundle) -> dict[str, int]:

@@ -1,0 +1,174 @@
+"""Answers with a field of a wrong type: told as the board's fault, or of no consequence."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.cli import _jobs, _serve, _status
+from edgekit.cli._talk import say
+from edgekit.deploy import Board, BoardClient, Completed
+from edgekit.deploy._answers import document
+from edgekit.deploy._follow import follow
+from edgekit.deploy._send import send
+from edgekit.deploy._shapes import ANSWERS, RESULTS, misshapen
+from edgekit.errors import BoardError
+from edgekit.pipeline._doctor import examine
+from tests.security.security_keys import small_bundle
+
+ID = "0123456789abcdef"
+WRONG: tuple[Any, ...] = (None, True, -1, 0.5, "x", "", [], {}, [None], {"a": 1}, [["x", 1]])
+GONE = object()
+TYPES = {"text": "x", "count": 1, "number": 1.5, "flag": True, "any": None}
+
+Answer = dict[str, Any]
+
+
+def sound(form: Any) -> Any:
+    """A value of a form, everything optional in it."""
+    if isinstance(form, str):
+        return TYPES[form.rstrip("?")]
+    if isinstance(form, tuple):
+        return sound(form[0])
+    if isinstance(form, list):
+        return [sound(form[0])]
+    found = {name.rstrip("?"): sound(field) for name, field in form.items() if name != "*"}
+    return found or {"name": sound(form["*"])}
+
+
+def spoiled(value: Any, within: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Each place of a document, and what is wrong there."""
+    if not isinstance(value, (dict, list)):
+        return
+    for key, one in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        for wrong in WRONG:
+            if type(wrong) is not type(one):
+                yield (*within, key), wrong
+        if within and isinstance(value, dict):
+            yield (*within, key), GONE
+        yield from spoiled(one, (*within, key))
+
+
+def changed(answer: Answer, place: tuple[Any, ...], wrong: Any) -> Answer:
+    found = copy.deepcopy(answer)
+    holder: Any = found
+    for key in place[:-1]:
+        holder = holder[key]
+    if wrong is GONE:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = wrong
+    return found
+
+
+class Liar:
+    """A transport whose board answers every command the same."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self.answer = json.dumps(answer).encode()
+
+    def run(self, argv: Any, *, stdin: Any = (), **options: Any) -> Completed:
+        for _ in stdin:
+            pass
+        place = b'{"ready": true, "root": "/r", "path": "/r/loader"}'
+        return Completed(0, place if "-c" in argv else self.answer, b"")
+
+    def close(self) -> None:
+        pass
+
+
+def of_board(found: Mapping[str, Any]) -> Answer:
+    """A command's document for people, as the pipeline puts it together."""
+    return {"boards": [{**found, "board": "lab", "error": None, "reachable": True}]}
+
+
+def job_rows(found: Mapping[str, Any]) -> None:
+    for row in found["jobs"]:
+        say(_jobs._row(row))
+
+
+SHOWN: dict[str, Callable[[Answer], object]] = {
+    "status": lambda found: _status._show(of_board(found), True),
+    "serve-status": lambda found: _serve._row(of_board(found)["boards"][0]),
+    "job-list": job_rows,
+    "probe": lambda found: examine({**found, "jetpack": None}),
+}
+
+
+def test_every_form_takes_a_sound_answer() -> None:
+    for form in (*ANSWERS.values(), *RESULTS.values()):
+        assert misshapen(sound(form), form) == ""
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_a_field_of_a_wrong_type_is_the_boards_fault(command: str) -> None:
+    answer = sound(ANSWERS[command])
+    refused = 0
+    for place, wrong in spoiled(answer):
+        done = Completed(0, json.dumps(changed(answer, place, wrong)).encode(), b"")
+        with contextlib.suppress(BoardError):
+            document(done, "lab", "python3", command)
+            continue
+        with pytest.raises(BoardError, match=re.escape(str(place[0]))) as caught:
+            document(done, "lab", "python3", command)
+        assert (caught.value.code, caught.value.where) == ("board.protocol", "lab")
+        refused += 1
+    assert refused > 3
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_what_is_taken_can_be_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = sound(ANSWERS[command])
+    for place, wrong in spoiled(answer):
+        found = changed(answer, place, wrong)
+        if not misshapen(found, ANSWERS[command]):
+            SHOWN[command](found)
+
+
+@pytest.mark.parametrize(
+    "missing", [5, ["x"], [["x", 1]], [[{}, 1]], [["a" * 64, 0]], [[None, None, None]]]
+)
+def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> None:
+    bundle = small_bundle()
+    offer = {"known": True, "digest": bundle.digest, "app": "net", "signer": None,
+             "missing": missing, "serving": None}  # fmt: skip
+    (tmp_path / "loader").write_bytes(b"x")
+    client = BoardClient(Board("lab", "lab"), Liar(offer), tmp_path / "loader")
+    for fetches in (False, True):
+        with pytest.raises(BoardError) as caught:
+            send(client, bundle, None, None, check=lambda size: None, fetches=fetches)
+        assert caught.value.code == "board.protocol"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{}, {"schema": 5}, {"schema": "edgekit.deployment/1", "release": "x", "previous": {}}],
+)
+def test_a_deployment_that_ended_in_nonsense(tmp_path: Path, result: Answer) -> None:
+    (tmp_path / "loader").write_bytes(b"x")
+    job = {"job": ID, "state": "done", "reused": False, "joined": False, "events": [], "next": 0}
+    client = BoardClient(Board("lab", "lab"), Liar({**job, **result}), tmp_path / "loader")
+    with pytest.raises(BoardError) as caught:
+        follow(client, {"app": "net"})
+    assert caught.value.code == "board.protocol"
+
+
+def test_words_of_a_job_cannot_steer_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"n": 1, "time": 1.0, "phase": "\x1b]0;owned\x07", "done": 1, "total": 1,
+             "text": "a\x1b[2J\nb"}  # fmt: skip
+    (tmp_path / "loader").write_bytes(b"x")
+    answer = {"state": "done", "events": [event], "next": 1}
+    client = BoardClient(Board("lab", "lab"), Liar(answer), tmp_path / "loader")
+    found = next(iter(client.watch_job(ID)))
+    assert (found["phase"], found["text"]) == ("?]0;owned?", "a?[2J\nb")
+    say("log:\tone\r\n\x1b[31mtwo\x9b")
+    assert capsys.readouterr().out == "log:\tone\n?[31mtwo?\n"
