@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from ._errors import DeviceError
 from ._serve_memory import Memory, aligned
@@ -56,12 +56,17 @@ class Client:
         self._reader = Reader()
         self._memory: Optional[Memory] = None
         self._room = 0
-        facts = self._ask({"op": "describe"})
-        self.release: str = facts["release"]
-        self.digest: str = facts["digest"]
-        self.inputs: Tuple[Dict[str, Any], ...] = tuple(facts["inputs"])
-        self.outputs: Tuple[Dict[str, Any], ...] = tuple(facts["outputs"])
-        self._room = sum(aligned(_size(entry)) for entry in self.outputs)
+        try:
+            facts = self._ask({"op": "describe"})
+            with _readable():
+                self.release: str = facts["release"]
+                self.digest: str = facts["digest"]
+                self.inputs: Tuple[Dict[str, Any], ...] = tuple(facts["inputs"])
+                self.outputs: Tuple[Dict[str, Any], ...] = tuple(facts["outputs"])
+                self._room = sum(aligned(_size(entry)) for entry in self.outputs)
+        except BaseException:
+            self._disconnect()
+            raise
 
     def __call__(
         self, inputs: Union[Mapping[str, np.ndarray], np.ndarray]
@@ -95,19 +100,22 @@ class Client:
                 except Answered as error:
                     need = error.document.get("bytes")
                     # a release with larger outputs has come to serve
-                    if error.code != "serve.room" or not isinstance(need, int):
+                    if error.code != "serve.room" or type(need) is not int or need < 0:
                         raise
                     self._room = need
                     continue
-                self.release = answer["release"]
-                return {entry["name"]: _copy(memory, entry) for entry in answer["outputs"]}
+                with _readable():
+                    self.release = answer["release"]
+                    return {entry["name"]: _copy(memory, entry) for entry in answer["outputs"]}
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
     def status(self) -> Dict[str, Any]:
         """The server's ``edgekit.serving/1`` (docs/serving.md)."""
         with self._lock:
-            found: Dict[str, Any] = self._ask({"op": "status"})["serving"]
-            return found
+            answer = self._ask({"op": "status"})
+            with _readable():
+                found: Dict[str, Any] = answer["serving"]
+                return found
 
     def close(self) -> None:
         """Ends the connection."""
@@ -205,6 +213,18 @@ class Client:
             where=str(self._path),
             hint="start it: edgekit_device serve --app NAME",
         )
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """What an answer lacks, or has of another kind, is the fault of who answered."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DeviceError(
+            "the server's answer is none of this protocol's: {!r}".format(error)[:200],
+            code="serve.protocol", hint="is it another version's? end it and start it again",
+        ) from error  # fmt: skip
 
 
 def _size(entry: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ import re
 import ssl
 from contextlib import suppress
 from typing import Any, Dict, Mapping, Optional, Tuple
-from urllib.parse import SplitResult, unquote, urlencode, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ._checks import parse_json
@@ -23,6 +23,7 @@ from ._source_rules import (
     bad_answer,
     check_redirect,
     check_secret,
+    led_to,
     said,
     shown,
     status_error,
@@ -100,10 +101,8 @@ class Web:
                 tried = True
                 continue
             if reply.status in (301, 302, 303, 307, 308) and method in ("GET", "HEAD"):
-                target = urljoin(url, reply.getheader("Location") or "")
                 self._drop(reply, url)
-                check_redirect(url, target)
-                url = target
+                url = led_to(url, reply.getheader("Location") or "")
                 continue
             self._drop(reply, url)
             raise status_error(reply.status, url)
@@ -186,7 +185,7 @@ class Web:
             self._tokens[key] = basic
             return True
         realm = challenge.parameters.get("realm", "")
-        if challenge.scheme != "bearer" or urlsplit(realm).scheme not in ("http", "https"):
+        if challenge.scheme != "bearer" or not realm:
             return False
         check_redirect(url, realm)
         asked = {k: challenge.parameters[k] for k in ("service", "scope") if k in
@@ -198,7 +197,11 @@ class Web:
             check_secret(where)
             headers["Authorization"] = basic
         found = self._once("GET", address, headers, None)
-        data = found.read(_MAX_TOKEN) if found.status == 200 else b""
+        try:
+            data = found.read(_MAX_TOKEN) if found.status == 200 else b""
+        except (OSError, http.client.HTTPException) as error:
+            self._close((where.scheme, where.netloc))
+            raise Trouble(said(error)) from error
         self._drop(found, address)
         if not data:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from typing import Callable, Optional, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ._errors import DeviceError
 from ._source_auth import is_loopback
@@ -16,6 +16,7 @@ __all__ = [
     "check_address",
     "check_redirect",
     "check_secret",
+    "led_to",
     "retrying",
     "said",
     "shown",
@@ -107,9 +108,9 @@ def check_redirect(origin: str, target: str) -> None:
     Raises:
         DeviceError: "source.redirect".
     """
-    parts = urlsplit(target)
+    parts = _parts(target)
     secure = urlsplit(origin).scheme == "https"
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+    if parts is None or parts.scheme not in ("http", "https") or "@" in parts.netloc:
         message = "the server leads to an address that is not HTTP: {!r}".format(target[:80])
     elif secure and parts.scheme != "https":
         message = "the server leads from HTTPS to HTTP, {}".format(shown(target))
@@ -121,6 +122,30 @@ def check_redirect(origin: str, target: str) -> None:
         where=shown(origin),
         hint="name the address where the bundle lies",
     )
+
+
+def led_to(origin: str, location: str) -> str:
+    """The address that a redirect of ``origin`` means.
+
+    Raises:
+        DeviceError: "source.redirect".
+    """
+    try:
+        target = urljoin(origin, location)
+    except ValueError:
+        target = location  # which is refused
+    check_redirect(origin, target)
+    return target
+
+
+def _parts(text: str) -> Optional[SplitResult]:
+    """An address that can be asked, in its parts; None for what is none."""
+    try:
+        parts = urlsplit(text)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no port, or no IPv6 address
+        return None
+    return parts if usable and text.isascii() and text.isprintable() and " " not in text else None
 
 
 def check_secret(parts: SplitResult) -> None:

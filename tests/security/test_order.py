@@ -13,10 +13,15 @@ import pytest
 
 import edgekit_device
 from edgekit.bundle import write
+from edgekit.bundle._mirror import push_mirror
 from edgekit_device import DeviceError, _checks, _manifest, _verify
+from edgekit_device._deploy_start import do_install
 from edgekit_device._offer import do_offer
 from edgekit_device._root import Root
+from edgekit_device._source_web import IMAGE, MANIFEST_TYPE, SIGNATURE_TYPE
+from edgekit_device._store import sha256
 from edgekit_device._store_commands import do_stage, do_verify
+from tests.edgekit_device.source_servers import Handler, serving
 from tests.security.security_keys import Signer, make_signer, small_bundle
 
 BUNDLE = small_bundle()
@@ -103,9 +108,58 @@ def from_app(root: Root, folder: Path, signature: bytes | None) -> None:
     from_release(root, folder, signature, app=True)
 
 
+def from_source(root: Root, source: str) -> None:
+    """``install --from``, whose job would go on once the manifest is parsed."""
+    arguments = argparse.Namespace(
+        app=BUNDLE.name, policy=None, trust_unsigned=False, operator="", **{"from": [source]}
+    )
+    do_install(root, arguments, io.BytesIO())
+
+
+def from_source_file(root: Root, folder: Path, signature: bytes | None) -> None:
+    bundle = BUNDLE if signature is None else BUNDLE.signed(signature)
+    from_source(root, str(write(bundle, folder / "b.ekb", stripped=False)))
+
+
+def from_mirror(root: Root, folder: Path, signature: bytes | None, served: bool = True) -> None:
+    bundle = BUNDLE if signature is None else BUNDLE.signed(signature)
+    push_mirror(bundle, folder / "mirror")
+    if not served:
+        from_source(root, str(folder / "mirror"))
+        return
+    with serving(Handler, folder=folder / "mirror") as server:
+        from_source(root, server.url)
+
+
+def from_copied_mirror(root: Root, folder: Path, signature: bytes | None) -> None:
+    from_mirror(root, folder, signature, served=False)
+
+
+def from_registry(root: Root, folder: Path, signature: bytes | None) -> None:
+    parts = [(BUNDLE.manifest_bytes, MANIFEST_TYPE)]
+    if signature is not None:
+        parts.append((signature, SIGNATURE_TYPE))
+    layers = [
+        {"mediaType": kind, "size": len(data), "digest": "sha256:" + sha256(data)}
+        for data, kind in parts
+    ]
+    config = {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2,
+              "digest": "sha256:" + sha256(b"{}")}  # fmt: skip
+    image = {"schemaVersion": 2, "mediaType": IMAGE, "config": config, "layers": layers}
+    base = folder / "registry/v2/net"
+    files = {"blobs/sha256:" + sha256(data): data for data, _ in parts}
+    for name, data in {"manifests/1": json.dumps(image).encode(), **files}.items():
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_bytes(data)
+    with serving(Handler, folder=folder / "registry") as server:
+        from_source(root, server.url.replace("http://", "oci+http://") + "net:1")
+
+
 WAYS: dict[str, Callable[[Root, Path, bytes | None], None]] = {
     "stage": by_command(do_stage), "verify": by_command(do_verify), "offer": by_command(do_offer),
     "file": from_file, "folder": from_folder, "release": from_release, "app": from_app,
+    "source-file": from_source_file, "mirror": from_mirror, "copied-mirror": from_copied_mirror,
+    "registry": from_registry,
 }  # fmt: skip
 
 
