@@ -54,6 +54,13 @@ going_on = o.all_of(
         show_default=True,
         help="What a board counts as that was away all along.",
     ),
+    click.option(
+        "--driver",
+        type=click.Choice(("ssh", "ansible")),
+        default="ssh",
+        show_default=True,
+        help="Who asks the boards: this process, or ansible-runner, which it starts.",
+    ),
 )
 
 
@@ -61,7 +68,8 @@ going_on = o.all_of(
     ACTIONS["deploy"][1],
     "Examples: edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --canary 2; "
     "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --select site=a "
-    "--waves 5,25%,100% --max-failures 5% --soak 60",
+    "--waves 5,25%,100% --max-failures 5% --soak 60; "
+    "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --driver ansible --parallel 25",
 )
 @o.config
 @f.inventory
@@ -100,6 +108,7 @@ def command(
     soak_s: float,
     deadline_s: float,
     offline: Literal["skip", "fail"],
+    driver: Literal["ssh", "ansible"],
 ) -> None:
     from edgekit.fleet import Settings
 
@@ -109,6 +118,7 @@ def command(
         soak_s=soak_s,
         deadline_s=deadline_s,
         offline=offline,
+        driver=driver,
     )
     talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
     with f.open_fleet(state, **talk, accept_host_key=accept_host_key) as fleet:

@@ -22,7 +22,15 @@ from edgekit.fleet._waves import DEFAULT_WAVES, make_waves
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
 
-__all__ = ["Exported", "export_ansible"]
+__all__ = [
+    "Exported",
+    "claim",
+    "export_ansible",
+    "known_hosts_text",
+    "lay_out",
+    "put_bundle",
+    "trusted",
+]
 
 _ROLE = "edgekit_board"
 _COMMENT = "Written by edgekit fleet export ansible. The waves take boards in this order."
@@ -86,26 +94,21 @@ def export_ansible(
         name: {"edgekit_board_app": bundle.name, "edgekit_board_digest": bundle.digest}
         for name, bundle in bundles.items()
     }
-    # before anything is written: what of the boards cannot be exported
     settings: dict[str, Any] = {
         "edgekit_board_signers": list(signers),
         "edgekit_board_policy": dict(policy or {}),
         "edgekit_board_sources": list(sources),
     }
+    # before anything is written: what of the boards cannot be exported
     ordered = [member for wave in made for member in wave]
     inventory(ordered, facts, settings)
-    _claim(folder)
+    claim(folder)
     different = {bundle.digest: bundle for bundle in bundles.values()}
+    known = known_hosts_text(known_hosts)
+    settings["edgekit_board_loader"] = lay_out(folder, known)
     for bundle in different.values():
-        _put_bundle(bundle, folder / "bundles", copied=not sources)
-    settings["edgekit_board_loader"] = "{{ inventory_dir }}/" + _put_loader(folder)
-    shutil.copytree(
-        Path(__file__).with_name("_ansible_role"), folder / "roles" / _ROLE, dirs_exist_ok=True
-    )
+        put_bundle(bundle, folder, copied=not sources)
     texts = {
-        "ansible.cfg": SETTINGS,
-        "pinned_host_key": PIN,
-        "known_hosts": _text(known_hosts),
         "inventory.yml": to_yaml(inventory(ordered, facts, settings), _COMMENT),
         **playbooks([len(wave) for wave in made], most),
     }
@@ -116,11 +119,22 @@ def export_ansible(
         len(ordered),
         tuple(len(wave) for wave in made),
         tuple((bundle.name, bundle.digest) for bundle in different.values()),
-        _notes(ordered, texts["known_hosts"]),
+        _notes(ordered, known),
     )
 
 
-def _claim(folder: Path) -> None:
+def lay_out(folder: Path, known_hosts: str = "") -> str:
+    """Writes role, loader and Ansible's settings; returns the loader as an inventory names it."""
+    shutil.copytree(
+        Path(__file__).with_name("_ansible_role"), folder / "roles" / _ROLE, dirs_exist_ok=True
+    )
+    texts = {"ansible.cfg": SETTINGS, "pinned_host_key": PIN, "known_hosts": known_hosts}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return "{{ inventory_dir }}/" + _put_loader(folder)
+
+
+def claim(folder: Path) -> None:
     """Takes a new folder, or one of an earlier export."""
     ours = not folder.exists() or (folder / "roles" / _ROLE).is_dir()
     if not ours and (not folder.is_dir() or any(folder.iterdir())):
@@ -138,10 +152,11 @@ def _claim(folder: Path) -> None:
         ) from error
 
 
-def _put_bundle(bundle: Bundle, mirror: Path, *, copied: bool) -> None:
+def put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
     """Writes a bundle as a mirror has it; for copying also whole, and the question what lacks."""
     from edgekit.bundle import push, write
 
+    mirror = folder / "bundles"
     push(bundle, str(mirror))
     if not copied:
         return
@@ -164,7 +179,8 @@ def _put_loader(folder: Path) -> str:
     return name
 
 
-def _text(path: Path | None) -> str:
+def known_hosts_text(path: Path | None) -> str:
+    """Returns edgekit's own known host keys, '' where there are none."""
     return path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
 
 
@@ -177,3 +193,15 @@ def _notes(members: Sequence[Member], known: str) -> tuple[str, ...]:
         f"no host key is pinned for {shown}: they have to be in ~/.ssh/known_hosts of who runs "
         "Ansible",
     )
+
+
+def trusted(public_key: str) -> str:
+    """Returns the allowed_signers line of a public key's text."""
+    from tempfile import TemporaryDirectory
+
+    from edgekit.bundle import allowed_signers_line
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "key.pub")
+        path.write_text(public_key + "\n", encoding="utf-8")
+        return allowed_signers_line(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.fleet._ansible import Exported, export_ansible
+from edgekit.fleet._ansible import Exported, export_ansible, trusted
 from edgekit.fleet._types import Member
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def export(
         if key not in made:
             made[key] = given or _packed(configs[key], progress)
         of[member.name] = made[key]
-    signers = dict.fromkeys(_trusted(signer_of(configs[key])) for key in made)
+    signers = dict.fromkeys(trusted(signer_of(configs[key])) for key in made)
     deploy = opened.file.deploy
     return export_ansible(
         folder,
@@ -105,15 +105,3 @@ def _packed(config: Config, progress: Progress | None) -> Bundle:
     with Pipeline(config, progress=progress) as pipeline:
         pipeline.bundle()
         return pipeline.packing.bundle
-
-
-def _trusted(public_key: str) -> str:
-    """Returns the allowed_signers line of a public key's text."""
-    from tempfile import TemporaryDirectory
-
-    from edgekit.bundle import allowed_signers_line
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "key.pub")
-        path.write_text(public_key + "\n", encoding="utf-8")
-        return allowed_signers_line(path)

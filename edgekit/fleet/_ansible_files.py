@@ -46,6 +46,7 @@ _PINNED = (
     "{{ edgekit_board_host_key }}' -o UserKnownHostsFile=none -o GlobalKnownHostsFile=none"
 )
 _KNOWN = "-o 'UserKnownHostsFile=~/.ssh/known_hosts \"{{ inventory_dir }}/known_hosts\"'"
+_ROLE = "edgekit_board"
 _GROUP = re.compile(r"[^A-Za-z0-9_]")
 _BUDGET = re.compile(r"(\d+)(%?)")
 
@@ -93,19 +94,20 @@ def host_vars(member: Member) -> dict[str, Any]:
 
 def inventory(
     members: Sequence[Member],
-    bundles: Mapping[str, Mapping[str, str]],
+    bundles: Mapping[str, Mapping[str, Any]],
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns an inventory in Ansible's YAML form.
 
     Args:
         members: The boards, in the order of their waves.
-        bundles: By board's name its ``edgekit_board_app`` and ``edgekit_board_digest``.
+        bundles: By board's name its ``edgekit_board_app``, ``edgekit_board_digest`` and the like.
         settings: Variables of all boards.
     """
     groups: dict[str, dict[str, Any]] = {}
     hosts: dict[str, Any] = {}
-    same = len({tuple(b.items()) for b in bundles.values()}) == 1
+    first = next(iter(bundles.values()))
+    same = all(facts == first for facts in bundles.values())
     for member in members:
         own = {} if same else dict(bundles[member.name])
         hosts[member.name] = {**host_vars(member), **own}
@@ -115,7 +117,7 @@ def inventory(
             groups.setdefault(name, {"hosts": {}})["hosts"][member.name] = None
     shared: dict[str, Any] = {"ansible_ssh_common_args": _KNOWN, **settings}
     if same:
-        shared.update(next(iter(bundles.values())))
+        shared.update(first)
     boards = {"edgekit_boards": {"hosts": hosts, "vars": shared}}
     return {"all": {"children": {**boards, **groups}}}
 
@@ -144,32 +146,38 @@ def playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
         waves: Boards of each wave.
         most: Percent of a wave that may fail.
     """
-    role = "edgekit_board"
     deploy = {
         "name": "Bring the boards to the bundle, wave by wave",
         "hosts": "edgekit_boards",
         "gather_facts": False,
         "serial": list(waves),
         "max_fail_percentage": most,
+        "vars": {"edgekit_board_most_failed": most},
         "tasks": [
-            {"name": "The board", "ansible.builtin.import_role": {"name": role}},
+            {"name": "The board", "ansible.builtin.import_role": {"name": _ROLE}},
         ],
     }
-    back = {
-        "name": "Go back to the release before, where the bundle serves",
-        "hosts": "edgekit_boards",
-        "gather_facts": False,
-        "tasks": [
-            {
-                "name": "The board",
-                "ansible.builtin.import_role": {"name": role, "tasks_from": "rollback"},
-            },
-        ],
-    }
+    ask = _of_role("Say what serves", "serving")
+    back = _of_role("Go back to the release before, where the bundle serves", "rollback")
     serial = (
         "serial: the boards of each wave, canaries first (a percentage is allowed, too).\n"
         "max_fail_percentage: with more failures in a wave no further one begins. Boards that\n"
-        "failed have gone back by themselves; rollback.yml takes the others back."
+        "failed have gone back by themselves; edgekit_board_most_failed, the same number, has the\n"
+        "wave's others taken back. Waves before it stay: rollback.yml takes these back."
     )
     twice = "Boards on which another bundle serves are left alone; --limit narrows it to a wave."
-    return {"deploy.yml": to_yaml([deploy], serial), "rollback.yml": to_yaml([back], twice)}
+    return {
+        "deploy.yml": to_yaml([deploy], serial),
+        "rollback.yml": to_yaml([back], twice),
+        "serving.yml": to_yaml([ask], "Changes nothing."),
+    }
+
+
+def _of_role(name: str, tasks: str) -> dict[str, Any]:
+    role = {"name": _ROLE, "tasks_from": tasks}
+    return {
+        "name": name,
+        "hosts": "edgekit_boards",
+        "gather_facts": False,
+        "tasks": [{"name": "The board", "ansible.builtin.import_role": role}],
+    }

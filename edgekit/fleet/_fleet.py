@@ -22,7 +22,7 @@ from edgekit.fleet._driver import Driver
 from edgekit.fleet._inventory import load_inventory
 from edgekit.fleet._lock import driven, is_driven
 from edgekit.fleet._members import members_now
-from edgekit.fleet._over_ssh import over_ssh
+from edgekit.fleet._over_ssh import check_ansible, driver_of
 from edgekit.fleet._select import select
 from edgekit.fleet._store import Store
 from edgekit.fleet._told import Silent, Told
@@ -43,7 +43,7 @@ class Fleet:
 
     Args:
         folder: Where the state is kept; a folder of edgekit's own when None.
-        driver_for: Returns the driver; SSH's when None.
+        driver_for: Returns the driver; None: what the rollout's settings name.
         told: Where rollouts are told.
         progress: Where builds are told.
         accept_host_key: Accept boards' unknown host keys this once.
@@ -59,7 +59,9 @@ class Fleet:
         accept_host_key: bool = False,
     ) -> None:
         self.store = Store(folder or cache_folder() / "fleet")
-        self._driver_for = driver_for or partial(over_ssh, accept_host_key=accept_host_key)
+        self._driver_for = driver_for or partial(
+            driver_of, folder=self.store.folder, accept_host_key=accept_host_key
+        )
         self._told = told or Silent()
         self._progress = progress
         self._notes: list[str] = []
@@ -97,6 +99,8 @@ class Fleet:
         opened = open_config(config)
         listed = load_inventory(inventory)
         members = select(listed.members, selector)
+        if settings.driver == "ansible":
+            check_ansible(members)
         split = make_waves(members, canary, waves)
         app = str(opened.file.name)
         configs = {str(Path(config)): opened}
@@ -138,11 +142,9 @@ class Fleet:
         Raises:
             UsageError: It has ended, there is none of that name, or another process drives it.
         """
-        rollout = self.rollout(name)
-        with driven(self.store.folder, rollout["id"], name):
-            rollout = self.rollout(name)  # as the last driver left it
-            rollout = self._reopened(rollout)
-            return self._driven(rollout, stopped)
+        with driven(self.store.folder, self.rollout(name)["id"], name):
+            # as the last driver left it
+            return self._driven(self._reopened(self.rollout(name)), stopped)
 
     def roll_back(
         self, name: str, *, wave: int | None = None, stopped: Callable[[], bool] = lambda: False

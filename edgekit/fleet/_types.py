@@ -113,6 +113,7 @@ class Settings:
         offline: What a board is that could not be reached all along: "skip" or "fail".
         retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
         most_s: The longest such wait.
+        driver: How boards are asked: over SSH by this process, or by Ansible.
     """
 
     parallel: int = 8
@@ -122,3 +123,4 @@ class Settings:
     offline: Literal["skip", "fail"] = "skip"
     retry_s: float = 5.0
     most_s: float = 120.0
+    driver: Literal["ssh", "ansible"] = "ssh"
