@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-from ._deviation import Deviation, worst_of
+from ._deviation import Deviation, right_of, worst_of
 from ._errors import DeviceError
 from ._types import TensorEntry
 from ._verify import read_checked
@@ -24,7 +24,7 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
     Returns:
         "metric", "value" (None: "snr_db" without any error), "min" (the bundle's), "samples",
         "source", "synthetic", and all of "cosine", "cosine_min", "snr_db", "exact", "max_abs",
-        "top1_agreement"; None for a bundle without samples.
+        "top1_agreement", and with labels "top1_accuracy"; None for a bundle without samples.
 
     Raises:
         DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
@@ -35,15 +35,21 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
         return None
     lanes = range(len(manifest.lanes))
     errors = [[Deviation() for _ in manifest.outputs] for _ in lanes]
+    right, rows = [0 for _ in lanes], 0
     for case in samples.cases:
+        rows += len(case.labels or ())
         feed = _arrays(checked, case.inputs, manifest.inputs)
         wanted = _arrays(checked, case.outputs, manifest.outputs)
         for lane in lanes:
             found = model.run_lane(lane, feed)
+            if case.labels is not None:
+                right[lane] += right_of(found[manifest.outputs[0].name], case.labels)
             for error, tensor in zip(errors[lane], manifest.outputs):  # noqa: B905 (3.8)
                 error.add(wanted[tensor.name], found[tensor.name])
     figures = worst_of([error for each in errors for error in each])
     figures["top1_agreement"] = min(each[0].top1_agreement() for each in errors)
+    if rows:
+        figures["top1_accuracy"] = min(right) / rows
     return {
         "metric": samples.metric,
         "value": figures[samples.metric],

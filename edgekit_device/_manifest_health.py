@@ -6,14 +6,17 @@ import re
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from . import _checks as check
+from ._deviation import classes_of
 from ._policy import ON_CHANGE
 from ._types import BlobEntry, Lane, TensorEntry, nbytes
 from ._types_health import Rebuild, Requires, SampleCase, Samples
 
-__all__ = ["METRICS", "needs_of", "parse_rebuild", "parse_requires", "parse_samples"]
+__all__ = ["LABELLED", "METRICS", "needs_of", "parse_rebuild", "parse_requires", "parse_samples"]
 
 #: What accuracy is measured in; as the configuration's ``accuracy.metric``.
 METRICS = ("cosine", "snr_db", "top1_agreement")
+#: The metric of samples with labels: the share of inputs whose class the first output names.
+LABELLED = "top1_accuracy"
 
 _REQUIRES = (
     "backend", "loader", "runtime", "boards", "portable", "dla_cores", "cudla", "disk_bytes",
@@ -100,8 +103,10 @@ def parse_samples(
     if value is None:
         return None
     entry = check.record(value, "samples", ("metric", "source", "synthetic", "min", "cases"))
-    if entry["metric"] not in METRICS:
-        check.fail("samples.metric", "expected one of {}".format(", ".join(METRICS)))
+    metrics = (*METRICS, LABELLED)
+    if entry["metric"] not in metrics:
+        check.fail("samples.metric", "expected one of {}".format(", ".join(metrics)))
+    labelled = entry["metric"] == LABELLED
     if not isinstance(entry["synthetic"], bool):
         check.fail("samples.synthetic", "expected true or false")
     least: Optional[float] = None
@@ -113,11 +118,12 @@ def parse_samples(
     found = []
     for number, item in enumerate(cases):
         at = "samples.cases[{}]".format(number)
-        case = check.record(item, at, ("inputs", "outputs"))
+        case = check.record(item, at, ("inputs", "outputs") + ("labels",) * labelled)
         found.append(
             SampleCase(
                 _arrays(case["inputs"], at + ".inputs", inputs, blobs),
                 _arrays(case["outputs"], at + ".outputs", outputs, blobs),
+                _labels(case["labels"], at + ".labels", outputs) if labelled else None,
             )
         )
     source = check.text(entry["source"], "samples.source")
@@ -152,6 +158,17 @@ def _arrays(
         if blob is None or blob.bytes != nbytes(tensor.dtype, tensor.shape):
             check.fail(spot, "no blob of this digest and size")
     return entry
+
+
+def _labels(value: object, where: str, outputs: Sequence[TensorEntry]) -> Tuple[int, ...]:
+    found = classes_of(outputs[0].shape)
+    if found is None:
+        check.fail(where, "the first output is not one class for each input")
+    rows, classes = found
+    labels = check.array(value, where)
+    if len(labels) != rows:
+        check.fail(where, "expected {} numbers".format(rows))
+    return tuple(check.integer(label, where, 0, classes - 1) for label in labels)
 
 
 def _blob(value: object, where: str, blobs: Mapping[str, BlobEntry], kinds: Sequence[str]) -> str:

@@ -40,10 +40,14 @@ class Requires:
 
 @dataclass(frozen=True)
 class SampleCase:
-    """Inputs and the FP32 network's outputs by name, as digests of the arrays' bytes."""
+    """Inputs and the FP32 network's outputs by name, as digests of the arrays' bytes.
+
+    ``labels`` are the right classes, one for each of the batch; None where nobody gave them.
+    """
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    labels: Optional[Tuple[int, ...]] = None
 
 
 @dataclass(frozen=True)

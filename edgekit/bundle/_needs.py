@@ -46,6 +46,7 @@ class Blobs:
 
 def samples_entry(samples: Samples, blobs: Blobs) -> dict[str, Any]:
     """Returns the manifest's "samples"; its arrays become blobs."""
+    labels = samples.labels
     return {
         "metric": samples.metric,
         "source": samples.source,
@@ -53,10 +54,13 @@ def samples_entry(samples: Samples, blobs: Blobs) -> dict[str, Any]:
         "min": None if samples.least is None else float(samples.least),
         "cases": [
             {
-                which: {name: blobs.add(array, "sample") for name, array in arrays.items()}
-                for which, arrays in (("inputs", inputs), ("outputs", outputs))
+                **{
+                    which: {name: blobs.add(array, "sample") for name, array in arrays.items()}
+                    for which, arrays in (("inputs", inputs), ("outputs", outputs))
+                },
+                **({} if labels is None else {"labels": list(labels[number])}),
             }
-            for inputs, outputs in samples.cases
+            for number, (inputs, outputs) in enumerate(samples.cases)
         ],
     }
 

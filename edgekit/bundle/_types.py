@@ -42,11 +42,12 @@ class Samples:
     """Inputs that travel with a bundle, and what the FP32 network makes of them.
 
     Attributes:
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: "cosine", "snr_db" or "top1_agreement"; "top1_accuracy" with labels.
         source: Where the inputs are from, for people.
         synthetic: Whether they are made up, so that the figure tells of the engines alone.
         least: What the metric must reach on a board; None for no gate of the bundle's own.
         cases: Inputs and outputs by name, one pair an inference.
+        labels: For each case the right classes, one for each of the batch; None for none.
     """
 
     metric: str
@@ -54,6 +55,7 @@ class Samples:
     synthetic: bool
     least: float | None
     cases: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
+    labels: Sequence[Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, eq=False)

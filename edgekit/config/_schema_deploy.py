@@ -43,6 +43,12 @@ class HealthSection(Section):
         description="How many of the calibration inputs travel with the bundle, with what the FP32 "
         "network makes of them.",
     )
+    labels: FilePath = Field(
+        None,
+        description="Text file with the right class of each of the samples, a number a line: "
+        "`accuracy_min` is then the share of them that the first output must name.",
+        examples=["labels.txt"],
+    )
     measure_s: float = Field(0.5, ge=0, le=600, description="How long latency is measured.")
     soak_s: float = Field(
         0, ge=0, le=_DAY_S, description="How long the new release is watched while it serves."
@@ -64,11 +70,13 @@ class HealthSection(Section):
     def _has_samples(self) -> HealthSection:
         if self.accuracy_min is not None and not self.samples:
             raise ValueError("accuracy_min is measured on samples: say how many with 'samples'")
+        if self.labels is not None and not self.samples:
+            raise ValueError("labels are of the samples: say how many with 'samples'")
         return self
 
     def policy(self) -> dict[str, Any]:
         """Returns what travels with a deployment: what ``edgekit_device`` reads as a policy."""
-        found = self.model_dump(exclude={"samples", "download_s", "refit_s", "test_s"})
+        found = self.model_dump(exclude={"samples", "labels", "download_s", "refit_s", "test_s"})
         limits = ("download_s", "refit_s", "test_s")
         return {**found, "timeouts": {name: getattr(self, name) for name in limits}}
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +24,12 @@ _RELATIVE = 0.02
 def health_key(work: Work) -> list[Any]:
     """Returns what of the configuration's ``deploy.health`` is in the bundle."""
     health = work.file.deploy.health
-    return [health.samples, work.file.accuracy.metric, health.accuracy_min, health.on_change]
+    key = [health.samples, work.file.accuracy.metric, health.accuracy_min, health.on_change]
+    if health.labels is not None:
+        # one that cannot be read is told when it is read
+        with suppress(OSError):
+            key.append(hashlib.sha256(Path(health.labels).read_bytes()).hexdigest())
+    return key
 
 
 def samples_of(work: Work, model: Model | None = None) -> Samples | None:
@@ -36,6 +44,8 @@ def samples_of(work: Work, model: Model | None = None) -> Samples | None:
     """
     from edgekit.bundle import Samples
     from edgekit.network import session
+    from edgekit.pipeline._labels import read_labels
+    from edgekit_device._manifest_health import LABELLED
 
     health = work.file.deploy.health
     if not health.samples:
@@ -50,12 +60,16 @@ def samples_of(work: Work, model: Model | None = None) -> Samples | None:
         cases.append(
             (feed, {n: a.astype(tensors[n].dtype, copy=False) for n, a in outputs.items()})
         )
+    labels = None
+    if health.labels is not None:
+        labels = read_labels(Path(health.labels), len(cases), tensors[names[0]].shape)
     return Samples(
-        metric=work.file.accuracy.metric,
+        metric=work.file.accuracy.metric if labels is None else LABELLED,
         source=f"the first {len(cases)} of {work.inputs_text}",
         synthetic=work.file.calibration.data is None,
         least=health.accuracy_min,
         cases=cases,
+        labels=labels,
     )
 
 

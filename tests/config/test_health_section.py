@@ -33,8 +33,9 @@ def test_all_of_it_reaches_the_board() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"accuracy_min": 0.9}, {"latency_ms": 0}, {"latency_factor": float("inf")}, {"samples": -1},
-     {"on_change": "ignore"}, {"soak": 1}, {"test_s": 0}],
+    [{"accuracy_min": 0.9}, {"labels": "x.txt"}, {"latency_ms": 0},
+     {"latency_factor": float("inf")}, {"samples": -1}, {"on_change": "ignore"},
+     {"soak": 1}, {"test_s": 0}],
 )  # fmt: skip
 def test_what_it_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="HealthSection"):

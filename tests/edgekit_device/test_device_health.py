@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle, Samples, golden_inputs, pack, sign
+from edgekit.errors import BundleError
 from edgekit_device import _health_latency
 from edgekit_device._errors import DeviceError
 from edgekit_device._health import examine
@@ -88,6 +89,46 @@ def test_another_networks_answers_are_told_from_its_own(
     assert caught.value.code == "health.accuracy"
     assert "two toys" in caught.value.message
     assert read_health(folder) is None
+
+
+def labelled(key: Path, labels: list[list[int]], **changes: Any) -> Bundle:
+    given = dataclasses.replace(samples(metric="top1_accuracy"), labels=labels, **changes)
+    made = pack(
+        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
+        artefacts=toys.artefacts(), golden=toys.golden(), mode="split", samples=given,
+    )  # fmt: skip
+    return made.signed(sign(made.manifest_bytes, key))
+
+
+def test_labels_say_how_many_are_right(root: Root, signing_key: Path) -> None:
+    right = [int(outputs["y"].argmax()) for _, outputs in samples().cases]
+    for labels, share in (
+        ([[right[0]], [right[1]]], 1.0),
+        ([[right[0]], [(right[1] + 1) % 10]], 0.5),
+    ):
+        folder = put(root, labelled(signing_key, labels))
+        found = examine(root, "toy", folder, {**POLICY, "accuracy_min": 0.5})["accuracy"]
+        assert (found["metric"], found["value"], found["top1_agreement"]) == (
+            "top1_accuracy", share, 1.0,
+        )  # fmt: skip
+    with pytest.raises(DeviceError) as caught:
+        examine(root, "toy", folder, {**POLICY, "accuracy_min": 0.75})
+    assert caught.value.code == "health.accuracy"
+    assert "top1_accuracy" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes"),
+    [([[1], [10]], {}), ([[1], [-1]], {}), ([[1], [1, 2]], {}), ([[1], ["2"]], {}),
+     ([[1], []], {}), ([[1], [2]], {"metric": "cosine"})],
+)  # fmt: skip
+def test_labels_that_are_none(
+    signing_key: Path, labels: list[list[Any]], changes: dict[str, Any]
+) -> None:
+    # packing asks the board's own reader
+    with pytest.raises(BundleError, match=r"samples\.cases\[") as caught:
+        labelled(signing_key, labels, **changes)
+    assert caught.value.code == "bundle.invalid"
 
 
 def test_a_gate_without_samples_is_no_pass(root: Root, signing_key: Path) -> None:
