@@ -11,6 +11,9 @@ from edgekit.errors import UsageError
 from edgekit.network import Model, builtin, builtin_names, session, synthetic_inputs
 
 QUICK = ("light_inception_v1", "light_resnet50", "light_shufflenet", "light_squeezenet")
+# light_vgg19 takes as long as all the others and has no layer that AlexNet lacks; it is filled and
+# planned in tests/pipeline/test_nine_networks.py
+LARGE = sorted(set(builtin_names()) - {*QUICK, "light_vgg19"})
 KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
 
@@ -90,7 +93,7 @@ def test_convolutions_lose_nothing_to_int8_per_channel(model: Model) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in builtin_names() if name not in QUICK])
+@pytest.mark.parametrize("name", LARGE)
 def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:
     # in one test each and less often: filling one takes longer than all that is asked of it
     model = builtin(name, seed=0)
