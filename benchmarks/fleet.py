@@ -1,11 +1,11 @@
 """What a rollout costs for each board: time, CPU of the workstation, bytes on the wire.
 
-    python benchmarks/fleet.py [--boards 8] [--parallel 1 4] [--state 10000]
+    python benchmarks/fleet.py [--boards 8] [--parallel 1 4] [--state 10000] [--json]
 
 Starts sshd boards on loopback, which share this machine's cores with the workstation's side: the
 wall time is of both, so that what matters is the CPU of this process, which is measured apart, and
 the bytes, which a relay counts. Then it runs the state alone, with boards in memory, for what a
-rollout costs beside its boards. Prints one JSON document.
+rollout costs beside its boards. Prints the tables of docs/fleet.md ("What it costs").
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import contextlib
 import json
 import os
 import resource
-import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.fleet_relay import BOARDS, Relay, amount, duration, table
 from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, sign, write
 from edgekit.deploy import sshd
 from edgekit.fleet import Deployed, Fleet, Member, Settings
@@ -34,35 +33,9 @@ from tests.boards.bundles import hand_made
 from tests.pipeline.nets import small_config
 
 WIDTH = 16_384  # columns of the one weight: a megabyte
-
-
-class Relay:
-    """A TCP port in front of an sshd that counts what passes."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self._server.getsockname()[1]
-        self.bytes = 0
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                near, _ = self._server.accept()
-                far = socket.create_connection(("127.0.0.1", self._to))
-                for a, b in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass, args=(a, b), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                with self._lock:
-                    self.bytes += len(data)
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
+AT_A_TIME = 32  # boards, for the extrapolated table
+NAMES = {"first": "first (loader, weights, engine)", "weights": "another weight of 1 MiB",
+         "unchanged": "unchanged"}  # fmt: skip
 
 
 def cpu() -> float:
@@ -167,12 +140,46 @@ def state_alone(folder: Path, count: int) -> dict[str, Any]:
         }
 
 
+def tables(document: dict[str, Any]) -> str:
+    """Returns what docs/fleet.md shows: measured, and extrapolated from that alone."""
+    runs = document["over_ssh"]
+    rows = ["deployment of one board | workstation's CPU | bytes on the wire"]
+    for what, name in NAMES.items():
+        spent = [run[what]["workstation_cpu_s_per_board"] for run in runs]
+        shown = dict.fromkeys(f"{value:.2f}" for value in (min(spent), max(spent)))
+        most = max(run[what]["wire_bytes_per_board"] for run in runs)
+        rows.append(f"{name} | {' to '.join(shown)} s | {most:,}")
+    parts = [table(*rows)]
+    alone = min(runs, key=lambda run: run["parallel"])
+    board_s = alone["first"]["board_s"]
+    cpu_s = max(run["first"]["workstation_cpu_s_per_board"] for run in runs)
+    wire = {what: max(run[what]["wire_bytes_per_board"] for run in runs) for what in NAMES}
+    more = [
+        f"boards | time by boards ({board_s:.1f} s each, {AT_A_TIME} at a time) | workstation's "
+        f"CPU ({cpu_s:.2f} s each) | bytes, first | bytes, 1 MiB changed"
+    ]
+    for count in BOARDS:
+        more.append(
+            f"{count:,} | {duration(count * board_s / AT_A_TIME)} | {duration(count * cpu_s)} | "
+            f"{amount(count * wire['first'])} | {amount(count * wire['weights'])}"
+        )
+    state = document["state"]
+    parts.append(
+        f"{alone['boards']} boards, {alone['parallel']} at a time: {board_s:.1f} s each.\n"
+        f"State of {state['boards']:,} boards: {state['begin_cpu_s']:.1f} s of CPU to begin, "
+        f"{state['drive_cpu_s']:.0f} s to drive, {state['drive_s']:.0f} s by the clock, "
+        f"{state['state_bytes'] / 1e6:.1f} MB."
+    )
+    return "\n\n".join([*parts, table(*more)])
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--boards", type=int, default=8)
     parser.add_argument("--parallel", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--state", type=int, default=10_000)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     document: dict[str, Any] = {"cores": os.cpu_count(), "over_ssh": []}
     for parallel in options.parallel:
@@ -183,7 +190,7 @@ def main() -> None:
             document["over_ssh"].append(row)
     with tempfile.TemporaryDirectory() as folder:
         document["state"] = state_alone(Path(folder, "state"), options.state)
-    print(json.dumps(document, indent=1))
+    print(json.dumps(document, indent=1) if options.json else tables(document))
 
 
 if __name__ == "__main__":

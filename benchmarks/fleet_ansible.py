@@ -1,7 +1,8 @@
 """What a board costs in a rollout by Ansible: time, the workstation's CPU time, bytes on the wire.
 
 Usage: fleet_ansible.py [--boards 4] [--json]: real sshd boards on loopback, each behind a relay
-that counts; a toy network, first copied by Ansible, then fetched from a mirror.
+that counts; a toy network, first copied by Ansible, then fetched from a mirror. Prints the tables
+of docs/fleet.md ("When to change").
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import http.server
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,38 +26,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.fleet_relay import BOARDS, Relay, amount, duration, table
 from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, sign
 from edgekit.deploy import sshd
 from edgekit.fleet._ansible import export_ansible
 from edgekit.fleet._types import Member
 from tests.boards.bundles import hand_made
-
-
-class Relay:
-    """Passes connections on and counts what they carry, both ways."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self.bytes = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            one, _ = self._listener.accept()
-            other = socket.create_connection(("127.0.0.1", self._to))
-            for source, sink in ((one, other), (other, one)):
-                threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
-
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                self.bytes += len(data)
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -95,11 +69,31 @@ def main() -> None:
     if options.json:
         print(json.dumps({"boards": options.boards, "bundle_bytes": BYTES, "rows": rows}))
         return
-    print(f"{options.boards} boards, a bundle of {BYTES:,} bytes; by board:")
+    print(tables(options.boards, rows))
+
+
+def tables(count: int, rows: list[dict[str, Any]]) -> str:
+    """Returns what docs/fleet.md shows: measured, and extrapolated from that alone."""
+    ways = {"copy": "copied by Ansible", "mirror": "fetched from the mirror"}
+    shown = ["by board | controller's CPU | bytes over SSH | bytes from the mirror"]
     for row in rows:
-        print(f"{row['way']:<7} {row['what']:<10} {row['seconds']:6.1f} s  "
-              f"{row['cpu_s']:5.2f} s CPU  {row['bytes']:>9,} bytes  "
-              f"{row['mirror_bytes']:>8,} from the mirror")  # fmt: skip
+        shown.append(
+            f"{ways[row['way']]}, {row['what']} | {row['cpu_s']:.1f} s | {row['bytes']:,} | "
+            f"{row['mirror_bytes']:,}"
+        )
+    first = {row["way"]: row for row in rows if row["what"] == "first"}
+    more = [
+        "boards | Ansible copying: CPU, bytes | Ansible and a mirror: CPU, bytes over SSH | "
+        "bytes from the mirror, a 100 MB bundle"
+    ]
+    for boards in BOARDS:
+        cells = [
+            f"{duration(boards * first[way]['cpu_s'])}, {amount(boards * first[way]['bytes'])}"
+            for way in ways
+        ]
+        more.append(f"{boards:,} | {' | '.join(cells)} | {amount(boards * 100e6)}")
+    told = f"{count} boards, a bundle of {BYTES:,} bytes:"
+    return "\n\n".join([told, table(*shown), table(*more)])
 
 
 BYTES = 0
@@ -122,7 +116,7 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
         folder = tmp / f"out-{way}"
         (folder / "bundles").parent.mkdir()
         url = stack.enter_context(mirror(folder / "bundles")) if way == "mirror" else ""
-        for what, bundle in (("first", one), ("unchanged", one), ("one tensor", two)):
+        for what, bundle in (("first", one), ("unchanged", one), ("one tensor changed", two)):
             export_ansible(folder, members, {m.name: bundle for m in members}, waves="100%",
                            signers=[line], sources=[url] if url else ())  # fmt: skip
             sent, served = sum(relay.bytes for relay in relays), _Handler.sent

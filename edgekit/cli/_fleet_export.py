@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,9 @@ def command(
     o.say(f"{found.folder}: {found.boards} boards in waves of {waves}")
     for app, digest in found.bundles:
         o.say(f"  {app} {digest[:12]}")
-    o.say(f"  cd {found.folder} && ansible-playbook deploy.yml")
+    o.say(f"  cd {shlex.quote(found.folder)} && ansible-playbook deploy.yml")
+    o.say(
+        "  a wave with more failures is taken back; those before it: ansible-playbook rollback.yml"
+    )
     for note in found.notes:
         o.say(f"note: {note}")

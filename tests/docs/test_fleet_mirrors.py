@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks import fleet, fleet_ansible
 from edgekit.cli._bundle_push import push
 from edgekit.cli._fleet_export import command as export
 from edgekit.config._schema_deploy import DeploySection
@@ -50,3 +51,28 @@ def test_names_and_numbers_are_those_of_the_code():
     assert "tried four times" in OURS.replace("\n", " ")
     role = Path(export.callback.__globals__["__file__"]).parents[1] / "fleet" / "_ansible_role"
     assert (role / "meta" / "argument_specs.yml").is_file()
+
+
+def test_the_tables_are_those_that_the_benchmarks_print():
+    one = {"workstation_cpu_s_per_board": 0.1, "wire_bytes_per_board": 1, "board_s": 2.0}
+    run = {"boards": 1, "parallel": 1, "first": one, "weights": one, "unchanged": one}
+    state = dict.fromkeys(("boards", "begin_cpu_s", "drive_cpu_s", "drive_s", "state_bytes"), 1)
+    rows = [
+        {"way": way, "what": what, "cpu_s": 1.0, "bytes": 1, "mirror_bytes": 1}
+        for way in ("copy", "mirror")
+        for what in ("first", "unchanged", "one tensor changed")
+    ]
+    texts = (fleet.tables({"over_ssh": [run], "state": state}), fleet_ansible.tables(1, rows))
+    printed = {_words(line) for text in texts for line in text.splitlines() if line[:1] == "|"}
+    there = {_words(line) for line in PAGE.splitlines()}
+    assert printed <= there
+
+
+def _words(line):
+    """A table's row without its figures and their units."""
+    first, *others = line.strip("| ").split(" | ")
+    if re.fullmatch(r"[\d,]+", first):
+        return first, len(others)
+    if re.match(r"[\d.,]+ ", others[0] if others else ""):
+        return first, len(others)
+    return re.sub(r"[\d.]+", "N", line)
