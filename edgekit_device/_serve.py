@@ -16,9 +16,10 @@ from ._errors import DeviceError
 from ._notify import Notifier
 from ._root import App
 from ._serve_crew import Worker
-from ._serve_desk import Desk, Options
+from ._serve_desk import Desk
 from ._serve_door import Door
 from ._serve_health import Health, Record, is_clients_fault
+from ._serve_line import Options
 from ._serve_log import Log
 from ._serve_releases import Releases
 from ._serve_rescue import Rescue

@@ -33,8 +33,8 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
         return _background(app, arguments)
     _run_from_kept(app)
     from ._serve import Server
-    from ._serve_desk import Options
     from ._serve_door import Door
+    from ._serve_line import Options
     from ._serve_log import Log
     from ._serve_rescue import loader_argv
 

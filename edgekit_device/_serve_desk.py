@@ -6,34 +6,23 @@ import contextlib
 import os
 import selectors
 import time
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from ._errors import DeviceError
 from ._root import App
 from ._serve_door import Door
 from ._serve_health import Health, is_clients_fault
-from ._serve_line import Line, Peer, Request
+from ._serve_line import Line, Options, Peer, Request
 from ._serve_log import Log
 from ._serve_releases import Releases
 from ._serve_told import describe, not_ready, status
 from ._serve_wire import MAX_HEAD, VERSION, Closed, pack, read_head
 
-__all__ = ["Desk", "Options"]
+__all__ = ["Desk"]
 
 _STALL_S = 10.0  # a message that begins is whole by then
 _MOST_CLIENTS = 256
 _MOST_WITHIN_S = 3600.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a server serves: ``timeout_s`` bounds a request's wait, and then its run."""
-
-    workers: int = 1
-    queue: int = 64
-    timeout_s: float = 30.0
-    threads: int = 0
 
 
 class Desk:

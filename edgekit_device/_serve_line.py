@@ -6,13 +6,24 @@ import os
 import socket
 import struct
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from typing import Any, Deque, List, Mapping, Optional
 
 from ._serve_wire import Closed, Reader, pack, send_with
 
-__all__ = ["Line", "Peer", "Request"]
+__all__ = ["Line", "Options", "Peer", "Request"]
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED, unix(7)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a server serves: ``timeout_s`` bounds a request's wait, and then its run."""
+
+    workers: int = 1
+    queue: int = 64
+    timeout_s: float = 30.0
+    threads: int = 0
 
 
 class Request:

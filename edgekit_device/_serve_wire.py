@@ -232,8 +232,7 @@ def exchange(
     except OSError as error:
         raise Closed(str(error)) from error
     document = read_head(message)
-    failure = document.get("error")
-    if failure is not None:
+    if (failure := document.get("error")) is not None:
         raise Answered(failure if isinstance(failure, dict) else {}, document)
     return document
 
