@@ -14,6 +14,7 @@ from ._manifest import parse
 from ._offer import drop_incoming, read_incoming
 from ._policy import read_policy
 from ._release import restore
+from ._reserve import free_reserve
 from ._root import App, Root
 
 __all__ = ["Ending", "as_device_error", "error_of", "told_back"]
@@ -81,14 +82,17 @@ class Ending:
     def _back(self, error: DeviceError) -> None:
         """Takes a deployment back that has switched. A full disk does not keep it from that."""
         facts = self.journal.facts
+        free_reserve(self.app)
         self._write("rolling-back", error)
         restore(self.app, facts["previous"], facts.get("fallback"))
         with contextlib.suppress(DeviceError):
             from ._serving import reload
 
             reload(self.app, read_policy(facts["policy"])["timeouts"]["test_s"])
-        self._write("rolled-back", error)
+        written = self._write("rolled-back", error)
         self._withdraw()
+        if not written:
+            self._write("rolled-back", error)  # the release has made room
         self._end()
 
     def _drop_rotten(self) -> None:
@@ -97,7 +101,8 @@ class Ending:
             # each is hashed once more: memory fails too
             self.root.store.missing(parse(self._offered()[0]).sizes(), verify=True)
 
-    def _write(self, state: str, error: DeviceError) -> None:
+    def _write(self, state: str, error: DeviceError) -> bool:
+        """Writes a state down; returns whether the disk has taken it."""
         told = error.to_json()["error"]
         self.tell(state, 0, 1, error.message)
         try:
@@ -105,6 +110,8 @@ class Ending:
         except DeviceError:
             # the links say it as well: whoever finds the journal decides the same again
             self.journal.note(state, error=told)
+            return False
+        return True
 
     def _withdraw(self) -> None:
         """Removes a release that this deployment made and that does not serve."""
@@ -122,6 +129,7 @@ class Ending:
     def _end(self) -> None:
         """The history's line, and what nobody needs any more; all of it may be done again."""
         facts = self.journal.facts
+        free_reserve(self.app)
         with contextlib.suppress(DeviceError):
             record(self.app, facts)
         if self.journal.state == "committed":

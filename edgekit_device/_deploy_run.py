@@ -16,6 +16,7 @@ from ._errors import DeviceError
 from ._policy import read_policy
 from ._refit_release import refit_release
 from ._release import is_ready, stage, switch
+from ._reserve import free_reserve, keep_reserve
 
 __all__ = ["Deploying"]
 
@@ -71,6 +72,7 @@ class Deploying(Ending):
         facts = self.journal.facts
         if self.journal.state in BEFORE_SWITCH:
             self._prepare()
+            keep_reserve(self.app)
             self._enter("switching")
         self.stopped()
         switch(self.app, facts["release"])
@@ -78,6 +80,7 @@ class Deploying(Ending):
         self._enter("soaking")
         soak(self)
         self._told("soaking")
+        free_reserve(self.app, 1)
         # from here on it serves for good: what follows costs space, not the deployment
         self._enter("committed", error=None)
         self._end()

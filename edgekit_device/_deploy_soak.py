@@ -53,7 +53,8 @@ def _examine(run: Deploying, policy: Dict[str, Any]) -> None:
 
     def work(turn: Turn, tell: Progress) -> Dict[str, Any]:
         turn("soaking")
-        return examine(run.root, run.app, run.app.release(facts["release"]), asked)
+        folder = run.app.release(facts["release"])
+        return examine(run.root, run.app, folder, asked, keeps=False)
 
     run.child(work, {"soaking": policy["timeouts"]["test_s"]}, journaled=False)
 
@@ -62,7 +63,8 @@ def _taken(run: Deploying, limit_s: float) -> Optional[Dict[str, Any]]:
     """Has a server take the release; None where none runs."""
     found = reload(run.app, limit_s)
     if found is not None and found["release"] != run.journal.facts["release"]:
-        raise _bad(run, "the server did not take the release: {}".format(found.get("last_error")))
+        why = _last_error(found) or "it answers with {}".format(found["release"])
+        raise _bad(run, "the server did not take the release: {}".format(why))
     return found
 
 
@@ -76,9 +78,14 @@ def _watch(run: Deploying, known: Optional[Dict[str, Any]]) -> Optional[Dict[str
     for what in ("errors", "restarts"):
         more = int(found.get(what) or 0) - int(known.get(what) or 0)
         if more > 0:
-            last = found.get("last_error")
-            raise _bad(run, "{} new {}{}".format(more, what, ": {}".format(last) if last else ""))
+            last = _last_error(found)
+            raise _bad(run, "{} new {}{}".format(more, what, ": " + last if last else ""))
     return found
+
+
+def _last_error(found: Dict[str, Any]) -> str:
+    last = found.get("last_error")
+    return str(last.get("message") or "") if isinstance(last, dict) else ""
 
 
 def _bad(run: Deploying, text: str) -> DeviceError:

@@ -31,6 +31,8 @@ def examine(
     folder: Path,
     policy: Optional[Mapping[str, Any]],
     model: Optional[Model] = None,
+    *,
+    keeps: bool = True,
 ) -> Dict[str, Any]:
     """Runs all that the policy asks of a release, and keeps the figures in its health.json.
 
@@ -40,6 +42,8 @@ def examine(
         folder: The release's folder; it is ready.
         policy: See ``read_policy``; None for what a policy of nothing means.
         model: The release, where it is loaded already.
+        keeps: Whether the record is written. A soak only asks again: what was measured before the
+            release served, with the board's whole time, stands.
 
     Returns:
         ``edgekit.health/1`` (docs/health.md).
@@ -86,7 +90,8 @@ def examine(
         "on_change": asked["on_change"],
         "notes": notes,
     }
-    write_health(folder, document)
+    if keeps:
+        write_health(folder, document)
     return document
 
 

@@ -8,10 +8,11 @@ or the new one, and ``current`` by itself changes by one rename.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 from ._checks import is_release
 from ._files import fsync_folder, replace_link, write_durably
@@ -20,18 +21,29 @@ __all__ = ["LINKS", "finish_links", "intended", "set_links"]
 
 LINKS = "links.json"
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> None:
     """Points ``current`` and ``previous`` at these releases; None removes a link.
 
     The app's lock is held by the caller.
 
+    A disk that is full to the last byte does not keep it from that: then ``current`` comes first,
+    and a power cut may leave ``previous`` as it was.
+
     Raises:
-        OSError: The disk is full or worse; the pair is finished by the lock's next holder where
-            links.json could still be written.
+        OSError: The disk has no inode left or worse; the pair is finished by the lock's next
+            holder where links.json could still be written.
     """
     wanted = {"current": current, "previous": previous}
-    write_durably(folder / LINKS, json.dumps(wanted).encode("ascii"))
+    try:
+        write_durably(folder / LINKS, json.dumps(wanted).encode("ascii"))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _apply(folder, wanted, ("current", "previous"))
+        return
     _apply(folder, wanted)
 
 
@@ -58,8 +70,12 @@ def intended(folder: Path) -> Optional[Dict[str, Optional[str]]]:
     return found
 
 
-def _apply(folder: Path, wanted: Dict[str, Optional[str]]) -> None:
-    for which in ("previous", "current"):
+def _apply(
+    folder: Path,
+    wanted: Dict[str, Optional[str]],
+    order: Tuple[str, str] = ("previous", "current"),
+) -> None:
+    for which in order:
         release = wanted[which]
         if release is None:
             with contextlib.suppress(FileNotFoundError):
@@ -67,7 +83,8 @@ def _apply(folder: Path, wanted: Dict[str, Optional[str]]) -> None:
         elif not _points(folder / which, release):
             replace_link(folder / which, "releases/" + release)
     fsync_folder(folder)
-    (folder / LINKS).unlink()
+    with contextlib.suppress(FileNotFoundError):
+        (folder / LINKS).unlink()
     fsync_folder(folder)
 
 

@@ -91,7 +91,7 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
             write_durably(folder / REFIT, b"{}\n")
         return {"release": folder.name}, None
 
-    def test(root: Root, app: App, folder: Path, *more: Any) -> dict[str, Any]:
+    def test(root: Root, app: App, folder: Path, *more: Any, keeps: bool = True) -> dict[str, Any]:
         bench.work("testing" if app.link("current") != folder.name else "soaking")
         return {"golden": {"bit_equal": True}}
 

@@ -32,7 +32,8 @@ from edgekit_device._serve_wire import Closed, Reader, pack
 
 number, root, app, release, threads = sys.argv[1:]
 server = os.getppid()
-told = Path(root, "apps", app, "releases", release, "told").read_text().split()
+told = Path(root, "apps", app, "releases", release, "told")
+told = told.read_text().split() if told.exists() else []
 peer = socket.socket(fileno=int(number))
 if "dies" in told:
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -92,7 +93,7 @@ class Told:
     def __init__(self, folder: Path) -> None:
         self.root = Root(folder)
         self.app: App = self.root.app("toy")
-        self.app.releases_folder.mkdir(parents=True)
+        self.app.releases_folder.mkdir(parents=True, exist_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
 
     def release(self, number: int, *told: str) -> str:

@@ -1,0 +1,128 @@
+"""Deployments beside a real server: it takes the release, or the board takes the release back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit_device._deployment import history
+from edgekit_device._errors import DeviceError
+from tests.bundle.bundle_toys import toy_bundle
+from tests.edgekit_device.deploy_board import Bench, bench_board
+from tests.edgekit_device.serve_board import Told, wait_for
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return bench_board(tmp_path / "root", monkeypatch)
+
+
+@pytest.fixture
+def server(bench: Bench, toy: Bundle) -> Iterator[Told]:
+    bench.offer(toy)
+    bench.deploy(toy)
+    told = Told(bench.root.folder)
+    told.start()
+    wait_for(lambda: told.status()["release"])
+    yield told
+    if told.process is not None:
+        told.process.kill()
+        told.process.communicate()
+
+
+def failed(bench: Bench, bundle: Bundle, **more: Any) -> DeviceError:
+    bench.offer(bundle)
+    with pytest.raises(DeviceError) as caught:
+        bench.deploy(bundle, **more)
+    return caught.value
+
+
+def test_the_server_answers_with_the_release_that_was_committed(
+    bench: Bench, server: Told, toy2: Bundle
+) -> None:
+    bench.offer(toy2)
+    done = bench.deploy(toy2, policy={"soak_s": 0.2, "soak_every_s": 0.05})
+    with server.later("ok") as answers:
+        pass
+    assert answers[0]["release"] == done["release"]
+    assert server.status()["errors"] == server.status()["restarts"] == 0
+
+
+@pytest.mark.parametrize("victim", ["worker", "server"])
+def test_what_dies_in_the_soak_takes_the_release_back(
+    victim: str, bench: Bench, server: Told, toy2: Bundle
+) -> None:
+    old = bench.facts()
+
+    def kill(state: str) -> None:
+        if state != "soaking":
+            return
+        status = server.status()
+        pids = status["workers"] if victim == "worker" else [status["pid"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        if victim == "worker":
+            wait_for(lambda: server.status()["restarts"] > status["restarts"])
+        elif server.process is not None:
+            server.process.communicate()
+
+    bench.at = kill
+    error = failed(bench, toy2)
+    assert error.code == "health.serving"
+    assert ("new restarts" if victim == "worker" else "the server ended") in error.message
+    assert "{" not in error.message  # a sentence, no document
+    assert bench.facts() == old
+    if victim == "worker":
+        with server.later("ok") as answers:
+            pass
+        assert answers[0]["release"] == old[0]
+    else:
+        server.process = None
+
+
+def test_a_release_that_no_worker_loads_never_serves(
+    bench: Bench, server: Told, toy2: Bundle
+) -> None:
+    old = bench.facts()
+
+    def spoil(state: str) -> None:
+        if state == "testing":
+            (bench.app.releases_folder / bench.app.releases()[-1] / "told").write_text("fails")
+
+    bench.at = spoil
+    assert failed(bench, toy2).code == "engine.odd"
+    assert bench.facts() == old
+    assert server.serves(str(old[0]))
+
+
+def test_a_release_that_crashes_once_it_is_committed_is_taken_back_by_the_server(
+    bench: Bench, server: Told
+) -> None:
+    old = bench.facts()[0]
+    bad = toy_bundle(2)
+    bench.offer(bad)
+
+    def spoil(state: str) -> None:
+        if state == "testing":
+            (bench.app.releases_folder / bench.app.releases()[-1] / "told").write_text("crashes")
+
+    bench.at = spoil
+    release = bench.deploy(bad)["release"]
+    assert server.serves(release)
+    for _ in range(2):  # each crashes a worker twice
+        with server.later("ok"):
+            pass
+    wait_for(lambda: server.serves(str(old)))
+    assert bench.app.link("current") == old
+    last = wait_for(lambda: [x for x in history(bench.app) if x["state"] == "rolled-back"])[-1]
+    assert (last["release"], last["error"]["code"]) == (release, "rollback.asked")
+    assert "crashed 3 times" in last["error"]["message"]
+    with server.later("ok") as answers:
+        pass
+    assert answers[0]["release"] == old
