@@ -11,7 +11,9 @@ from ._policy import read_policy
 
 __all__ = ["Request", "read_request"]
 
-_FIELDS = ("app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume")
+_FIELDS = (
+    "app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume", "again",
+)  # fmt: skip
 _MOST_TEXT = 4096
 
 
@@ -28,6 +30,7 @@ class Request:
         operator: Who asks, for others to read.
         trust_unsigned: Whether the manifest may lack a signature.
         resume: The id of the deployment that is carried on; None for a new one.
+        again: Also where the bundle came to serve under the same policy already.
     """
 
     app: str
@@ -38,6 +41,7 @@ class Request:
     operator: str = ""
     trust_unsigned: bool = False
     resume: Optional[str] = None
+    again: bool = True
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
@@ -58,9 +62,11 @@ def read_request(document: Mapping[str, Any]) -> Request:
     for name, value in texts.items():
         if value is not None and (not isinstance(value, str) or len(value) > _MOST_TEXT):
             _fail('"{}" is no text'.format(name))
-    trust = document.get("trust_unsigned", False)
-    if not isinstance(trust, bool):
-        _fail('"trust_unsigned" is neither true nor false')
+    flags = {"trust_unsigned": False, "again": True}
+    for name, default in list(flags.items()):
+        flags[name] = document.get(name, default)
+        if not isinstance(flags[name], bool):
+            _fail('"{}" is neither true nor false'.format(name))
     policy = document.get("policy") or {}
     limits = read_policy(policy)
     return Request(
@@ -70,8 +76,9 @@ def read_request(document: Mapping[str, Any]) -> Request:
         limits,
         texts["source"] or None,
         texts["operator"] or "",
-        trust,
+        flags["trust_unsigned"],
         texts["resume"],
+        flags["again"],
     )
 
 

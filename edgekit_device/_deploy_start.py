@@ -7,12 +7,13 @@ import io
 import json
 import os
 import time
-from typing import Any, BinaryIO, Dict, List, Optional
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from ._checks import parse_json
 from ._deploy_lock import busy, is_claimed
-from ._deploy_request import read_request
+from ._deploy_request import Request, read_request
 from ._deployment import read_journal
+from ._errors import DeviceError
 from ._jobs import LIVE, Job, all_jobs, json_of, open_job
 from ._root import App, Root
 
@@ -22,7 +23,7 @@ _POLL_S = 0.1
 
 
 def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
-    """The job that deploys the same bundle already; jobs/lock is held.
+    """The job that deploys the same bundle already, or just did; jobs/lock is held.
 
     Raises:
         DeviceError: "deploy.busy" when one deploys another bundle of the app;
@@ -38,12 +39,38 @@ def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
         if request["request"].get("digest") == asked.digest:
             return job
         raise busy(root.app(asked.app), job.name)
-    return None
+    return None if asked.again or asked.source else _just_done(root, asked)
 
 
-def resume(root: Root, app: Optional[App] = None, *, no_run: bool = False) -> List[Dict[str, Any]]:
-    """Starts a job for each deployment whose process died; returns app, job and state of each."""
-    found = []
+def _just_done(root: Root, asked: Request) -> Optional[Job]:
+    """The job by which the bundle serves: it may have ended since its host asked what serves."""
+    app = root.app(asked.app)
+    journal = read_journal(app)
+    if journal is None or journal.state != "committed" or is_claimed(app):
+        return None
+    facts = journal.facts
+    if (facts["digest"], facts["policy"]) != (asked.digest, asked.policy):
+        return None
+    if facts.get("release") != app.link("current") or not isinstance(facts.get("job"), str):
+        return None
+    job = Job(root, facts["job"])
+    return job if job.complete() else None
+
+
+def resume(
+    root: Root, app: Optional[App] = None, *, no_run: bool = False
+) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    """Starts a job for each deployment whose process died.
+
+    Returns:
+        "app", "job" and "state" of each, and "app" and "error" of those that cannot be carried on:
+        one of them keeps no other app from it.
+
+    Raises:
+        DeviceError: "deploy.busy" and the like, where one app alone was meant.
+    """
+    found: List[Dict[str, Any]] = []
+    failed: List[Dict[str, Any]] = []
     for one in root.apps() if app is None else [app]:
         journal = read_journal(one)
         if journal is None or not journal.live or is_claimed(one):
@@ -58,19 +85,25 @@ def resume(root: Root, app: Optional[App] = None, *, no_run: bool = False) -> Li
             "nonce": "{}.{}".format(facts["id"], facts.get("attempts") or 0),
             "resume": facts["id"],
         }
-        started = _start(root, request, no_run)
+        try:
+            started = _start(root, request, no_run)
+        except DeviceError as error:
+            if app is not None:
+                raise
+            failed.append({"app": one.name, **error.to_json()})
+            continue
         found.append({"app": one.name, "job": started["job"], "state": journal.state})
-    return found
+    return found, failed
 
 
 def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Carries on the deployments whose processes died, as jobs; --wait until they ended."""
     app = None if arguments.app is None else root.app(arguments.app)
-    found = resume(root, app, no_run=arguments.no_run)
+    found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
         for one in found:
             one["state"] = _ended(open_job(root, one["job"]))
-    return {"resumed": found}
+    return {"resumed": found, "failed": failed}
 
 
 def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

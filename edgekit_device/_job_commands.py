@@ -35,21 +35,28 @@ def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> D
 
 
 def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Answers the events after one, as soon as there is news."""
+    """Answers the events after one, as soon as there is news and ``--gather-s`` later at most.
+
+    Every question costs the board a start of its Python, so several events are worth one answer.
+    """
     job = open_job(root, arguments.job)
     deadline = time.monotonic() + arguments.wait_s
-    before, size = job.read()["state"], -1
+    before, size, news = job.read()["state"], -1, False
+    events: List[Dict[str, Any]] = []
     while True:
         # the state first: what is told of an ended job is all that it said
         state = job.read()
         now = job.events_size()
-        events = job.events(arguments.after) if now != size else []
-        size = now
-        over = state["state"] not in LIVE or time.monotonic() >= deadline
-        if events or over or state["state"] != before:
+        if now != size:
+            events, size = job.events(arguments.after), now
+        if not news and (events or state["state"] != before):
+            news = True
+            deadline = min(deadline, time.monotonic() + arguments.gather_s)
+        if state["state"] not in LIVE or time.monotonic() >= deadline:
             last = events[-1]["n"] if events else arguments.after
             answer = {"job": job.name, "state": state["state"], "events": events, "next": last}
-            return {**answer, "error": state.get("error")}
+            ended = state["state"] not in LIVE and not job.events(last)
+            return {**answer, "ended": ended, "error": state.get("error")}
         time.sleep(_POLL_S)
 
 

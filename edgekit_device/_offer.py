@@ -16,12 +16,13 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 from ._bundle import MANIFEST, SIGNATURE, BundleFiles
 from ._checks import is_app_name, is_digest
 from ._delta import prints, unpack
+from ._deployment import read_journal
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, workspace, write_durably
 from ._partial import kept_bytes
 from ._protocol import protocol_error, read_json
 from ._release import is_ready
-from ._root import Root
+from ._root import App, Root
 from ._types import Manifest
 from ._verify import Checked, check_bundle
 
@@ -51,7 +52,12 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
                 "digest": document["digest"],
                 "base": _base(root, document.get("app")),
             }
-        return _answer(root, manifest, signature, arguments.trust_unsigned)
+        answer = _answer(root, manifest, signature, arguments.trust_unsigned)
+    if arguments.hello:
+        from ._hello import hello
+
+        answer["hello"] = hello(root.folder)
+    return answer
 
 
 def take_offer(
@@ -109,6 +115,7 @@ def _answer(
             [digest, min(kept_bytes(root.folder, digest), size)] for digest, size in lacking
         ],
         "serving": serving,
+        "deployment": None if serving is None else _deployment(root.app(checked.manifest.name)),
     }
 
 
@@ -131,6 +138,12 @@ def _serving(root: Root, checked: Checked) -> Optional[str]:
     folder = app.releases_folder / current
     same = _read(folder / MANIFEST) == checked.files.manifest
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None
+
+
+def _deployment(app: App) -> Optional[Dict[str, Any]]:
+    """How the release that serves came to, and what served before it; None where nobody knows."""
+    journal = read_journal(app)
+    return None if journal is None else dict(journal.facts, previous=app.link("previous"))
 
 
 def _keep(root: Root, checked: Checked) -> None:

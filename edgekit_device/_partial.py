@@ -17,7 +17,7 @@ from ._checks import is_digest
 from ._errors import DeviceError, map_os_errors
 from ._files import durable_folder
 
-__all__ = ["Partial", "drop_partials", "kept_bytes", "partials"]
+__all__ = ["Partial", "kept_bytes", "partials"]
 
 # a channel that hears nothing ends before (``_receive``), so a living one is not waited for in vain
 _WAIT_S = 60.0
@@ -48,21 +48,6 @@ def partials(root: Path) -> List[Tuple[str, int, float]]:
                 continue  # it became whole just now
             found.append((path.name, facts.st_size, facts.st_mtime))
     return found
-
-
-def drop_partials(root: Path, before: float) -> Tuple[int, int]:
-    """Removes what was last written before ``before`` and nobody writes; (count, bytes).
-
-    Args:
-        root: The installation's folder, whose lock is held exclusively.
-        before: Seconds since 1970.
-    """
-    count = freed = 0
-    for digest, size, written in partials(root):
-        if written < before:
-            (_folder(root) / digest).unlink()
-            count, freed = count + 1, freed + size
-    return count, freed
 
 
 class Partial:

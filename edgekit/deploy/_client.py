@@ -87,13 +87,14 @@ class BoardClient(DeploymentClient):
         """Announces a bundle: first by its digest, and where it is new with its manifest.
 
         Returns:
-            "digest", "app", "signer", "missing" (a list of [digest, bytes of it that are kept])
-            and "serving" (the release that serves this very bundle, whole, or None).
+            "digest", "app", "signer", "missing" (a list of [digest, bytes of it that are kept]),
+            "serving" (the release that serves this very bundle, whole, or None), "deployment" (how
+            that came to serve, or None) and "hello", as the command.
         """
         return offer(self._offer, manifest, signature, app)
 
     def _offer(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        return self._ask("offer", stdin=[json_line(document)])
+        return self._ask("offer", "--hello", stdin=[json_line(document)])
 
     def receive(
         self,

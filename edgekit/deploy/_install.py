@@ -64,10 +64,8 @@ def install(
     """
     step = _Steps(progress)
     signature = bundle.signature if signature is None else signature
-    hello: dict[str, Any] = {}
 
-    def check(missing: int) -> None:
-        hello.update(board.hello())
+    def check(missing: int, hello: Mapping[str, Any]) -> None:
         check_fits(bundle.manifest, hello, board.name)
         check_space(missing, hello, board.name)
 
@@ -75,11 +73,10 @@ def install(
         loader_bytes = board.ensure_loader(progress)
     sent = send(board, bundle, signature, progress, check=check, fetches=source is not None)
     policy = {"keep": keep, **(policy or {})}
-    deployed = None if again or not sent.serving else _serving(board, bundle, policy)
+    deployed: Mapping[str, Any] | None = None if again else _serving(sent, policy)
     reused = deployed is not None
     if deployed is None:
-        if not hello:
-            check(0)
+        check(0, sent.hello)
         request = {
             "app": bundle.name,
             "digest": bundle.digest,
@@ -87,11 +84,11 @@ def install(
             "source": source,
             "operator": _operator(),
             "nonce": secrets.token_hex(8),
+            # what was sent anew is tested anew
+            "again": again or sent.blobs_sent > 0,
         }
         deployed = follow(board, request, progress, on_start)
-    return _release(
-        bundle, board, sent, deployed, loader_bytes + len(signature or b""), hello, reused
-    )
+    return _release(bundle, board, sent, deployed, loader_bytes + len(signature or b""), reused)
 
 
 def _release(
@@ -100,7 +97,6 @@ def _release(
     sent: Sent,
     deployed: Mapping[str, Any],
     more: int,
-    hello: Mapping[str, Any],
     reused: bool,
 ) -> Release:
     health = deployed.get("health") or {}
@@ -119,7 +115,7 @@ def _release(
         blobs_sent=sent.blobs_sent,
         blobs_reused=sent.blobs_reused,
         previous=before,
-        hello=dict(hello),
+        hello=dict(sent.hello),
         refit=dict(deployed.get("refit") or {}),
         selftest={"ok": True, "bit_equal": bool(golden.get("bit_equal")),
                   "notes": list(health.get("notes") or ())},
@@ -128,21 +124,17 @@ def _release(
     )  # fmt: skip
 
 
-def _serving(
-    board: BoardClient, bundle: Bundle, policy: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """What the board says of the bundle that serves; None unless it passed the same gates."""
-    facts = board.status(bundle.name)["apps"].get(bundle.name, {})
-    deployment = facts.get("deployment") or {}
-    current = facts.get("current")
-    if deployment.get("state") != "committed" or deployment.get("digest") != bundle.digest:
+def _serving(sent: Sent, policy: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How the bundle came to serve that does; None unless it passed the same gates."""
+    deployment = sent.deployment or {}
+    if deployment.get("state") != "committed" or deployment.get("digest") != sent.digest:
         return None
-    if deployment.get("release") != current or not deployment.get("health"):
+    if deployment.get("release") != sent.serving or not deployment.get("health"):
         return None
     passed = deployment.get("policy") or {}
     if any(passed.get(gate) != policy.get(gate) for gate in _GATES):
         return None
-    return {**deployment, "previous": facts.get("previous")}
+    return deployment
 
 
 class _Steps:

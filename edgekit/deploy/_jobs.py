@@ -16,9 +16,10 @@ from edgekit.errors import BoardError, EnvironmentLack
 
 __all__ = ["JobClient", "JobLog", "read_log"]
 
-_LIVE = ("queued", "running")
 _WAIT_S = 20.0
 _MOST_TEXT = 2000
+# how long the board gathers news for one answer: often at first, for a short job is most jobs
+_GATHER_S = (0.5, 0.5, 1.0, 2.0)
 _AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _CUT = ("board.connection-lost", "board.timeout", "board.unreachable")
 
@@ -100,12 +101,12 @@ class JobClient(Channel):
             known), "text" and "state".
         """
         since: float | None = None
-        attempt = 0
+        attempt = asked = 0
         while True:
             try:
                 if since is not None:
                     self._renew()
-                news = self._watch(id, after)
+                news = self._watch(id, after, _GATHER_S[min(asked, len(_GATHER_S) - 1)])
             except (BoardError, EnvironmentLack) as error:
                 now = time.monotonic()
                 since = since or now
@@ -117,12 +118,12 @@ class JobClient(Channel):
                 time.sleep(_AGAIN_S[min(attempt, len(_AGAIN_S) - 1)])
                 attempt += 1
                 continue
-            since, attempt = None, 0
+            since, attempt, asked = None, 0, asked + 1
             for event in news["events"]:
                 words = {name: plain(event[name], _MOST_TEXT) for name in ("phase", "text")}
                 yield {**event, **words, "state": news["state"]}
             after = news["next"]
-            if news["state"] not in _LIVE and not news["events"]:
+            if news["ended"]:
                 return
 
     def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
@@ -148,8 +149,9 @@ class JobClient(Channel):
         """Forgets a job that has ended."""
         self._ask("job-remove", f"--job={id}")
 
-    def _watch(self, id: str, after: int) -> dict[str, Any]:
-        argv = self._argv("job-watch", f"--job={id}", f"--after={after}", f"--wait-s={_WAIT_S:g}")
+    def _watch(self, id: str, after: int, gather_s: float) -> dict[str, Any]:
+        times = (f"--wait-s={_WAIT_S:g}", f"--gather-s={gather_s:g}")
+        argv = self._argv("job-watch", f"--job={id}", f"--after={after}", *times)
         done = self._transport.run(argv, timeout=SHORT_S + _WAIT_S)
         return document(done, self.name, self.board.python, "job-watch")
 

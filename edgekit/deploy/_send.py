@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edgekit.deploy._answers import odd
@@ -30,6 +30,8 @@ class Sent:
         app: The bundle's name.
         signer: Who signed it, as the board's allowed_signers call him; None when trusted without.
         serving: Release that serves this very bundle already, whole; None when none does.
+        deployment: How that came to serve, ``edgekit.deployment/1``; None where nobody knows.
+        hello: What the board says of itself.
         blobs_sent: Number of blobs sent, also those that were sent in part.
         blobs_reused: Number of blobs that the board had.
         bytes_sent: Bytes of blobs sent.
@@ -49,6 +51,8 @@ class Sent:
     bytes_sent: int
     bytes_reused: int
     loader_bytes: int
+    deployment: Mapping[str, Any] | None = None
+    hello: Mapping[str, Any] = field(default_factory=dict)
     wire_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -59,7 +63,7 @@ def send(
     signature: bytes | None = None,
     progress: Progress | None = None,
     *,
-    check: Callable[[int], None] | None = None,
+    check: Callable[[int, Mapping[str, Any]], None] | None = None,
     fetches: bool = False,
 ) -> Sent:
     """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
@@ -69,7 +73,8 @@ def send(
         bundle: What to send.
         signature: OpenSSH's signature of the manifest; the bundle's own when None.
         progress: Called in this thread with phases "loader" and "send", in bytes.
-        check: Called with the bytes that the board lacks, where it lacks any, before they are sent.
+        check: Called with the bytes that the board lacks, where it lacks any, and what it says of
+            itself (``hello``), before they are sent.
         fetches: The board gets the blobs elsewhere: only the manifest is sent.
 
     Raises:
@@ -86,7 +91,7 @@ def send(
         kept = _kept(offer["missing"], sizes, board.name)
         blobs = {} if fetches else _payload(bundle, kept, board.name)
         if kept and check is not None:
-            check(sum(sizes[digest] - have for digest, have in kept.items()))
+            check(sum(sizes[digest] - have for digest, have in kept.items()), offer["hello"])
         try:
             sent = board.receive(blobs, progress, kept=kept)
             break
@@ -105,6 +110,8 @@ def send(
         bytes_sent=sent,
         bytes_reused=sum(sizes.values()) - sent,
         loader_bytes=loader,
+        deployment=offer["deployment"],
+        hello=offer["hello"],
         wire_bytes=None if before is None else (board.wire_bytes() or 0) - before,
         notes=tuple(notes),
     )

@@ -56,17 +56,18 @@ _APP_STATUS: Any = {
     "changed?": (_CHANGED, None), "error?": (_ERROR, None),
     "refused?": [{"release": "text", "code": "text", "message": "text"}],
 }  # fmt: skip
+_HELLO: Any = {
+    "schema": "text", "version": "text?", "loader": "text?", "python": "text?",
+    "machine": "text?", "numpy": "text?", "onnxruntime": "text?", "ssh_keygen": "text?",
+    "backends": ["text"], "root": "text", "free_bytes": "count?", "module": "text?",
+    "board_id": "text?", "l4t": "text?", "tensorrt": "text?", "memory_bytes": "count?",
+}  # fmt: skip
 
 #: By the loader's command. Those without a form here have answers of no inner form.
 ANSWERS: dict[str, Any] = {
     "place": {"ready": "flag", "root?": "text", "path?": "text", "groups?": ["count"],
               "user?": "text"},
-    "hello": {
-        "schema": "text", "version": "text?", "loader": "text?", "python": "text?",
-        "machine": "text?", "numpy": "text?", "onnxruntime": "text?", "ssh_keygen": "text?",
-        "backends": ["text"], "root": "text", "free_bytes": "count?", "module": "text?",
-        "board_id": "text?", "l4t": "text?", "tensorrt": "text?", "memory_bytes": "count?",
-    },
+    "hello": _HELLO,
     "trust": {
         "added": "count", "removed": "count", "revoked": "count", "signers": ["text"],
         "keys": [{"identity": "text", "kind": "text", "fingerprint": "text",
@@ -78,7 +79,8 @@ ANSWERS: dict[str, Any] = {
     "missing": {"missing": ["text"]},
     "verify": {"signer": "text?"},
     "offer": {"known": "flag", "digest": "text", "app": "text", "signer": "text?",
-              "missing": ["any"], "serving": "text?"},
+              "missing": ["any"], "serving": "text?", "deployment": (_DEPLOYMENT, None),
+              "hello": _HELLO},
     "stage": {"app": "text", "release": "text", "digest": "text", "signer": "text?",
               "reused": "flag", "missing_weights": ["text"]},
     "refit": {"release": "text", "weights": "count", "bytes": "count", "engines": "count",
@@ -112,7 +114,8 @@ ANSWERS: dict[str, Any] = {
     },
     "job-start": _JOB,
     "job-list": {"jobs": [_JOB_ROW]},
-    "job-watch": {"state": "text", "events": [_EVENT], "next": "count"},
+    "job-watch": {"state": "text", "events": [_EVENT], "next": "count",
+                  "ended": "flag"},
     "job-cancel": {"state": "text"},
     "job-remove": {"removed": ["text"]},
     "probe": {

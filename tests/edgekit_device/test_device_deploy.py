@@ -11,6 +11,7 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit_device._deploy_back import roll_back
 from edgekit_device._deploy_lock import claim
+from edgekit_device._deploy_start import resume
 from edgekit_device._deployment import HISTORY, JOURNAL, history, read_journal
 from edgekit_device._errors import DeviceError
 from edgekit_device._job import JobCancelled
@@ -206,6 +207,43 @@ def test_resume_ends_what_was_cut_off(state: str, bench: Bench, toy: Bundle, toy
     document = bench.deploy(toy2, resume=journal.facts["id"])
     assert (document["id"], document["state"]) == (journal.facts["id"], "committed")
     assert bench.facts() == (document["release"], old)
+
+
+def test_resume_carries_on_the_others_where_one_cannot_be(bench: Bench, toy: Bundle) -> None:
+    bench.offer(toy)
+
+    def cut(now: str) -> None:
+        raise Cut
+
+    bench.at = cut
+    with pytest.raises(Cut):
+        bench.deploy(toy)
+    odd = bench.root.app("odd")  # comes first, with what a loader of later wrote down
+    odd.folder.mkdir()
+    journal = json.loads((bench.app.folder / JOURNAL).read_text())
+    (odd.folder / JOURNAL).write_text(json.dumps(dict(journal, policy={"later": 1})))
+    found, failed = resume(bench.root, no_run=True)
+    assert [one["app"] for one in found] == ["toy"]
+    assert [(one["app"], one["error"]["code"]) for one in failed] == [("odd", "policy.invalid")]
+    with pytest.raises(DeviceError) as caught:
+        resume(bench.root, odd, no_run=True)
+    assert caught.value.code == "policy.invalid"
+
+
+def test_what_served_is_known_also_after_a_switch_by_hand_that_was_cut_off(
+    bench: Bench, toy: Bundle, toy2: Bundle, toy3: Bundle
+) -> None:
+    for bundle in (toy, toy2):
+        bench.offer(bundle)
+        bench.deploy(bundle)
+    current, previous = bench.facts()
+    with pytest.raises(Cut), cut_at(3):  # the note of both links is durable, neither has changed
+        roll_back(bench.root, bench.app, "by hand")
+    assert bench.facts() == (current, previous)
+    bench.offer(toy3)
+    bench.bad["soaking"] = DeviceError("bad", code="health.accuracy")
+    failed(bench, toy3)
+    assert bench.facts() == (previous, current)
 
 
 def test_another_bundle_ends_what_was_cut_off_first(

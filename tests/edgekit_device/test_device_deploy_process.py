@@ -29,8 +29,10 @@ def offer(board: BoardFolder, bundle: Bundle) -> dict[str, Any]:
     return answer
 
 
-def start(board: BoardFolder, bundle: Bundle, nonce: str, **policy: Any) -> dict[str, Any]:
-    request = {"app": bundle.name, "digest": bundle.digest, "nonce": nonce,
+def start(
+    board: BoardFolder, bundle: Bundle, nonce: str, again: bool = True, **policy: Any
+) -> dict[str, Any]:
+    request = {"app": bundle.name, "digest": bundle.digest, "nonce": nonce, "again": again,
                "operator": "ann@desk", "policy": {**QUICK, **policy}}  # fmt: skip
     document = {"kind": "deploy", "request": request}
     return board.ask("job-start", stdin=json.dumps(document).encode())
@@ -171,3 +173,17 @@ def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
     assert found["pid"] != os.getpid()
     assert seen == ["refitting", "half", "testing"]
     assert not is_claimed(app)
+
+
+def test_a_host_that_asked_before_the_end_gets_the_job_that_ended(
+    board: BoardFolder, toy: Bundle
+) -> None:
+    offer(board, toy)
+    first = start(board, toy, "1")["job"]
+    assert ended(board, first) == "done"
+    joined = start(board, toy, "2", again=False)
+    assert (joined["job"], joined["reused"]) == (first, True)
+    # under another policy it has to show itself anew
+    other = start(board, toy, "3", again=False, latency_ms=1e6)
+    assert (other["job"] != first, other["reused"]) == (True, False)
+    assert ended(board, other["job"]) == "done"

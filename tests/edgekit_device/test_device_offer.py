@@ -37,7 +37,7 @@ def test_a_bundle_is_offered_sent_and_found_again(
     # what serves, by one small question
     answer = _offer(board, digest=toy.digest, app=toy.name, **_signed(toy))
     assert answer == {"known": True, "digest": toy.digest, "app": "toy", "signer": "tests",
-                      "missing": [], "serving": installed}  # fmt: skip
+                      "missing": [], "serving": installed, "deployment": None}  # fmt: skip
     assert incoming(Root(board.root)) == []
     # another one of the same app, as a difference to what serves
     question = _offer(board, digest=toy2.digest, app=toy.name, **_signed(toy2))

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit_device._collect import collect
 from edgekit_device._errors import DeviceError
-from edgekit_device._partial import Partial, drop_partials, kept_bytes, partials
+from edgekit_device._partial import Partial, kept_bytes, partials
 from edgekit_device._receive import do_receive
 from edgekit_device._root import Root
 from edgekit_device._stream import Input
@@ -177,7 +178,7 @@ def test_old_parts_go_unless_they_are_young(root: Root) -> None:
         _refused(root, frames([(digest, data)])[:1_000_000])
     os.utime(root.folder / "partial" / old[0], (1000, 1000))
     size = kept_bytes(root.folder, old[0])
-    assert drop_partials(root.folder, before=2000) == (1, size)
+    assert collect(root)["freed_bytes"] == size
     assert [digest for digest, _, _ in partials(root.folder)] == [young[0]]
 
 

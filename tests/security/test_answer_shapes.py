@@ -143,7 +143,7 @@ def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> Non
     client = BoardClient(Board("lab", "lab"), Liar(offer), tmp_path / "loader")
     for fetches in (False, True):
         with pytest.raises(BoardError) as caught:
-            send(client, bundle, None, None, check=lambda size: None, fetches=fetches)
+            send(client, bundle, None, None, check=lambda size, hello: None, fetches=fetches)
         assert caught.value.code == "board.protocol"
 
 
@@ -153,7 +153,8 @@ def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> Non
 )
 def test_a_deployment_that_ended_in_nonsense(tmp_path: Path, result: Answer) -> None:
     (tmp_path / "loader").write_bytes(b"x")
-    job = {"job": ID, "state": "done", "reused": False, "joined": False, "events": [], "next": 0}
+    job = {"job": ID, "state": "done", "reused": False, "joined": False, "events": [], "next": 0,
+           "ended": True}  # fmt: skip
     client = BoardClient(Board("lab", "lab"), Liar({**job, **result}), tmp_path / "loader")
     with pytest.raises(BoardError) as caught:
         follow(client, {"app": "net"})
