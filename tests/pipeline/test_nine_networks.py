@@ -22,8 +22,8 @@ FIRST_CLASSIFIER = {
 }  # fmt: skip
 
 
-# What is built; the others are rewritten, calibrated, judged and planned. In INT8 all but one of the
-# Inceptions and the two whose first classifier layer takes minutes and shows what AlexNet's does.
+# What is built; the others are rewritten, calibrated, judged and planned. In INT8 all but one
+# Inception and the two whose first classifier layer takes minutes and shows what AlexNet's does.
 # FP16 rounds alike on every board: a small network is built for all of them, two more for Orin (one
 # has LRN).
 ONLY_PLANNED = {"light_inception_v1", "light_vgg19", "light_zfnet512"}
