@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +71,16 @@ def run(board: BoardClient, bundle: HandMade) -> bool:
     np.savez(file, x=x)
     y = np.load(io.BytesIO(board.infer("net", file.getvalue())))["y"]
     return np.allclose(y, x @ bundle.matrix, rtol=1e-5, atol=1e-5)
+
+
+def says(board: BoardClient, change: Mapping[str, object], patch: pytest.MonkeyPatch) -> None:
+    """Has the board say something else of itself, as it answers an offer."""
+
+    def offer(*bundle: object) -> dict[str, object]:
+        answer = BoardClient.offer(board, *bundle)  # type: ignore[arg-type]
+        return {**answer, "hello": {**answer["hello"], **change}}
+
+    patch.setattr(board, "offer", offer)
 
 
 def leftovers(root: Path) -> list[str]:
@@ -330,10 +340,10 @@ def test_full_disk_is_said_and_the_old_release_serves(
         board = client(replace(remote(server), root=str(root), python=python))
         old, new = hand_made(seed=1), hand_made(seed=2, columns=200_000)
         release = install(old, board, signature=sign(old.manifest_bytes, signer))
-        facts = board.hello()
+        full = board.hello()["free_bytes"]
         # the second time as when something else fills the disk after it was asked
-        for free in (facts["free_bytes"], 1 << 60):
-            monkeypatch.setattr(board, "hello", lambda free=free: {**facts, "free_bytes": free})
+        for free in (full, 1 << 60):
+            says(board, {"free_bytes": free}, monkeypatch)
             with pytest.raises(BoardError) as caught:
                 install(new, board, signature=sign(new.manifest_bytes, signer))
             assert caught.value.code == "board.disk-full"
@@ -370,12 +380,11 @@ def test_board_without_the_runtime_is_told_before_anything_is_sent(
     lab: BoardClient, signer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = hand_made()
-    hello = lab.hello()
     for change, code in (
         ({"onnxruntime": None}, "bundle.no-runtime"),
         ({"backends": ["tensorrt"]}, "bundle.backend"),
     ):
-        monkeypatch.setattr(lab, "hello", lambda change=change: {**hello, **change})
+        says(lab, change, monkeypatch)
         with pytest.raises(BundleError) as caught:
             install(bundle, lab, signature=sign(bundle.manifest_bytes, signer))
         assert caught.value.code == code
