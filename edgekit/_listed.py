@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["listed"]
+__all__ = ["counted", "listed"]
 
 
 def listed(texts: Iterable[str], most: int = 12) -> str:
@@ -12,3 +12,8 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
     every = list(texts)
     left = len(every) - most
     return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun: "1 board", "2 boards"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _fleet_options as f
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
@@ -52,7 +53,7 @@ def command(
         error = failed[0]["error"]
         raise o.printed(
             BoardError(
-                f"{len(failed)} of {len(document['boards'])} boards were not measured: "
+                f"{len(failed)} of {counted(len(document['boards']), 'board')} not measured: "
                 f"{error['message']}",
                 code=error["code"],
                 where=failed[0]["board"],
@@ -75,6 +76,6 @@ def _show(document: dict[str, Any]) -> None:
             f"{row['throughput_qps']:>10.1f}"
         )
     for kind in document["kinds"]:
-        o.say(f"kind {kind['kind'] or '-'}: {kind['boards']} boards, median of medians "
+        o.say(f"kind {kind['kind'] or '-'}: {counted(kind['boards'], 'board')}, median of medians "
               f"{kind['median_ms']:.3f} ms, slowest {kind['slowest']} "
               f"({kind['slowest_ms']:.3f} ms)")  # fmt: skip

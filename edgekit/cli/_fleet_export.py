@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action, argument
 
@@ -68,7 +69,7 @@ def command(
         o.print_json({"schema": "edgekit.fleet.ansible/1", **asdict(found)})
         return
     waves = ", ".join(map(str, found.waves))
-    o.say(f"{found.folder}: {found.boards} boards in waves of {waves}")
+    o.say(f"{found.folder}: {counted(found.boards, 'board')} in waves of {waves}")
     for app, digest in found.bundles:
         o.say(f"  {app} {digest[:12]}")
     o.say(f"  cd {shlex.quote(found.folder)} && ansible-playbook deploy.yml")

@@ -1,32 +1,29 @@
-"""What the actions of ``edgekit fleet`` share: options, the driver's signals, and the table."""
+"""What the actions of ``edgekit fleet`` share: options, and the driver's signals."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from edgekit.cli import _options as o
 from edgekit.cli._commands import argument
-from edgekit.errors import GateError
 
 if TYPE_CHECKING:
     from edgekit.fleet import Fleet, Told
 
 __all__ = [
     "Stops",
-    "finish",
     "inventory",
     "open_fleet",
     "optional_rollout",
     "rollout",
     "select",
-    "show",
     "state",
     "stops",
 ]
@@ -42,9 +39,6 @@ state = click.option(
 )
 rollout = argument("rollout", "The rollout's name; edgekit fleet status lists them.")
 optional_rollout = argument("rollout", "The rollout's name.", required=False)
-
-_ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
-_TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
 
 
 @contextlib.contextmanager
@@ -98,48 +92,3 @@ def stops(say: Callable[[str], None]) -> Iterator[Stops]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def finish(document: dict[str, Any], json: bool, stopped: bool) -> None:
-    """Prints a rollout and says by the exit status what became of it.
-
-    Raises:
-        GateError: Too many boards failed.
-        KeyboardInterrupt: It was paused by Ctrl-C.
-    """
-    if json:
-        o.print_json(document)
-    else:
-        show(document)
-    name = document["rollout"]
-    if stopped:
-        click.echo(f"{document['state']}; go on with: edgekit fleet resume {name}", err=True)
-        raise KeyboardInterrupt
-    if failure := document["failure"]:
-        raise o.printed(
-            GateError(
-                failure["message"],
-                code=failure["code"],
-                where=failure["where"],
-                hint=failure["hint"],
-            )
-        )
-
-
-def show(document: Mapping[str, Any], *, every: bool = False) -> None:
-    """Prints a rollout: its waves, and the boards that are not well, with why."""
-    counts = ", ".join(f"{count} {state}" for state, count in document["counts"].items())
-    driven = ", driven now" if document["driven"] else ""
-    o.say(f"{document['rollout']}: {document['state']}{driven}: {counts}")
-    for wave in document["waves"]:
-        told = ", ".join(f"{count} {state}" for state, count in wave["counts"].items())
-        o.say(f"  wave {wave['wave']}: {wave['boards']} boards: {told}")
-    rows = [row for row in document["boards"] if every or row["error"] or row["state"] in _TROUBLE]
-    rows.sort(key=lambda row: _ORDER.index(row["state"]))
-    if rows:
-        width = max(len(row["board"]) for row in rows)
-        for row in rows:
-            why = f"{row['error']['code']}: {row['error']['message']}" if row["error"] else ""
-            release = row["release"] or "-"
-            o.say(f"  {row['board']:<{width}}  {row['state']:<11}  {release}  {why}".rstrip())
-    o.say_notes(document)

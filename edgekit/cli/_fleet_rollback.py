@@ -10,6 +10,7 @@ from edgekit.cli import _fleet_options as f
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
 from edgekit.cli._fleet import ACTIONS
+from edgekit.cli._fleet_show import finish
 
 __all__ = ["command"]
 
@@ -37,4 +38,4 @@ def command(
         f.stops(lambda text: click.echo(text, err=True)) as stopped,
     ):
         document = fleet.roll_back(rollout, wave=only, stopped=stopped)
-    f.finish(document, json, stopped.met)
+    finish(document, fleet.store.folder, json, stopped.met, accept_host_key)

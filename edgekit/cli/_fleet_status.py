@@ -10,6 +10,7 @@ from edgekit.cli import _fleet_options as f
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
 from edgekit.cli._fleet import ACTIONS
+from edgekit.cli._fleet_show import show, show_all
 
 __all__ = ["command"]
 
@@ -28,18 +29,14 @@ def command(rollout: str | None, boards: bool, state: Path | None, json: bool) -
         if rollout is None:
             from edgekit.fleet._document import listing_of
 
-            listing = listing_of(fleet.store.rollouts())
+            listing = listing_of(fleet.store)
             if json:
                 o.print_json(listing)
                 return
-            for row in listing["rollouts"]:
-                counts = ", ".join(f"{count} {name}" for name, count in row["counts"].items())
-                o.say(f"{row['rollout']}  {row['state']:<12}  {row['updated_at']}  {counts}")
-            if not listing["rollouts"]:
-                o.say("no rollouts yet")
+            show_all(listing, fleet.store.folder)
             return
-        document = fleet.document(rollout)
+        document, folder = fleet.document(rollout), fleet.store.folder
     if json:
         o.print_json(document)
     else:
-        f.show(document, every=boards)
+        show(document, folder, every=boards)

@@ -9,6 +9,7 @@ from typing import Any
 from edgekit._listed import listed
 from edgekit.errors import EdgekitError
 from edgekit.fleet._driver import Driver
+from edgekit.fleet._hints import ask
 from edgekit.fleet._pool import Pool
 from edgekit.fleet._store import Store
 from edgekit.fleet._told import Told
@@ -56,19 +57,19 @@ class Back:
 
     def _go_back(self) -> str:
         """Takes back what switched, of the rollout's ``scope``; boards that never did stay."""
-        scope = self._rollout["scope"]
+        scope, every = self._rollout["scope"], self._store.boards(self._id)
         rows = [
             row
-            for row in self._store.boards(self._id, scope)
+            for row in every
             # before is on record since before it was changed
-            if row["before"] is not None
+            if (scope is None or row["wave"] == scope)
+            and row["before"] is not None
             and row["before"] != row["digest"]
             and row["state"] in ("done", "failed", "running", "offline")
         ]
         for row in rows:
             row["stays"] = False
-        shown = int(self._rollout["wave"]) if scope is None else int(scope)
-        self._told.wave(shown, 1 + shown, rows)
+        self._told.back(scope, 1 + max((row["wave"] for row in every), default=0), rows)
         if rows:
             self._pool(self._stopped).each(
                 rows,
@@ -93,11 +94,13 @@ class Back:
         name = str(self._rollout["name"])
         before = self._rollout["error"]
         told = f"{listed(left)} could not be rolled back"
+        scope = self._rollout["scope"]
+        wave = () if scope is None else ("--wave", str(scope + 1))
         return {
             "code": before["code"] if before else "fleet.not-rolled-back",
             "message": f"{before['message']}; {told}" if before else told,
             "where": name,
-            "hint": f"try them again: edgekit fleet rollback {name}",
+            "hint": f"try them again: {ask('rollback', name, self._store.folder, *wave)}",
         }
 
     def _back_one(self, row: Row) -> bool:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.fleet._bundles import Bundles
+from edgekit.fleet._hints import name_taken
+from edgekit.fleet._lock import is_driven
 from edgekit.fleet._store import Store
 from edgekit.fleet._types import Member
 
@@ -61,12 +63,10 @@ def free_name(store: Store, name: str | None, app: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-'")
     with contextlib.suppress(KeyError):
-        store.rollout(name)
-        raise UsageError(
-            f"there is a rollout {name!r} already",
-            code="fleet.name",
-            hint=f"edgekit fleet resume {name} goes on with it; or give another --name",
-        )
+        there = store.rollout(name)
+        skipped = any(row["state"] == "skipped" for row in store.boards(there["id"]))
+        alive = is_driven(store.folder, there["id"])
+        raise name_taken(there, store.folder, skipped=skipped, driven=alive)
     return name
 
 

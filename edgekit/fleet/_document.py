@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit.fleet._lock import is_driven
 from edgekit.fleet._store import Store
 
 __all__ = ["document_of", "listing_of"]
@@ -16,6 +17,9 @@ def document_of(
     store: Store, rollout: Mapping[str, Any], *, driven: bool, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns a rollout with its waves and boards.
+
+    A board's ``serves`` is the digest of what it was last known to serve, "" for nothing and None
+    where that is not known.
 
     Args:
         store: The state.
@@ -42,9 +46,17 @@ def document_of(
     }  # fmt: skip
 
 
-def listing_of(rollouts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def listing_of(store: Store) -> dict[str, Any]:
     """Returns all rollouts, ``edgekit.fleets/1``."""
-    rows = [{**_head(row), "counts": dict(row["counts"])} for row in rollouts]
+    rows = [
+        {
+            **_head(row),
+            "driven": is_driven(store.folder, row["id"]),
+            "counts": dict(row["counts"]),
+            "failure": row["error"],
+        }
+        for row in store.rollouts()
+    ]
     return {"schema": "edgekit.fleets/1", "rollouts": rows}
 
 
@@ -64,13 +76,17 @@ def _head(rollout: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _board(row: Mapping[str, Any]) -> dict[str, Any]:
+    # of a board that failed nobody has asked what serves
+    serves = {"done": row["digest"], "rolled-back": row["before"]}.get(row["state"])
     return {
         "board": row["name"],
         "host": row["entry"]["host"],
         "labels": row["labels"],
         "wave": row["wave"] + 1,
         "state": row["state"],
-        "release": row["release"],
+        # the release's name on a board that went back was not told: "serves" has its bundle
+        "release": None if row["state"] == "rolled-back" else row["release"],
+        "serves": serves,
         "digest": row["digest"],
         "before": row["before"] or None,
         "attempts": row["attempts"],

@@ -7,14 +7,19 @@ is asked what it serves, and only what is left is done.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 
+from edgekit._listed import counted, listed
 from edgekit.errors import EdgekitError
 from edgekit.fleet._back import Back
 from edgekit.fleet._driver import AWAY, Deployed
+from edgekit.fleet._hints import ask
 from edgekit.fleet._types import LEFT, Row
 from edgekit.fleet._waves import allowed_failures
 
-__all__ = ["Drive"]
+__all__ = ["UNKNOWN_SIGNER", "Drive"]
+
+UNKNOWN_SIGNER = "bundle.unknown-signer"
 
 _TICK_S = 0.2
 
@@ -58,15 +63,23 @@ class Drive(Back):
         return state
 
     def _refuse(self, wave: int, size: int) -> str:
-        budget = self._settings.budget
+        name, budget = str(self._rollout["name"]), self._settings.budget
+        why: dict[str, list[str]] = defaultdict(list)
+        for row in self._store.boards(self._id, wave):
+            if row["state"] == "failed":
+                why[row["error"]["code"]].append(row["name"])
+        reasons = "; ".join(f"{code}: {listed(names, 3)}" for code, names in why.items())
+        hint = f"see why with {ask('status', name, self._store.folder)}, then begin anew"
+        if set(why) == {UNKNOWN_SIGNER}:
+            hint = self._unknown_signer()
         error = {
             "code": "fleet.failures",
-            "message": f"{self._failed} of {size} boards of wave {wave + 1} failed, "
-            f"{self._allowed} may (--max-failures {budget})",
-            "where": str(self._rollout["name"]),
-            "hint": "the wave was rolled back; see why with edgekit fleet status, then begin anew",
+            "message": f"{self._failed} of {counted(size, 'board')} of wave {wave + 1} failed, "
+            f"{self._allowed} may (--max-failures {budget}): {reasons}",
+            "where": name,
+            "hint": f"the wave was rolled back; {hint}",
         }
-        self._told.note(f"{error['message']}: the wave is rolled back")
+        self._told.note(f"{error['message']}; the wave is rolled back")
         self._store.set_rollout(self._id, state="rolling-back", scope=wave, error=error)
         self._rollout = self._store.rollout(str(self._rollout["name"]))
         return self._go_back()
@@ -118,6 +131,8 @@ class Drive(Back):
 
     def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
         told = error.to_json()["error"]
+        if error.code == UNKNOWN_SIGNER:
+            told["hint"] = self._unknown_signer()
         if again:
             self._set(row, "offline", told)
         elif error.code in AWAY and row["before"] is None and self._settings.offline == "skip":
@@ -125,6 +140,17 @@ class Drive(Back):
         else:
             self._failed += 1
             self._set(row, "failed", told)
+
+    def _unknown_signer(self) -> str:
+        if self._rollout["trust"]:
+            return (
+                "the bundle is signed with another key than the configuration's, which the boards "
+                "were told to trust: let them trust that one with edgekit trust"
+            )
+        return (
+            "begin anew with --trust-key, which lets the boards trust the configuration's signing "
+            "key from then on; or bring them a key with edgekit trust"
+        )
 
     # after a wave
 

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit._data import cache_folder
 from edgekit.errors import UsageError
 from edgekit.fleet._begin import first_bundles, free_name, of_app, terms_of
 from edgekit.fleet._bundles import Bundles, config_digest
 from edgekit.fleet._document import document_of
 from edgekit.fleet._drive import Drive
 from edgekit.fleet._driver import Driver
+from edgekit.fleet._hints import ended, going_back, state_folder
 from edgekit.fleet._inventory import load_inventory
 from edgekit.fleet._lock import driven, is_driven
 from edgekit.fleet._members import members_now
@@ -58,7 +58,7 @@ class Fleet:
         progress: Progress | None = None,
         accept_host_key: bool = False,
     ) -> None:
-        self.store = Store(folder or cache_folder() / "fleet")
+        self.store = Store(folder or state_folder())
         self._driver_for = driver_for or partial(
             driver_of, folder=self.store.folder, accept_host_key=accept_host_key
         )
@@ -164,13 +164,16 @@ class Fleet:
         """Asks for "pause" or "abort"; returns the state, "pausing" while its driver ends.
 
         Raises:
-            UsageError: The rollout has ended.
+            UsageError: The rollout has ended, or is being taken back.
         """
         rollout = self.rollout(name)
         if rollout["state"] in ENDED:
-            raise _ended(rollout)
+            raise ended(rollout, self.store.folder)
+        alive = is_driven(self.store.folder, rollout["id"])
+        if rollout["state"] == "rolling-back" and (alive or wish == "pause"):
+            raise going_back(rollout, self.store.folder, driven=alive)
         self.store.set_rollout(rollout["id"], wish=wish)
-        if is_driven(self.store.folder, rollout["id"]):
+        if alive:
             return "pausing" if wish == "pause" else "aborting"
         with driven(self.store.folder, rollout["id"], name):
             if wish == "abort":
@@ -226,24 +229,15 @@ class Fleet:
         if rollout["state"] == "done":
             skipped = [row for row in self.store.boards(id) if row["state"] == "skipped"]
             if not skipped:
-                raise _ended(rollout)
+                raise ended(rollout, self.store.folder)
             for row in skipped:
                 self.store.set_board(id, row["name"], state="pending", error=None)
             self.store.set_rollout(id, wave=min(row["wave"] for row in skipped))
         elif rollout["state"] in ENDED:
-            raise _ended(rollout)
+            raise ended(rollout, self.store.folder)
         self.store.set_rollout(id, state="running", wish="")
         return self.rollout(str(rollout["name"]))
 
     def _note(self, text: str) -> None:
         self._notes.append(text)
         self._told.note(text)
-
-
-def _ended(rollout: Mapping[str, Any]) -> UsageError:
-    return UsageError(
-        f"{rollout['name']} has ended: {rollout['state']}",
-        code="fleet.ended",
-        where=str(rollout["name"]),
-        hint="edgekit fleet deploy begins another, edgekit fleet rollback takes this one back",
-    )

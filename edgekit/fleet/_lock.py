@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from edgekit.errors import UsageError
+from edgekit.fleet._hints import ask
 
 __all__ = ["driven", "is_driven"]
 
@@ -37,7 +38,8 @@ def driven(folder: Path, id: int, name: str) -> Iterator[None]:
                 f"{name} is driven by {who} already",
                 code="fleet.driven",
                 where=name,
-                hint=f"edgekit fleet status {name} shows it; edgekit fleet pause {name} stops it",
+                hint=f"{ask('status', name, folder)} shows it; "
+                f"{ask('pause', name, folder)} stops it",
             )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from edgekit._listed import counted
 from edgekit.errors import ConfigError
 from edgekit.fleet._inventory import Inventory, load_inventory
 from edgekit.fleet._store import Store
@@ -56,6 +57,8 @@ def _changed(
         elif name in found and found[name].entry() != then[name].entry():
             store.set_board(rollout["id"], name, entry=found[name].entry())
     if more := sorted(set(found) - set(then)):
-        note(f"{len(more)} boards of the inventory are not in this rollout, {more[0]} "
-                   "first: they were not selected, or came later")  # fmt: skip
+        note(
+            f"not in this rollout: {counted(len(more), 'board')} of the inventory that came later "
+            f"or had not been selected, {more[0]} first"
+        )
     return {**then, **{name: found[name] for name in then if name in found}}

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgekit._listed import counted
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -22,6 +24,9 @@ class Told(Protocol):
     def wave(self, number: int, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """A wave begins or goes on."""
 
+    def back(self, wave: int | None, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Boards of one wave, or of all of them, are about to be taken back."""
+
     def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
         """A board is in another state."""
 
@@ -36,6 +41,9 @@ class Silent:
     """Reports nothing."""
 
     def wave(self, number: int, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Does nothing."""
+
+    def back(self, wave: int | None, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Does nothing."""
 
     def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
@@ -55,24 +63,35 @@ class Lines:
         self._console = console
         self._verbose = verbose
         self._live: Live | None = None
-        self._title = ""
+        self._title, self._goal = "", "done"
         self._states: dict[str, str] = {}
         self._trouble: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def wave(self, number: int, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Prints the wave before it and begins the line of this one."""
+        self._begin(f"wave {number + 1}/{total}", "done", rows)
+
+    def back(self, wave: int | None, total: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Prints the wave before it and begins the line of what goes back."""
+        which = "" if wave is None else f" wave {wave + 1}/{total}"
+        self._begin(f"rolling back{which}", "rolled-back", rows)
+
+    def _begin(self, title: str, goal: str, rows: Iterable[Mapping[str, Any]]) -> None:
         self._end()
-        self._title = f"wave {number + 1}/{total}"
+        self._title, self._goal = title, goal
         self._states = {str(row["name"]): str(row["state"]) for row in rows}
         self._trouble = {}
-        if self._console.is_terminal and self._console.color_system:
+        if not self._states:
+            self._print(f"{title}: no board")
+            self._title = ""
+        elif self._console.is_terminal and self._console.color_system:
             from rich.live import Live
 
             self._live = Live(self._shown(), console=self._console, transient=True)
             self._live.start()
         else:
-            self._print(f"{self._title}: {len(self._states)} boards")
+            self._print(f"{self._title}: {counted(len(self._states), 'board')}")
 
     def board(self, name: str, state: str, error: Mapping[str, Any] | None = None) -> None:
         """Counts a board; one in trouble gets a line with its reason."""
@@ -111,7 +130,8 @@ class Lines:
     def _line(self) -> str:
         counts = Counter(self._states.values())
         told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        return f"{self._title}: {counts['done']} of {len(self._states)} done ({told})"
+        reached = f"{counts[self._goal]} of {len(self._states)} {self._goal}"
+        return f"{self._title}: {reached} ({told})"
 
     def _shown(self) -> RenderableType:
         from rich.text import Text

@@ -194,7 +194,7 @@ def test_the_inventory_may_change_between_pause_and_resume(given):
     assert told["b04"] == "skipped"
     assert "new" not in told
     assert next(r for r in document["boards"] if r["board"] == "b03")["host"] == "10.9.9.9"
-    assert any("1 boards of the inventory are not in this rollout" in n for n in document["notes"])
+    assert any("not in this rollout: 1 board of the inventory" in n for n in document["notes"])
 
 
 def test_an_inventory_that_is_gone_does_not_stop_a_resume(given):

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from edgekit.cli import _fleet_options, _main
-from edgekit.errors import EnvironmentLack
+from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.fleet import Lines, Store
 from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 
@@ -119,6 +119,27 @@ def test_a_signal_pauses_a_rollout(given):
         document = fleet.drive(name, stopped=lambda: bool(met))
     assert document["state"] == "paused"
     assert document["counts"] == {"done": 3, "pending": 7}
+
+
+def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
+    given.rollout(waves="100%")
+    with given.fleet() as fleet, given.fleet() as other:
+        real, met = given.boards.back, []
+
+        def back(*asked):
+            with pytest.raises(UsageError) as caught:
+                other.ask("one", "abort")
+            met.append(caught.value.code)
+            return real(*asked)
+
+        given.boards.back = back
+        assert fleet.roll_back("one", stopped=lambda: bool(met))["state"] == "rolling-back"
+        assert set(met) == {"fleet.rolling-back"}
+        with pytest.raises(UsageError) as caught:
+            fleet.ask("one", "pause")
+        assert caught.value.code == "fleet.rolling-back"
+        given.boards.back = real
+        assert fleet.drive("one")["counts"] == {"rolled-back": 10}
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -1,0 +1,83 @@
+"""What a user may do next, as commands that can be typed as they stand."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit._data import cache_folder
+from edgekit.errors import UsageError
+from edgekit.fleet._types import ENDED
+
+__all__ = ["ask", "ended", "going_back", "name_taken", "state_folder"]
+
+
+def state_folder() -> Path:
+    """Returns the folder of the rollouts' state where no other is named."""
+    return cache_folder() / "fleet"
+
+
+def ask(action: str, name: str, folder: Path, *more: str) -> str:
+    """Returns the command of an action on a rollout.
+
+    Args:
+        action: "resume", "rollback" and the like.
+        name: The rollout's.
+        folder: The state's; named unless it is edgekit's own.
+        more: Further options.
+    """
+    words = ["edgekit", "fleet", action, name, *more]
+    if folder.resolve() != state_folder().resolve():
+        words += ["--state", str(folder.resolve())]
+    return shlex.join(words)
+
+
+def ended(rollout: Mapping[str, Any], folder: Path) -> UsageError:
+    """Returns the refusal to go on with a rollout that has ended."""
+    name, state = str(rollout["name"]), rollout["state"]
+    back = f", {ask('rollback', name, folder)} takes this one back"
+    return UsageError(
+        f"{name} has ended: {state}",
+        code="fleet.ended",
+        where=name,
+        hint="edgekit fleet deploy begins another" + ("" if state == "rolled-back" else back),
+    )
+
+
+def going_back(rollout: Mapping[str, Any], folder: Path, *, driven: bool) -> UsageError:
+    """Returns the refusal to pause a rollout that is taken back: a resume would deploy again."""
+    name = str(rollout["name"])
+    hint = f"{ask('resume', name, folder)} goes on with that"
+    if driven:
+        hint = "Ctrl-C stops the process that does it; edgekit fleet resume goes on with it later"
+    return UsageError(
+        f"{name} is being rolled back", code="fleet.rolling-back", where=name, hint=hint
+    )
+
+
+def name_taken(
+    rollout: Mapping[str, Any], folder: Path, *, skipped: bool, driven: bool
+) -> UsageError:
+    """Returns the refusal of a name that a rollout has already.
+
+    Args:
+        rollout: Its row.
+        folder: The state's.
+        skipped: Whether boards of it were skipped, which a resume tries again.
+        driven: Whether a process drives it now.
+    """
+    name, state = str(rollout["name"]), str(rollout["state"])
+    told, hint = f"it is {state}", f"{ask('resume', name, folder)} goes on with it; or give"
+    if driven:
+        told, hint = f"{told} now", f"{ask('status', name, folder)} shows it; give"
+    elif state == "done" and skipped:
+        hint = f"{ask('resume', name, folder)} tries the boards again that were skipped; or give"
+    elif state in ENDED:
+        told, hint = f"it has ended: {state}", "give"
+    return UsageError(
+        f"there is a rollout {name!r} already, {told}",
+        code="fleet.name",
+        hint=f"{hint} another --name",
+    )

@@ -1,0 +1,182 @@
+"""What ``edgekit fleet`` prints of rollouts, what it advises, and the status it ends with."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit.errors import BoardError
+from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
+
+
+@pytest.fixture
+def run(given, monkeypatch, capsys):
+    """Runs ``edgekit fleet`` on boards in memory; returns status, stdout and stderr."""
+    monkeypatch.setattr("edgekit.fleet._over_ssh.SshDriver", lambda *_, **__: given.boards)
+    state = ("--state", str(given.folder / "state"))
+
+    def call(action, *arguments, state=state):
+        with pytest.raises(SystemExit) as caught:
+            _main.main(["fleet", action, *arguments, *state])
+        out, err = capsys.readouterr()
+        return caught.value.code, out, err
+
+    return call
+
+
+def deploy(run, given, *more, name="one"):
+    return run("deploy", str(given.config), "-i", str(given.inventory), "--bundle",
+               str(given.bundle), "--name", name, *more)  # fmt: skip
+
+
+def follow(run, text, action):
+    """Types the first command of an action that a text advises, as it stands."""
+    words = shlex.split(re.findall(rf"edgekit fleet {action} [^;,\n]*", text)[0])
+    told = words[3:]
+    end = next((i for i, word in enumerate(told) if not re.match(r"--|/|one|\d", word)), None)
+    return run(action, *told[:end], state=())
+
+
+def test_a_rollout_that_nobody_drives_says_how_it_goes_on(given, run):
+    with given.fleet() as fleet:
+        name = given.begin(fleet)
+        fleet.store.set_rollout(fleet.rollout(name)["id"], state="running")
+    for arguments in ((), (name,)):
+        _, out, _ = run("status", *arguments)
+        assert "no process drives it" in out
+    assert json.loads(run("status", "--json")[1])["rollouts"][0]["driven"] is False
+    status, out, _ = follow(run, out, "resume")
+    assert (status, "10 done" in out) == (0, True)
+    for arguments in ((), (name,)):
+        assert "no process" not in run("status", *arguments)[1]
+
+
+def test_a_board_that_went_back_is_shown_with_what_it_serves(given, run):
+    write_inventory(given.inventory, 4)
+    given.boards.serves["b02"] = ""
+    given.boards.bad.add("b04")
+    given.rollout(waves="1,100%", settings={"parallel": 1})
+    _, out, _ = run("status", "one", "--boards")
+    rows = [line.split() for line in out.splitlines()]
+    (head,) = [row for row in rows if row[:1] == ["board"]]
+    assert head == ["board", "state", "serves", "why"]
+    told = {row[0]: row[1:3] for row in rows if row[0].startswith("b0")}
+    assert told == {
+        "b01": ["done", "000002-1"],
+        "b02": ["rolled-back", "nothing"],
+        "b03": ["rolled-back", OLD[:12]],
+        "b04": ["failed", "-"],
+    }
+    boards = json.loads(run("status", "one", "--json")[1])["boards"]
+    assert [row["serves"] for row in boards] == [NEW, "", OLD, None]
+    assert [row["release"] for row in boards] == ["000002-1", None, None, None]
+
+
+def unknown(name):
+    raise BoardError("no key made it", code="bundle.unknown-signer", where=name, hint="the board's")
+
+
+def test_boards_that_do_not_know_the_key_say_how_they_learn_it(given, run):
+    given.boards.each = unknown
+    status, _, err = deploy(run, given)
+    assert status == 1
+    assert "--trust-key" in err
+    _, out, _ = run("status")
+    assert "bundle.unknown-signer" in out
+    hints = {row["error"]["hint"] for row in json.loads(run("status", "one", "--json")[1])["boards"]
+             if row["error"]}  # fmt: skip
+    assert all("--trust-key" in hint for hint in hints)
+    # who gave --trust-key already is not told to
+    status, _, err = deploy(run, given, "--trust-key", name="two")
+    assert status == 1
+    assert "--trust-key" not in err
+    assert "another key" in err
+
+
+def test_the_list_says_why_each_rollout_failed(given, run):
+    given.boards.bad.update({"b01"})
+    deploy(run, given)
+    _, out, _ = run("status")
+    assert out.splitlines()[0].split() == ["rollout", "state", "changed", "boards"]
+    assert "selftest.failed: b01" in out
+
+
+def test_a_name_that_is_taken_advises_what_its_state_allows(given, run):
+    given.boards.bad.add("b01")
+    deploy(run, given)
+    status, _, err = deploy(run, given)
+    assert status == 2
+    assert "ended: failed" in err
+    assert "resume" not in err
+
+    given.boards.bad.clear()
+    with given.fleet_in(given.folder / "other") as fleet:
+        given.begin(fleet)
+    other = ("--state", str(given.folder / "other"))
+    _, _, err = run("deploy", str(given.config), "-i", str(given.inventory), "--name", "one",
+                    state=other)  # fmt: skip
+    assert "it is paused" in err
+    assert follow(run, err, "resume")[0] == 0
+
+
+def test_a_skipped_board_is_what_a_resume_of_a_rollout_that_is_done_is_for(given, run):
+    given.boards.away["b01"] = 10**9
+    given.rollout(settings={"deadline_s": 0.01})
+    given.boards.away.clear()
+    _, _, err = deploy(run, given)
+    assert "skipped" in err
+    assert "10 done" in follow(run, err, "resume")[1]
+
+
+@pytest.mark.parametrize(("wish", "action"), [("pause", "resume"), ("abort", "rollback")])
+def test_a_rollout_that_was_stopped_is_no_success(given, run, wish, action):
+    with given.fleet() as other:
+        given.boards.each = lambda name: other.ask("one", wish) if name == "b03" else None
+        status, _, err = deploy(run, given, "--waves", "100%", "--parallel", "1")
+    assert status == 1
+    assert "when 3 of 10 boards had been done" in err
+    given.boards.each = lambda name: None
+    status, out, _ = follow(run, err, action)
+    assert status == 0
+    assert {"pause": "10 done", "abort": "3 rolled-back"}[wish] in out
+
+
+def test_a_wave_that_did_not_go_back_is_tried_again_alone(given, run):
+    write_inventory(given.inventory, 2)
+    given.boards.bad.add("b02")
+    real, cut = given.boards.back, ["b01"]
+
+    def back(member, digest, before):
+        if member.name in cut:
+            raise BoardError("its disk is full", code="board.failed", where=member.name)
+        return real(member, digest, before)
+
+    given.boards.back = back
+    status, _, err = deploy(run, given, "--waves", "100%")
+    assert status == 1
+    assert "--wave 1" in err
+    cut.clear()
+    status, out, _ = follow(run, err, "rollback")
+    assert (status, given.boards.went_back) == (0, ["b01"])
+    assert "1 rolled-back" in out
+
+
+def test_going_back_is_told_as_that_and_counts_the_waves_of_the_rollout(given, run):
+    write_inventory(given.inventory, 4)
+    given.boards.bad.add("b02")
+    _, _, err = deploy(run, given, "--waves", "1,3,100%", "--parallel", "1", "--max-failures", "0")
+    assert "wave 1/3: 1 board\n" in err
+    assert "rolling back wave 2/3: 1 board\n" in err
+    given.boards.bad.clear()
+    assert deploy(run, given, "--waves", "1,3,100%", name="two")[0] == 0
+    _, _, err = run("rollback", "two", "--wave", "2")
+    assert "rolling back wave 2/3: 2 boards\n" in err
+    assert "rolling back wave 2/3: 2 of 2 rolled-back" in err
+    _, _, err = run("rollback", "two")
+    assert "rolling back: 1 board\n" in err
+    assert "wave" not in err
+    assert "rolling back: no board" in run("rollback", "two")[2]
