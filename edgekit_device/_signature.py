@@ -85,7 +85,7 @@ def check_signature(
                 code="bundle.revoked-signer",
                 where=where,
                 hint="sign the bundle with another key and deploy it again; a list that OpenSSH "
-                "cannot read refuses every key (edgekit trust HOST --list)",
+                "cannot read refuses every key (edgekit trust BOARD --list)",
             )
         signer = _signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:
@@ -95,8 +95,8 @@ def check_signature(
             ),
             code="bundle.unknown-signer",
             where=where,
-            hint="on a board: edgekit deploy --trust-key; here: load(..., allowed_signers=FILE), "
-            "or trust_unsigned=True for a bundle of your own",
+            hint="let the key sign with `edgekit trust`, or in Python: load(..., "
+            "allowed_signers=FILE), or trust_unsigned=True for a bundle of your own",
         )
     return signer
 

@@ -20,7 +20,8 @@ from ._sshsig import PublicKey, key_of_line
 __all__ = ["do_trust", "refusals"]
 
 _MOST = 16 << 20
-_FIELDS = ("lines", "remove", "revoke", "signers", "revocations")
+_FIELDS = ("lines", "new", "remove", "revoke", "signers", "revocations", "force")
+_LISTS = ("lines", "new", "remove", "revoke")
 _TIME = r'"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?"'
 _LINE = re.compile(
     r'(?P<who>[A-Za-z0-9@._+-]+) namespaces="edgekit-bundle"'
@@ -34,22 +35,37 @@ _LINE = re.compile(
 def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Changes and lists who may sign.
 
-    On stdin ``{"lines": [lines of allowed_signers to add], "remove": [fingerprints, identities or
-    keys], "revoke": [public keys], "signers": [lines, instead of all that are there],
-    "revocations": base64 of a list of keys or a KRL, instead of the one that is there}``; all are
-    optional.
+    On stdin ``{"lines": [lines of allowed_signers to add], "new": [lines to add whose keys are not
+    trusted yet, whatever they are called], "remove": [fingerprints, identities or keys], "revoke":
+    [public keys], "signers": [lines, instead of all that are there], "revocations": base64 of a
+    list of keys or a KRL, instead of the one that is there, "force": whether the last key may
+    go}``; all are optional.
 
     Raises:
-        DeviceError: "protocol.invalid", "trust.bad-line", "trust.no-such-key",
-            "trust.bad-revocations" or "trust.no-times".
+        DeviceError: "protocol.invalid", "trust.bad-line", "trust.no-such-key", "trust.ambiguous",
+            "trust.nobody-left", "trust.bad-revocations" or "trust.no-times".
     """
     asked = _read(stdin)
+    if not any(asked[name] for name in _LISTS) and asked["signers"] is asked["revocations"] is None:
+        # who only looks waits for nobody, and nobody for him
+        with map_os_errors(str(root.folder)):
+            kept = _lines(root.allowed_signers)
+            return {"added": 0, "removed": 0, "revoked": 0, **_told(root, kept)}
     with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
         before = _lines(root.allowed_signers)
         found = before if asked["signers"] is None else list(asked["signers"])
-        _check_lines(root, [*asked["lines"], *(asked["signers"] or [])])
-        new = [line for line in dict.fromkeys(asked["lines"]) if line not in found]
+        _check_lines(root, [*asked["lines"], *asked["new"], *(asked["signers"] or [])])
+        lines = asked["lines"] + _of_new_keys(asked["new"], found)
+        new = [line for line in dict.fromkeys(lines) if line not in found]
         kept = _without(found + new, asked["remove"])
+        # who revokes a key means that it signs no more, also where it is the last
+        if before and not kept and not asked["force"] and not asked["revoke"]:
+            raise DeviceError(
+                "that leaves nobody who may sign: the board would take and load no bundle",
+                code="trust.nobody-left",
+                where="allowed_signers",
+                hint="add another key first, or --force",
+            )
         # what forbids comes first: a power cut in between leaves less trust, never more
         if asked["revocations"] is not None:
             replace_revocations(root, asked["revocations"])
@@ -85,9 +101,9 @@ def _read(stdin: BinaryIO) -> Dict[str, Any]:
     if not isinstance(document, dict) or set(document) - set(_FIELDS):
         raise _protocol("expected {}".format(", ".join(_FIELDS)))
     asked = {name: document.get(name) for name in _FIELDS}
-    for name in ("lines", "remove", "revoke"):
+    for name in _LISTS:
         asked[name] = [] if asked[name] is None else asked[name]
-    for name in ("lines", "remove", "revoke", "signers"):
+    for name in (*_LISTS, "signers"):
         value = asked[name]
         if value is not None and not (
             isinstance(value, list) and all(isinstance(one, str) for one in value)
@@ -98,7 +114,17 @@ def _read(stdin: BinaryIO) -> Dict[str, Any]:
             asked["revocations"] = base64.b64decode(asked["revocations"], validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
             raise _protocol("revocations: expected base64") from error
+    if asked["force"] not in (None, True, False):
+        raise _protocol("force: expected true or false")
     return asked
+
+
+def _of_new_keys(lines: List[str], found: List[str]) -> List[str]:
+    """The lines whose keys are in none of those that are there."""
+    keys = [key_of_line(line) for line in found]
+    known = {key.blob for key in keys if key is not None}
+    pairs = [(line, key_of_line(line)) for line in lines]
+    return [line for line, key in pairs if key is not None and key.blob not in known]
 
 
 def _lines(file: Path) -> List[str]:
@@ -136,10 +162,23 @@ def _without(lines: List[str], remove: List[str]) -> List[str]:
                 "no such key is trusted here: {}".format(wanted[:120]),
                 code="trust.no-such-key",
                 where="allowed_signers",
-                hint="edgekit trust HOST --list names them",
+                hint="edgekit trust BOARD --list names them",
+            )
+        gone = {_fingerprint(line): line for line in kept if line not in left}
+        if len(gone) > 1:
+            raise DeviceError(
+                "{} keys are called {}".format(len(gone), wanted[:120]),
+                code="trust.ambiguous",
+                where="allowed_signers",
+                hint="name one by its fingerprint: {}".format(", ".join(sorted(gone))),
             )
         kept = left
     return kept
+
+
+def _fingerprint(line: str) -> str:
+    key = key_of_line(line)
+    return "" if key is None else key.fingerprint
 
 
 def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
@@ -162,6 +201,7 @@ def _told(root: Root, lines: List[str]) -> Dict[str, Any]:
                     "identity": line.split(" ", 1)[0],
                     "kind": key.kind,
                     "fingerprint": key.fingerprint,
+                    "authority": "cert-authority" in line.split(key.kind, 1)[0],
                     "valid_after": times.get("after"),
                     "valid_before": times.get("before"),
                 }

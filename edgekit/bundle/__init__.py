@@ -2,6 +2,7 @@
 
 from edgekit._callable import make_callable
 from edgekit.bundle._files import read, write
+from edgekit.bundle._keys import PublicKey, public_key, refuse_private
 from edgekit.bundle._pack import pack, with_weights
 from edgekit.bundle._parts import golden_inputs, tensor_io
 from edgekit.bundle._push import Pushed, push
@@ -14,6 +15,7 @@ __all__ = [
     "NAMESPACE",
     "Bundle",
     "Golden",
+    "PublicKey",
     "Pushed",
     "Rebuild",
     "Samples",
@@ -22,8 +24,10 @@ __all__ = [
     "ensure_key",
     "golden_inputs",
     "pack",
+    "public_key",
     "push",
     "read",
+    "refuse_private",
     "rewrite_record",
     "sign",
     "tensor_io",

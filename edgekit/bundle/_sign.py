@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit.bundle._atomic import replacing
+from edgekit.bundle._keys import is_identity, public_key
 from edgekit.errors import EnvironmentLack, UsageError
 
 __all__ = ["NAMESPACE", "allowed_signers_line", "ensure_key", "sign"]
 
 NAMESPACE = "edgekit-bundle"
 _TIMEOUT_S = 120
-_IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
 _TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
-_KEY_TYPES = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
 
 
 def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
@@ -47,12 +48,19 @@ def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
             hint="name a key in deploy.sign_with, or make one with `ssh-keygen -t ed25519`",
         )
     done = _keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], manifest_bytes)
+    if done.returncode and b"passphrase" in done.stderr:
+        raise UsageError(
+            "the key has a passphrase, and nothing here asks for one",
+            code="sign.failed",
+            where=str(key),
+            hint="put it into the SSH agent with ssh-add, and name its .pub in deploy.sign_with",
+        )
     if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise UsageError(
             f"the bundle cannot be signed: {_reason(done)}",
             code="sign.failed",
             where=str(key),
-            hint="a key with a passphrase must be in the SSH agent: ssh-add, then name its .pub",
+            hint="a .pub signs only where the SSH agent has its private half (ssh-add)",
         )
     return done.stdout
 
@@ -86,12 +94,21 @@ def _make_key(key: Path) -> None:
     key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix=".key-", dir=key.parent) as folder:
         made = Path(folder, "key")
-        arguments = ["-q", "-t", "ed25519", "-N", "", "-C", "edgekit", "-f", str(made)]
+        arguments = ["-q", "-t", "ed25519", "-N", "", "-C", _account(), "-f", str(made)]
         _check(_keygen(arguments, b""), key)
         made.chmod(0o600)
         # a link fails where another process was first, whose key then holds
         with contextlib.suppress(FileExistsError):
             os.link(made, key)
+
+
+def _account() -> str:
+    """The comment that ssh-keygen itself gives a key, by which people tell it from another's."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"
 
 
 def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:
@@ -100,38 +117,29 @@ def _check(done: subprocess.CompletedProcess[bytes], key: Path) -> None:
 
 
 def allowed_signers_line(
-    public_key: str | Path,
-    identity: str = "edgekit",
+    key: str | Path,
+    identity: str | None = None,
     times: Mapping[str, str | None] | None = None,
 ) -> str:
     """Returns the line of a board's allowed_signers that lets a key sign bundles.
 
     Args:
-        public_key: The public key's line, or its file.
-        identity: Whom the board shall call the signer.
+        key: The public key's line, or its file.
+        identity: Whom the board shall call the signer. None takes the key's comment, such as
+            ann@desk, or "key-" and the start of its fingerprint where there is none that can be
+            an identity.
         times: "after" and "before": from and until when by the board's clock, YYYYMMDD or
             YYYYMMDDHHMM[SS], with a Z for UTC. Boards need OpenSSH 8.8 for them.
 
     Raises:
-        UsageError: The key is no OpenSSH public key, the identity has other characters than
-            letters, digits and ``@._+-``, or a time is none.
+        UsageError: The key is no OpenSSH public key ("sign.no-key", "sign.private-key"), the
+            identity has other characters than letters, digits and ``@._+-``, or a time is none.
     """
-    text = public_key if isinstance(public_key, str) else ""
-    if not text.startswith(_KEY_TYPES):
-        try:
-            text = Path(public_key).expanduser().read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"the public key cannot be read: {error}",
-                code="sign.no-key",
-                where=str(public_key)[:200],
-            ) from error
-    words = text.split()
-    if len(words) < 2 or not words[0].startswith(_KEY_TYPES):
-        raise UsageError("not an OpenSSH public key", code="sign.no-key", where=text[:80])
-    if not _IDENTITY.fullmatch(identity):
+    found = public_key(key)
+    name = found.identity if identity is None else identity
+    if not is_identity(name):
         raise UsageError(
-            f"{identity!r} cannot name a signer",
+            f"{name!r} cannot name a signer",
             code="sign.bad-identity",
             hint="use letters, digits and @ . _ + -",
         )
@@ -142,7 +150,7 @@ def allowed_signers_line(
                 f"{time!r} is no time", code="sign.bad-time", hint="YYYYMMDD or YYYYMMDDHHMM[SS]"
             )
         options += f',valid-{which}="{time}"' if time else ""
-    return f"{identity} {options} {words[0]} {words[1]}"
+    return f"{name} {options} {found.line}"
 
 
 def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -156,13 +156,7 @@ def words_of(where: str, board: Board, several: bool, accept_host_key: bool = Fa
         several: Whether ``where`` names others, too.
         accept_host_key: Whether its unknown key was accepted this once.
     """
-    from edgekit.pipeline._hosts import is_config
+    from edgekit.pipeline._hosts import words_for
 
-    words = [where, *(["--board", board.name] if several else [])]
-    if not is_config(where):
-        for option, value, default in (
-            ("--root", board.root, _ROOT),
-            ("--python", board.python, _PYTHON),
-        ):
-            words += [option, value] if value != default else []
-    return shlex.join([*words, *(["--accept-host-key"] if accept_host_key else [])])
+    words = words_for(where, board, several)
+    return f"{words} --accept-host-key" if accept_host_key else words

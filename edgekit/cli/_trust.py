@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_NO_CHANGE = ("identity", "force", "listing")
 _ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 
 
@@ -29,10 +30,11 @@ _ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 )
 @argument("where", "USER@HOST:PORT, an alias of ~/.ssh/config, or a YAML configuration.")
 @click.option("--add", multiple=True, type=o.FILE, help="Public key that may sign; repeatable.")
-@click.option("--identity", default="edgekit", help="What the board calls the keys of --add.")
+@click.option("--identity", help="What the board calls the keys of --add (the key's comment).")
 @click.option("--valid-after", metavar="DATE", help="YYYYMMDD[HHMM]: not before, for --add.")
 @click.option("--valid-before", metavar="DATE", help="YYYYMMDD[HHMM]: not after, for --add.")
 @click.option("--remove", multiple=True, metavar="KEY", help="Fingerprint, identity or key file.")
+@click.option("--force", is_flag=True, help="With --remove, --signers: also the last key.")
 @click.option("--revoke", multiple=True, type=o.FILE, help="Public key that never signs again.")
 @click.option("--signers", type=o.FILE, help="allowed_signers to take instead of the board's.")
 @click.option("--revocations", type=o.FILE, help="KRL or list of keys to take instead.")
@@ -51,7 +53,7 @@ def command(
     verbose: bool,
     **wish: Any,
 ) -> None:
-    from edgekit.pipeline._hosts import boards_of, open_client
+    from edgekit.pipeline._hosts import boards_of, fill_hint, open_client
 
     changes = _changes(wish)
     documents: list[dict[str, Any]] = []
@@ -61,10 +63,11 @@ def command(
             with open_client(board, accept_host_key=accept_host_key) as client:
                 documents.append(_change(client, changes))
         except (BoardError, EnvironmentLack) as error:
+            fill_hint(error, where, board)
             lost.append(error)
             documents.append({"board": board.name, "reachable": False, **error.to_json()})
         if not json:
-            _show(documents[-1])
+            _show(documents[-1], any(changes.values()))
     if json:
         o.print_json({"schema": "edgekit.trust/1", "boards": documents})
     if lost:
@@ -75,20 +78,25 @@ def _changes(wish: dict[str, Any]) -> dict[str, Any]:
     """What the board is asked; every file is read before the first board is changed."""
     from edgekit.bundle import allowed_signers_line
 
-    given = {name for name, value in wish.items() if value and name not in ("identity", "listing")}
+    given = {name for name, value in wish.items() if value and name not in _NO_CHANGE}
     if wish["listing"] and given:
         raise UsageError("--list goes with no change")
     if given & {"valid_after", "valid_before"} and not wish["add"]:
         raise UsageError("--valid-after and --valid-before go with --add")
+    if wish["identity"] and not wish["add"]:
+        raise UsageError("--identity goes with --add")
+    if wish["force"] and not given & {"remove", "signers"}:
+        raise UsageError("--force goes with --remove and --signers")
     times = {"after": wish["valid_after"], "before": wish["valid_before"]}
     changes: dict[str, Any] = {
         "lines": [allowed_signers_line(path, wish["identity"], times) for path in wish["add"]],
         "remove": [_key_of(word) for word in wish["remove"]],
-        "revoke": [_read(path).decode("utf-8", "replace").strip() for path in wish["revoke"]],
+        "revoke": [_text(path).strip() for path in wish["revoke"]],
     }
+    if wish["force"]:
+        changes["force"] = True
     if wish["signers"]:
-        text = _read(wish["signers"]).decode("utf-8", "replace")
-        lines = [line.strip() for line in text.splitlines()]
+        lines = [line.strip() for line in _text(wish["signers"]).splitlines()]
         changes["signers"] = [line for line in lines if line and not line.startswith("#")]
     if wish["revocations"]:
         changes["revocations"] = base64.b64encode(_read(wish["revocations"])).decode("ascii")
@@ -98,25 +106,38 @@ def _changes(wish: dict[str, Any]) -> dict[str, Any]:
 def _key_of(word: str) -> str:
     """A key's line where a file is named; fingerprints and identities stay."""
     with contextlib.suppress(OSError, ValueError):
-        if Path(word).is_file():
-            return Path(word).read_text(encoding="utf-8").strip()
+        if Path(word).expanduser().is_file():
+            return _text(Path(word)).strip()
     return word
 
 
+def _text(path: Path) -> str:
+    return _read(path).decode("utf-8", "replace")
+
+
 def _read(path: Path) -> bytes:
+    """A file's bytes; those of a private key go to no board."""
+    from edgekit.bundle import refuse_private
+
     try:
-        return path.expanduser().read_bytes()
+        data = path.expanduser().read_bytes()
     except OSError as error:
         raise UsageError(
             f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path)
         ) from error
+    refuse_private(data.decode("utf-8", "replace"), str(path))
+    return data
 
 
 def _change(client: BoardClient, changes: dict[str, Any]) -> dict[str, Any]:
     return {"board": client.name, "reachable": True, "error": None, **client.trust(**changes)}
 
 
-def _show(document: dict[str, Any]) -> None:
+def _count(keys: int) -> str:
+    return f"{keys or 'no'} key{'' if keys == 1 else 's'}"
+
+
+def _show(document: dict[str, Any], changes: bool) -> None:
     name = document["board"]
     if not document["reachable"]:
         o.say(f"{name}: not reached: {document['error']['message']}")
@@ -124,7 +145,8 @@ def _show(document: dict[str, Any]) -> None:
     told = ", ".join(
         f"{document[what]} {what}" for what in ("added", "removed", "revoked") if document[what]
     )
-    o.say(f"{name}: {told or 'nothing changed'}")
+    may = len(document["signers"])
+    o.say(f"{name}: {told or ('nothing changed' if changes else _count(may))}")
     revoked = document["revocations"]
     for key in document["keys"]:
         times = "".join(

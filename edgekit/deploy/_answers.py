@@ -19,6 +19,14 @@ _SIGNALLED = 128
 _MOST = 2000
 # the board's codes that are about what was shipped rather than about the board
 _BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
+# a board's own hints are for who works on it; here they name what is at hand here. BOARD is for
+# who knows what the user calls the board
+_HINTS = {
+    "bundle.unsigned": "sign it: deploy.sign_with in the configuration names a key",
+    "bundle.unknown-signer": "deploy with --trust-key, or edgekit trust BOARD --add KEY.pub: the "
+    "board then believes what that key signs",
+    "serve.running": "edgekit serve BOARD status --app {where} says how it is, stop ends it",
+}
 
 
 def document(done: Completed, where: str, python: str, command: str = "") -> dict[str, Any]:
@@ -64,7 +72,7 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
             field["message"] or "the board failed without saying why",
             code=field["code"],
             where=f"{where}: {field['where']}" if field["where"] else where,
-            hint=field["hint"],
+            hint=_hint(field),
         )
     if done.status in _NOT_RUNNABLE:
         return BoardError(
@@ -86,6 +94,11 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
         where=where,
         hint="run the command with --debug and report it, if the board's Python is sound",
     )
+
+
+def _hint(field: dict[str, str]) -> str:
+    ours = _HINTS.get(field["code"])
+    return field["hint"] if ours is None else ours.format(where=field["where"])
 
 
 def _parse(out: bytes) -> dict[str, Any] | None:

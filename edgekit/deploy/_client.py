@@ -66,9 +66,10 @@ class BoardClient(DeploymentClient):
 
         Args:
             lines: To add, in the form of OpenSSH's allowed_signers.
-            changes: "remove" (fingerprints, identities or keys), "revoke" (public keys), "signers"
-                (all lines, instead of those that are there) and "revocations" (base64 of a KRL or
-                a list of keys, instead of the one that is there).
+            changes: "new" (lines to add whose keys are not trusted yet), "remove" (fingerprints,
+                identities or keys), "force" (whether the last key may go), "revoke" (public keys),
+                "signers" (all lines, instead of those that are there) and "revocations" (base64 of
+                a KRL or a list of keys, instead of the one that is there).
 
         Returns:
             "added", "removed", "revoked", "signers" (identities), "keys", "revocations" and

@@ -46,7 +46,8 @@ def open_board(
         state_folder: Where edgekit keeps its own board, its known_hosts and the boards' loader.
         signer_public_key: The public key that signs bundles, as a file or its one line. The
             embedded board trusts it; another board only with ``trust_key``.
-        trust_key: Whether to add the signer to what the config's board trusts.
+        trust_key: Whether to add the signer to what the config's board trusts; a key that it
+            trusts already keeps its name there.
         accept_host_key: Consent for an unknown host key: its fingerprint, or True for any.
         remember_host_key: Whether an accepted host key is written to edgekit's known_hosts.
 
@@ -77,7 +78,7 @@ def open_board(
             client = BoardClient(board, transport, loader, note, _again(board, transport))
             stack.callback(client.close)
         if line and (trust_key or board is None):
-            client.trust([line])
+            client.trust(new=[line])
         yield client
 
 

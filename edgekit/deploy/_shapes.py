@@ -71,7 +71,7 @@ ANSWERS: dict[str, Any] = {
     "trust": {
         "added": "count", "removed": "count", "revoked": "count", "signers": ["text"],
         "keys": [{"identity": "text", "kind": "text", "fingerprint": "text",
-                  "valid_after?": "text?", "valid_before?": "text?"}],
+                  "authority?": "flag", "valid_after?": "text?", "valid_before?": "text?"}],
         "revocations": {"kind": "text", "fingerprints": ["text"]},
         "refused": [{"app": "text", "release": "text", "role": "text", "code": "text",
                      "message": "text"}],

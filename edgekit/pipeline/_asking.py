@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
+from edgekit.pipeline import _hosts
 
 if TYPE_CHECKING:
     from edgekit.deploy import Board, BoardClient
@@ -26,12 +27,14 @@ class Answered:
         answer: What was asked of it; empty where it failed.
         error: Why it failed, None where it did not.
         reachable: Whether it was reached at all.
+        again: What follows ``edgekit jobs ACTION ID`` so that it is this board.
     """
 
     board: str
     answer: dict[str, Any]
     error: EdgekitError | None
     reachable: bool
+    again: str = ""
 
 
 def ask_boards(
@@ -52,17 +55,21 @@ def ask_boards(
     Raises:
         UsageError: One of ``wheres`` is neither.
     """
-    boards = [board for where in wheres for board in _boards(where, **options)]
+    boards = []
+    for where in wheres:
+        found = _hosts.boards_of(where, None, **options)
+        boards += [(where, board, len(found) > 1) for board in found]
 
-    def ask(board: Board | None) -> Answered:
-        name = board.name if board else "edgekit"
-        reached = False
+    def ask(one: tuple[str, Board, bool]) -> Answered:
+        where, board, several = one
+        name, again, reached = board.name, _hosts.words_for(where, board, several), False
         try:
-            with _open(board, accept_host_key) as client:
+            with _hosts.open_client(board, accept_host_key=accept_host_key) as client:
                 name, reached = client.name, True
-                return Answered(name, question(client), None, True)
+                return Answered(name, question(client), None, True, again)
         except (BoardError, EnvironmentLack) as error:
-            return Answered(name, {}, error, reached)
+            _hosts.fill_hint(error, where, board, several)
+            return Answered(name, {}, error, reached, again)
 
     if len(boards) == 1:
         return [ask(boards[0])]
@@ -83,33 +90,13 @@ def app_of(where: str, app: str | None) -> str:
         UsageError: A host needs its name.
     """
     from edgekit.config import open_config
-    from edgekit.pipeline._hosts import is_config
 
     if app is not None:
         return app
-    if is_config(where):
+    if _hosts.is_config(where):
         return str(open_config(where).file.name)
     raise UsageError(
         "a host may have several applications",
         where=where,
         hint=f"name one with --app; edgekit status {where} lists them",
     )
-
-
-def _boards(where: str, **options: str) -> list[Any]:
-    from edgekit.config import open_config
-    from edgekit.pipeline._hosts import boards_of, boards_of_config, is_config
-
-    if is_config(where):
-        return list(boards_of_config(open_config(where))) or [None]
-    return list(boards_of(where, None, **options))
-
-
-def _open(board: Board | None, accept_host_key: bool) -> Any:
-    from edgekit.deploy import open_board
-    from edgekit.pipeline import _hosts
-    from edgekit.pipeline._cache import Cache
-
-    if board is None:
-        return open_board(None, state_folder=Cache().folder)
-    return _hosts.open_client(board, accept_host_key=accept_host_key)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._hosts import boards_of_config
+from edgekit.errors import EdgekitError
+from edgekit.pipeline._hosts import boards_of_config, fill_hint
 from edgekit.pipeline._installing import Installing, Watched
 from edgekit.pipeline._signing import Signing
 
@@ -105,7 +106,7 @@ class Boards:
         cache = self._work.cache
         key = cache.key("release", self.identity(client), bundle.digest)
         known = cache.get("release", key)
-        with Installing(client, bundle, steps) as shown:
+        with self._hinting(client), Installing(client, bundle, steps) as shown:
             job = Watched(self._work, client)
             with job:
                 release = install(
@@ -136,6 +137,16 @@ class Boards:
         }
         cache.put("release", key, result)
         return self._told(result)
+
+    @contextlib.contextmanager
+    def _hinting(self, client: BoardClient) -> Iterator[None]:
+        """A board's hints name the board as the user does."""
+        try:
+            yield
+        except EdgekitError as error:
+            config = self._work.config
+            fill_hint(error, config.path, client.board, len(config.file.deploy.boards) > 1)
+            raise
 
     def _told(self, result: dict[str, Any]) -> dict[str, Any]:
         """The result; what its board notes is the run's, too."""

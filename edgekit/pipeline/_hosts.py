@@ -14,15 +14,23 @@ from edgekit.errors import UsageError
 if TYPE_CHECKING:
     from edgekit.config import Config
     from edgekit.deploy import Board, BoardClient
+    from edgekit.errors import EdgekitError
 
 __all__ = [
     "board_of_host",
     "boards_of",
     "boards_of_config",
+    "fill_hint",
     "is_config",
     "job_command",
     "open_client",
+    "words_for",
 ]
+
+_ROOT, _PYTHON = "~/.edgekit", "python3"
+# where a board's own hints name a board, the user's word for it belongs
+_OF_JOB = re.compile(r"(edgekit jobs \w+ \S+) BOARD\b")
+_PLACE = re.compile(r"\bBOARD\b")
 
 _HOST = re.compile(
     r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^@:\s]+)(?::(?P<port>\d+))?"
@@ -51,7 +59,7 @@ def boards_of_config(config: Config) -> list[Board]:
     ]
 
 
-def board_of_host(text: str, *, root: str = "~/.edgekit", python: str = "python3") -> Board:
+def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:
     """Returns the board at ``[USER@]HOST[:PORT]``; HOST may be an alias of ~/.ssh/config.
 
     Raises:
@@ -77,25 +85,19 @@ def boards_of(where: str, config: Config | None = None, **options: str) -> list[
     """Returns the boards that a user means.
 
     Args:
-        where: A configuration's file, the name of one of ``config``'s boards, or a host.
+        where: A configuration's file, the name of one of ``config``'s boards, or a host. A
+            configuration without a board means edgekit's own (kind "sshd").
         config: A configuration, where one is given beside it.
         options: ``root`` and ``python`` of a host.
 
     Raises:
-        UsageError: The configuration has no board; ``where`` is nothing of these.
+        UsageError: ``where`` is nothing of these.
     """
     if is_config(where):
         from edgekit.config import open_config
+        from edgekit.deploy import Board
 
-        config = open_config(where)
-        boards = boards_of_config(config)
-        if not boards:
-            raise UsageError(
-                "the configuration names no board",
-                where=where,
-                hint="write one under deploy.boards, or give USER@HOST",
-            )
-        return boards
+        return boards_of_config(open_config(where)) or [Board("edgekit", kind="sshd")]
     named = [b for b in boards_of_config(config) if b.name == where] if config else []
     return named or [board_of_host(where, **options)]
 
@@ -108,11 +110,34 @@ def job_command(action: str, id: str, config: Config, board: str) -> str:
     return shlex.join(words)
 
 
+def words_for(where: str, board: Board, several: bool = False) -> str:
+    """Returns what a user writes for a board after a command, so that it is that board.
+
+    Args:
+        where: A configuration, or a host.
+        board: The board.
+        several: Whether ``where`` names others, too, and the command takes ``--board``.
+    """
+    words = [where, *(["--board", board.name] if several else [])]
+    if not is_config(where):
+        words += ["--root", board.root] if board.root != _ROOT else []
+        words += ["--python", board.python] if board.python != _PYTHON else []
+    return shlex.join(words)
+
+
+def fill_hint(error: EdgekitError, where: str, board: Board, several: bool = False) -> None:
+    """Writes into a hint what the user calls the board; see ``words_for``."""
+    job, plain = words_for(where, board, several), words_for(where, board)
+    hint = _OF_JOB.sub(lambda found: f"{found[1]} {job}", error.hint)
+    error.hint = _PLACE.sub(lambda _: plain, hint)
+
+
 @contextlib.contextmanager
 def open_client(board: Board, *, accept_host_key: bool = False) -> Iterator[BoardClient]:
     """Connects to a board, with edgekit's own known_hosts beside the user's."""
     from edgekit.deploy import open_board
     from edgekit.pipeline._cache import Cache
 
-    with open_board(board, state_folder=Cache().folder, accept_host_key=accept_host_key) as client:
+    wanted = None if board.kind == "sshd" else board
+    with open_board(wanted, state_folder=Cache().folder, accept_host_key=accept_host_key) as client:
         yield client

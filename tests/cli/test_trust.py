@@ -1,0 +1,96 @@
+"""``edgekit trust``: what is told, and what never leaves this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import ensure_key
+from edgekit.cli._main import app
+from edgekit.errors import BoardError, UsageError
+from tests.cli.board_fakes import FakeBoard, lend
+
+_NOTHING: dict[str, Any] = {"added": 0, "removed": 0, "revoked": 0, "refused": []}
+
+
+class _Trusting(FakeBoard):
+    def trust(self, lines: list[str], **changes: Any) -> dict[str, Any]:
+        self.asked.append((lines, changes))
+        if "nobody" in changes["remove"]:
+            raise BoardError("no such key", code="trust.no-such-key", where=self.name,
+                             hint="edgekit trust BOARD --list names them")  # fmt: skip
+        key = {"identity": "ann@desk", "kind": "ssh-ed25519", "fingerprint": "SHA256:x",
+               "valid_after": None, "valid_before": None}  # fmt: skip
+        return {**_NOTHING, "signers": ["ann@desk"], "keys": [key],
+                "revocations": {"kind": "none", "fingerprints": []}}  # fmt: skip
+
+
+def test_a_list_says_nothing_of_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lend(monkeypatch, _Trusting("lab"))
+    for words in ([], ["--list"]):
+        assert app(["trust", "lab", *words]) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == "lab: 1 key"
+        assert "ann@desk" in second
+    assert app(["trust", "lab", "--remove", "ann@desk"]) == 0
+    assert capsys.readouterr().out.startswith("lab: nothing changed")
+
+
+@pytest.mark.parametrize("option", ["add", "remove", "revoke", "signers", "revocations"])
+def test_a_private_key_stays_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    board = _Trusting("lab")
+    lend(monkeypatch, board)
+    key = ensure_key(tmp_path / "id")
+    with pytest.raises(UsageError) as caught:
+        app(["trust", "lab", f"--{option}", str(key)])
+    assert (caught.value.code, caught.value.where) == ("sign.private-key", str(key))
+    assert board.asked == []
+
+
+def test_force_is_for_what_removes(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = _Trusting("lab")
+    lend(monkeypatch, board)
+    with pytest.raises(UsageError):
+        app(["trust", "lab", "--force"])
+    assert app(["trust", "lab", "--remove", "ann@desk", "--force"]) == 0
+    assert board.asked[-1][1]["force"] is True
+
+
+def test_hints_name_the_board_as_the_user_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    lend(monkeypatch, _Trusting("lab"))
+    with pytest.raises(BoardError) as caught:
+        app(["trust", "lab", "--remove", "nobody", "--root", "/srv/e k"])
+    assert caught.value.hint == "edgekit trust lab --root '/srv/e k' --list names them"
+
+
+@pytest.mark.parametrize("command", ["trust", "jobs"])
+def test_a_configuration_without_boards_means_edgekits_own(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened: list[object] = []
+
+    @contextmanager
+    def open_board(board: object, **options: Any) -> Iterator[FakeBoard]:
+        opened.append(board)
+        yield _Trusting("edgekit")
+
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("edgekit.deploy.open_board", open_board)
+    config = tmp_path / "net.yaml"
+    config.write_text(
+        "version: 1\nname: net\nmodel: {builtin: light_resnet18}\ntarget: jetson-agx-orin-64gb\n"
+    )
+    assert app([command, str(config)]) == 0
+    assert opened == [None]
+    assert capsys.readouterr().out.startswith("edgekit: ")
