@@ -153,15 +153,14 @@ def claim(folder: Path) -> None:
 
 
 def put_bundle(bundle: Bundle, folder: Path, *, copied: bool) -> None:
-    """Writes a bundle as a mirror has it; for copying also whole, and the question what lacks."""
+    """Writes a bundle as a mirror has it, and what a board is asked; for copying also whole."""
     from edgekit.bundle import push, write
 
     mirror = folder / "bundles"
     push(bundle, str(mirror))
-    if not copied:
-        return
     here = mirror / bundle.name / bundle.digest
-    write(bundle, here / "bundle.ekb", stripped=False)
+    if copied:
+        write(bundle, here / "bundle.ekb", stripped=False)
     signature = None if bundle.signature is None else bundle.signature.decode("ascii")
     offer = {"manifest": bundle.manifest_bytes.decode("utf-8"), "signature": signature}
     (here / "offer.json").write_text(json.dumps(offer) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -98,6 +99,17 @@ def test_what_ansible_cannot_do_is_refused_before_anything_is_written(tmp_path, 
         export(tmp_path / "mine", [member("a")], bundle)
     assert refused.value.code == "write.occupied"
     assert [percentage(text) for text in ("0", "0%", "5%", " 100% ")] == [0, 0, 5, 100]
+
+
+@pytest.mark.parametrize("sources", [(), ("https://mirror.example.org/",)])
+def test_what_a_board_is_asked_first_is_there_with_a_mirror_too(tmp_path, key, sources):
+    bundle = bundle_of(key)
+    export(tmp_path, [member("a")], bundle, sources=sources)
+    here = tmp_path / "bundles/net" / bundle.digest
+    offer = json.loads((here / "offer.json").read_text())
+    assert offer["manifest"].encode() == bundle.manifest_bytes
+    assert offer["signature"].encode() == bundle.signature
+    assert (here / "bundle.ekb").exists() is (not sources)
 
 
 def test_an_export_into_the_same_folder_keeps_what_users_put_there(tmp_path, key):
