@@ -20,9 +20,11 @@ from ._kernels_body import BODY
 from ._kernels_layout import DLA, Layout
 from ._kernels_plan import THREADS, Launch, plan
 from ._kernels_prelude import CUDA_PRELUDE
+from ._kernels_runs import RUNS
 from ._kernels_source import TEMPLATE
 from ._kernels_square import SQUARE
 from ._kernels_stage import SHIFTED, STAGE
+from ._kernels_window import WINDOW
 from ._nvrtc import Compiler, open_compiler
 
 __all__ = ["CameraFrame", "Layout", "Packer", "source"]
@@ -34,7 +36,7 @@ _NAME = "convert"
 def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
     """The text of a planned kernel."""
     defines = "".join("#define {} {}\n".format(*one) for one in launch.defines)
-    return defines + prelude + SHIFTED + TEMPLATE + STAGE + SQUARE + BODY
+    return defines + prelude + SHIFTED + TEMPLATE + RUNS + SQUARE + STAGE + WINDOW + BODY
 
 
 class Packer:

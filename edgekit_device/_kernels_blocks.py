@@ -10,7 +10,7 @@ from typing import Dict, Tuple
 
 from ._kernels_layout import LAST, PLANES, VECTORS
 
-__all__ = ["BLOCKS", "FEW", "FRAMES", "LOOSE"]
+__all__ = ["BLOCKS", "FEW", "FRAMES", "LOOSE", "MOVED", "WINDOWS"]
 
 Block = Tuple[int, int, int, int, int]
 
@@ -96,50 +96,63 @@ FRAMES: Dict[Tuple[bool, int, int], Tuple[int, int, int]] = {
     (True, LAST, 2): (4, 1, 6),
 }
 
-#: As ``BLOCKS``, where the dense side's lines begin at any byte; LANES grow with the channels where
-#: the target has them last.
+#: As ``BLOCKS``, where the dense side's lines begin at any byte.
 LOOSE: Dict[Tuple[int, int, int, int], Block] = {
-    (PLANES, PLANES, 1, 1): (1, 32, 1, 1, 3),
+    (PLANES, PLANES, 1, 1): (1, 32, 1, 1, 6),
     (PLANES, PLANES, 1, 2): (1, 16, 1, 1, 6),
-    (PLANES, PLANES, 1, 4): (1, 8, 1, 1, 6),
-    (PLANES, PLANES, 2, 1): (1, 32, 1, 1, 3),
-    (PLANES, PLANES, 2, 2): (1, 16, 1, 1, 3),
-    (PLANES, PLANES, 2, 4): (1, 8, 1, 1, 6),
-    (PLANES, PLANES, 4, 1): (1, 16, 1, 2, 4),
-    (PLANES, PLANES, 4, 2): (1, 16, 1, 2, 4),
-    (PLANES, LAST, 1, 1): (1, 16, 64, 1, 4),
-    (PLANES, LAST, 1, 2): (2, 16, 32, 1, 4),
-    (PLANES, LAST, 1, 4): (1, 16, 64, 1, 2),
-    (PLANES, LAST, 2, 1): (1, 16, 64, 1, 4),
-    (PLANES, LAST, 2, 2): (1, 16, 64, 1, 4),
-    (PLANES, LAST, 2, 4): (1, 16, 64, 1, 4),
-    (PLANES, VECTORS, 1, 1): (4, 16, 8, 1, 3),
-    (PLANES, VECTORS, 1, 2): (2, 16, 16, 1, 4),
-    (PLANES, VECTORS, 2, 1): (4, 16, 8, 1, 3),
-    (PLANES, VECTORS, 2, 2): (2, 16, 16, 1, 4),
-    (PLANES, VECTORS, 4, 2): (2, 16, 16, 1, 2),
-    (LAST, PLANES, 1, 1): (16, 4, 4, 1, 3),
-    (LAST, PLANES, 1, 2): (8, 4, 4, 1, 4),
-    (LAST, PLANES, 2, 1): (16, 4, 4, 1, 3),
-    (LAST, PLANES, 2, 2): (16, 4, 4, 1, 3),
-    (LAST, PLANES, 4, 1): (8, 4, 4, 1, 4),
-    (LAST, PLANES, 4, 2): (8, 4, 8, 1, 4),
-    (LAST, VECTORS, 1, 1): (16, 1, 2, 1, 6),
+    (PLANES, PLANES, 1, 4): (1, 8, 1, 1, 3),
+    (PLANES, PLANES, 2, 1): (1, 16, 1, 1, 6),
+    (PLANES, PLANES, 2, 2): (1, 16, 1, 1, 6),
+    (PLANES, PLANES, 2, 4): (1, 8, 1, 2, 6),
+    (PLANES, PLANES, 4, 1): (1, 16, 1, 1, 8),
+    (PLANES, PLANES, 4, 2): (1, 16, 1, 1, 3),
+    (PLANES, VECTORS, 1, 1): (4, 16, 8, 1, 4),
+    (PLANES, VECTORS, 1, 2): (4, 8, 4, 1, 4),
+    (PLANES, VECTORS, 2, 1): (4, 8, 8, 1, 4),
+    (PLANES, VECTORS, 2, 2): (4, 16, 4, 1, 2),
+    (PLANES, VECTORS, 4, 1): (16, 1, 2, 1, 4),
+    (PLANES, VECTORS, 4, 2): (4, 8, 4, 1, 2),
+    (LAST, PLANES, 1, 1): (16, 8, 4, 1, 3),
+    (LAST, PLANES, 1, 2): (8, 4, 4, 1, 3),
+    (LAST, PLANES, 2, 1): (8, 8, 8, 1, 3),
+    (LAST, PLANES, 2, 2): (8, 8, 8, 1, 2),
+    (LAST, PLANES, 4, 1): (8, 8, 8, 1, 2),
+    (LAST, PLANES, 4, 2): (8, 4, 8, 1, 2),
+    (LAST, VECTORS, 1, 1): (32, 1, 2, 1, 8),
     (LAST, VECTORS, 1, 2): (16, 1, 4, 1, 6),
-    (LAST, VECTORS, 2, 1): (16, 1, 4, 2, 4),
-    (LAST, VECTORS, 2, 2): (16, 1, 4, 1, 4),
-    (LAST, VECTORS, 4, 1): (16, 1, 4, 2, 4),
+    (LAST, VECTORS, 2, 1): (32, 1, 2, 1, 4),
+    (LAST, VECTORS, 2, 2): (16, 1, 4, 1, 6),
+    (LAST, VECTORS, 4, 1): (16, 1, 4, 1, 4),
     (LAST, VECTORS, 4, 2): (16, 1, 4, 1, 4),
-    (VECTORS, PLANES, 1, 1): (8, 4, 4, 1, 4),
-    (VECTORS, PLANES, 1, 2): (16, 4, 2, 1, 2),
-    (VECTORS, PLANES, 1, 4): (8, 4, 2, 1, 4),
-    (VECTORS, PLANES, 2, 1): (8, 4, 2, 1, 4),
-    (VECTORS, PLANES, 2, 2): (16, 4, 1, 1, 4),
-    (VECTORS, PLANES, 2, 4): (8, 4, 2, 1, 4),
-    (VECTORS, LAST, 1, 1): (16, 1, 4, 2, 4),
-    (VECTORS, LAST, 1, 2): (16, 1, 4, 2, 4),
-    (VECTORS, LAST, 1, 4): (16, 1, 4, 1, 4),
-    (VECTORS, LAST, 2, 1): (16, 1, 4, 2, 4),
-    (VECTORS, LAST, 2, 2): (16, 1, 4, 1, 4),
-    (VECTORS, LAST, 2, 4): (16, 1, 4, 1, 4),
+    (VECTORS, PLANES, 1, 1): (8, 16, 4, 1, 3),
+    (VECTORS, PLANES, 1, 2): (8, 16, 4, 1, 2),
+    (VECTORS, PLANES, 1, 4): (8, 16, 4, 1, 2),
+    (VECTORS, PLANES, 2, 1): (4, 16, 4, 1, 2),
+    (VECTORS, PLANES, 2, 2): (4, 8, 4, 1, 4),
+    (VECTORS, PLANES, 2, 4): (4, 16, 4, 1, 2),
+}
+
+#: The same for bytes that are only moved.
+MOVED: Dict[Tuple[int, int, int, int], Block] = {
+    (PLANES, PLANES, 1, 1): (1, 32, 1, 1, 6),
+    (PLANES, VECTORS, 1, 1): (8, 16, 4, 1, 1),
+    (LAST, PLANES, 1, 1): (16, 8, 4, 1, 2),
+    (LAST, VECTORS, 1, 1): (32, 1, 2, 1, 6),
+    (VECTORS, PLANES, 1, 1): (8, 8, 4, 1, 4),
+}
+
+#: The same where channels last are written: by the source's kind and both element sizes.
+WINDOWS: Dict[Tuple[int, int, int], Block] = {
+    (PLANES, 1, 1): (16, 8, 4, 1, 4),
+    (PLANES, 1, 2): (8, 16, 8, 1, 2),
+    (PLANES, 1, 4): (4, 8, 16, 1, 2),
+    (PLANES, 2, 1): (16, 4, 4, 1, 3),
+    (PLANES, 2, 2): (8, 8, 8, 1, 3),
+    (PLANES, 2, 4): (4, 8, 16, 1, 3),
+    (VECTORS, 1, 1): (16, 1, 1, 1, 8),
+    (VECTORS, 1, 2): (16, 1, 1, 1, 8),
+    (VECTORS, 1, 4): (8, 1, 1, 1, 6),
+    (VECTORS, 2, 1): (8, 1, 1, 2, 3),
+    (VECTORS, 2, 2): (8, 1, 1, 2, 3),
+    (VECTORS, 2, 4): (8, 1, 1, 1, 6),
 }

@@ -29,10 +29,10 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
 #if CAMERA == 2
   u32 pairs[SRC_K];
   int whole = (s->width + 1) / 2 * 2 - w0;
-  load_run(pairs, src + s->chroma + (i64)((u32)h >> 1) * s->chroma_pitch + w0, whole, full, 0);
-  load_run(run, src + (i64)h * s->pitch + w0, pixels, full, 0);
+  load_run(pairs, src + s->chroma + (i64)((u32)h >> 1) * s->chroma_pitch + w0, whole, full);
+  load_run(run, src + (i64)h * s->pitch + w0, pixels, full);
 #else
-  load_run(run, src + (i64)h * s->pitch + 3 * (i64)w0, 3 * pixels, full, 0);
+  load_run(run, src + (i64)h * s->pitch + 3 * (i64)w0, 3 * pixels, full);
 #endif
 #pragma unroll
   for (int j = 0; j < PX; j++) {
@@ -62,20 +62,27 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
   }
 }
 #else
+#if LOOSE
+HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0, int h, int w0,
+                       int full) {
+  u32 words[RUNS * RUN_WORDS];
+  load_loose(words, src, s, n, c0, h, w0);
+#pragma unroll
+  for (int r = 0; r < RUNS; r++) {
+#pragma unroll
+    for (int k = 0; k < SRC_K; k++)
+      cell[SRC_SIDE == 0 ? k * CW + r : r * CW + k] =
+          turned(element(words[r * RUN_WORDS + k * SRC_SIZE / 4], k % (4 / SRC_SIZE)), s);
+  }
+}
+#else
 HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0, int h, int w0,
                        int full) {
   int pixels = s->width - w0;
   const u8 *p = src + place(SRC_SIDE, s, s->src_line, s->src_held, n, c0, h, w0) * SRC_SIZE;
-  const u8 *end = 0;
-#if LOOSE
-  i64 far = SRC_SIDE == 0 ? (CW - 1) * (i64)s->height * s->src_line
-                          : (PX - 1) * (i64)(SRC_SIDE == 1 ? s->src_held : VECTOR);
-  if (ROLLED) far += (i64)((u32)w0 / s->rolled + 1) * s->gap;
-  if (p + far * SRC_SIZE + SRC_BYTES > src + s->src_bytes) end = src + s->src_bytes;
-#endif
 #if SRC_HOLD
   u32 run[SRC_K];
-  load_run(run, p, pixels * SRC_HOLD, full, 0);
+  load_run(run, p, pixels * SRC_HOLD, full);
 #pragma unroll
   for (int j = 0; j < PX; j++) {
 #pragma unroll
@@ -86,26 +93,11 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
   }
 #elif SRC_SIDE == 0
   i64 step = (i64)s->height * s->src_line * SRC_SIZE;
-#if ROLLED
-  u32 line = (u32)w0 / s->rolled;
-  int left = (int)((line + 1) * s->rolled) - w0;
-  p += (i64)line * s->gap * SRC_SIZE;
-#endif
 #pragma unroll
   for (int i = 0; i < CW; i++) {
     u32 run[SRC_K] = {0};
     if (!CHANNELS || i < CHANNELS)
-      load_run(run, p + i * step, c0 + i < s->channels ? pixels : 0, full, end);
-#if ROLLED
-    if (left < PX) {
-      u32 next[SRC_K];
-      load_run(next, p + i * step + s->gap * SRC_SIZE, c0 + i < s->channels ? pixels : 0, full,
-               end);
-#pragma unroll
-      for (int k = 0; k < SRC_K; k++)
-        if (k >= left) run[k] = next[k];
-    }
-#endif
+      load_run(run, p + i * step, c0 + i < s->channels ? pixels : 0, full);
 #pragma unroll
     for (int j = 0; j < PX; j++)
       cell[j * CW + i] = (!CHANNELS || i < CHANNELS) ? turned(run[j], s) : 0;
@@ -115,14 +107,13 @@ HELPER void load_block(u32 *cell, const u8 *src, const Numbers *s, int n, int c0
 #pragma unroll
   for (int j = 0; j < PX; j++) {
     u32 run[SRC_K];
-    /* no plane is made of channels that are not there */
-    int channels = LOOSE == 1 && DST_SIDE == 0 ? SRC_K : s->channels - c0;
-    load_run(run, p + j * step, j < pixels ? channels : 0, full, end);
+    load_run(run, p + j * step, j < pixels ? s->channels - c0 : 0, full);
 #pragma unroll
     for (int i = 0; i < CW; i++) cell[j * CW + i] = turned(run[i], s);
   }
 #endif
 }
+#endif
 #endif
 
 HELPER void store_block(u8 *dst, const u32 *cell, const Numbers *s, int n, int c0, int h, int w0,
@@ -145,7 +136,7 @@ HELPER void store_block(u8 *dst, const u32 *cell, const Numbers *s, int n, int c
     u32 run[DST_K];
 #pragma unroll
     for (int j = 0; j < PX; j++) run[j] = cell[j * CW + i];
-    if (full || c0 + i < s->channels) store_run(p + i * step, run, places, full);
+    if (full || c0 + i < s->channels) store_run(p + i * step, run, places, full || LOOSE == 1);
   }
 #else
   i64 step = (i64)(DST_SIDE == 1 ? s->dst_held : VECTOR) * DST_SIZE;
@@ -160,10 +151,13 @@ HELPER void store_block(u8 *dst, const u32 *cell, const Numbers *s, int n, int c
 #endif
 }
 
+#if !STAGED && !WINDOW
 /* a thread's blocks are STEP items apart */
 #define STEP (THREADS / LANES)
 HELPER u32 items_of(const Numbers *s) { return (u32)s->columns * s->height; }
-HELPER u32 row_of(u32 item, const Numbers *s) { return FLAT ? 0 : item / s->columns; }
+HELPER u32 row_of(u32 item, const Numbers *s) {
+  return FLAT ? 0 : LOOSE ? divided(item, s, 1) : item / s->columns;
+}
 HELPER int column_of(u32 item, u32 h, const Numbers *s) {
   return (int)(item - h * s->columns) * PX;
 }
@@ -177,7 +171,9 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
     u32 item = first + u * STEP, h = row_of(item, s);
     int w0 = column_of(item, h, s);
     if (WHOLE && item >= items) continue;
-    if (full && STRAIGHT == 2) load_square(cell[u], src, s, n, c0, (int)h, w0);
+    if (LOOSE && STRAIGHT) {
+      if (item < items) load_loose(cell[u], src, s, n, c0, (int)h, w0);
+    } else if (full && STRAIGHT == 2) load_square(cell[u], src, s, n, c0, (int)h, w0);
     else if (full && STRAIGHT)
       load_words(cell[u], src + SRC_SIZE * place(SRC_SIDE, s, s->src_line, s->src_held, n, c0,
                                                  (int)h, w0));
@@ -188,11 +184,12 @@ HELPER void blocks(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int n, in
     u32 item = first + u * STEP, h = row_of(item, s);
     int w0 = column_of(item, h, s);
     if (WHOLE && item >= items) continue;
-    if (full && STRAIGHT == 2) store_square(dst, cell[u], s, n, c0, (int)h, w0);
+    if (LOOSE && STRAIGHT) {
+      if (item < items) store_loose(dst, cell[u], s, n, c0, (int)h, w0);
+    } else if (full && STRAIGHT == 2) store_square(dst, cell[u], s, n, c0, (int)h, w0);
     else if (full && STRAIGHT)
       store_words(dst + DST_SIZE * place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0,
                                          (int)h, w0), cell[u]);
-    else if (STAGED) stage_block(dst, cell[u], s, c0, t % LANES, u * STEP + t / LANES);
     else if (full || item < items) store_block(dst, cell[u], s, n, c0, (int)h, w0, full);
   }
 }
@@ -217,13 +214,9 @@ HELPER void one(const u8 *KEEP src, u8 *KEEP dst, const Numbers *s, int bx, int 
   }
 }
 
-#if STAGED
-HELPER void fill(const u8 *KEEP src, u8 *stage, const Numbers *s, int bx, int n, int t) {
-  int c0 = (bx % s->groups * LANES + t % LANES) * CW;
-  if (c0 >= s->channels) return;
-  blocks(src, stage, s, n, c0, (u32)(bx / s->groups) * (STEP * UNROLL) + t / LANES, t, 0);
-}
+#endif
 
+#if STAGED
 KERNEL(const u8 *KEEP src, u8 *KEEP dst, const Numbers s) { STAGED_BODY(src, dst, &s); }
 #else
 KERNEL(const u8 *KEEP src, u8 *KEEP dst, const Numbers s) { BODY(src, dst, &s); }

@@ -14,16 +14,16 @@ __all__ = ["divides", "frame_bytes", "quick_bytes"]
 _ROUND = 12582912.0  # 1.5 * 2**23, whose sum with a value rounds it
 
 
-def divides(dtype: str, numbers: Any) -> bool:
-    """Whether a step needs the division itself, for any value of the type.
+def divides(dtype: str, numbers: Any) -> int:
+    """How many steps of the division (``_kernels_source``) the type's values need: 0, 1 or 2.
 
     A product with the reciprocal often rounds to the same step: of the types with few values, all
-    are tried.
+    are tried; of float32 those next to a tie, where one step of the division may differ.
     """
     if dtype == "float32":
-        return True
+        return _steps(numbers.dst_scale, numbers.inverse)
     given = (numbers.src_scale, numbers.dst_scale, numbers.inverse, numbers.low, numbers.high)
-    return _divides(dtype, given)
+    return 2 if _divides(dtype, given) else 0
 
 
 @functools.lru_cache(maxsize=256)
@@ -40,6 +40,31 @@ def _divides(dtype: str, given: Tuple[float, ...]) -> bool:
         values = values * src_scale
     values = np.clip(values, low, high)
     return bool((np.rint(values * inverse) != np.rint(values / dst_scale)).any())
+
+
+@functools.lru_cache(maxsize=256)
+def _steps(scale: float, inverse: float) -> int:
+    """1 where one step of the division rounds each float32 as the division does, else 2.
+
+    After one step the quotient is within one unit of the last place, as the rounded one is: only
+    values within two units of a tie, so eight of their own, can be rounded otherwise.
+    """
+    import numpy as np
+
+    if not scale:
+        return 0
+    ties = (np.arange(-129, 129) + 0.5) * scale
+    ordered = ties.astype(np.float32).view(np.int32)[:, None] + np.arange(-8, 9, dtype=np.int32)
+    values = ordered.view(np.float32)
+    product = (values * np.float32(inverse)).astype(np.float64)
+    rest = (values - product * scale).astype(np.float32).astype(np.float64) * inverse
+    # a sum rounded to odd in double precision is rounded to float32 as the sum itself would be
+    total = product + rest
+    lost = (product - total) + rest
+    even = total.view(np.int64) % 2 == 0
+    total = np.where((lost != 0) & even, np.nextafter(total, np.copysign(np.inf, lost)), total)
+    exact = np.rint(values / np.float32(scale))
+    return 1 if bool((np.rint(total.astype(np.float32)) == exact).all()) else 2
 
 
 def frame_bytes(dst: Any, numbers: Any) -> Dict[str, int]:
@@ -66,10 +91,12 @@ def frame_bytes(dst: Any, numbers: Any) -> Dict[str, int]:
     found = _saturating(codes.astype(np.float64), slope, start, wanted, (-128, 127))
     if found is not None:
         numbers.slope[:], numbers.start[:], numbers.span, numbers.base = found
-    return {"QUICK": 0 if found is None else 2, "DIVIDE": int(divides.any())}
+    return {"QUICK": 0 if found is None else 2, "DIVIDE": 2 * int(divides.any())}
 
 
-def _saturating(codes: Any, slope: Any, start: Any, wanted: Any, ends: Tuple[int, int]) -> Any:
+def _saturating(
+    codes: Any, slope: Any, start: Any, wanted: Any, ends: Tuple[int, int], lift: float = 0.0
+) -> Any:
     """The numbers of ``step`` where it gives ``wanted`` for each code; None where it may not.
 
     The kernel has t = code * slope + start, rounded once, within 0 and 1 where it is saturated,
@@ -82,14 +109,14 @@ def _saturating(codes: Any, slope: Any, start: Any, wanted: Any, ends: Tuple[int
     found = []
     for column in range(len(slope)):
         one = (float(slope[column]), float(start[column]), wanted[:, column])
-        pair = _nearby(codes[:, 0], one, low, span)
+        pair = _nearby(codes[:, 0] + lift, one, low, span, lift)
         if pair is None:
             return None
         found.append(pair)
     return [a for a, _ in found], [b for _, b in found], span, _ROUND + low
 
 
-def _nearby(codes: Any, one: Tuple[float, float, Any], low: float, span: float) -> Any:
+def _nearby(codes: Any, one: Tuple[float, float, Any], low: float, span: float, lift: float) -> Any:
     import numpy as np
 
     slope, start, wanted = one
@@ -97,7 +124,7 @@ def _nearby(codes: Any, one: Tuple[float, float, Any], low: float, span: float) 
         for shift in (0.0, 2e-4, -2e-4, 1e-3, -1e-3):
             with np.errstate(all="ignore"):
                 a = np.float32(slope * (1 + turn) / span)
-                b = np.float32((start + shift - low) / span)
+                b = np.float32((start + shift - low) / span - lift * np.float64(a))
                 share = np.clip(codes * np.float64(a) + np.float64(b), 0.0, 1.0)
             # False for NaN, too
             if bool((np.abs(share * span + low - wanted) < 0.5 - span * 2.0**-23).all()):
@@ -106,19 +133,25 @@ def _nearby(codes: Any, one: Tuple[float, float, Any], low: float, span: float) 
 
 
 def quick_bytes(src: Any, dst: Any, numbers: Any) -> Dict[str, int]:
-    """Definitions of one multiplication for bytes, with its numbers set; none where it is inexact.
+    """Definitions of quicker steps, with their numbers set; none where they are inexact.
 
     Codes are held between the ends where steps are saturated.
     """
+    if src.dtype == "float16" and dst.dtype == "int8":
+        slopes = _signed(numbers.dst_scale)
+        if slopes is None:
+            return {}
+        numbers.slope[0], numbers.slope[1] = slopes
+        return {"QUICK": 3, "LOWER": 0, "UPPER": 0}
     if SIZES[src.dtype] != 1 or SIZES[dst.dtype] != 1:
         return {}
     found = _quick(src.dtype, dst.dtype, src.scale, dst.scale)
     if found is None:
         return {}
-    if len(found) == len(("slope", "start", "span", "base")):
+    if isinstance(found[0], list):
         numbers.slope[0], numbers.start[0] = found[0][0], found[1][0]
-        numbers.span, numbers.base = found[2:]
-        return {"QUICK": 2, "LOWER": 0, "UPPER": 0}
+        numbers.span, numbers.base = found[2:4]
+        return {"QUICK": found[4], "LOWER": 0, "UPPER": 0}
     numbers.slope[0], numbers.low, numbers.high = found[:3]
     return {"QUICK": 1, "LOWER": int(found[3]), "UPPER": int(found[4])}
 
@@ -146,9 +179,11 @@ def _quick(src: str, dst: str, scale: Any, to_scale: Any) -> Any:
     least = 0 if src == "uint8" else int(ends.min)
     line64 = np.array([slope], np.float64)
     column = codes.astype(np.float64)[:, None]
-    found = _saturating(column, line64, 0.0 * line64, clipped, (least, int(ends.max)))
-    if found is not None:
-        return found
+    lift = 32896.0 if src == "int8" else 32768.0
+    for quick, by in ((4, lift), (2, 0.0)):
+        found = _saturating(column, line64, 0.0 * line64, clipped, (least, int(ends.max)), by)
+        if found is not None:
+            return (*found, quick)
     low, high = float(np.float32(ends.min / slope)), float(np.float32(ends.max / slope))
     # the sum with 1.5 * 2**23 is rounded once, half to even, as round() does with fractions
     held = np.clip(codes.astype(np.float32), low, high).tolist()
@@ -158,3 +193,23 @@ def _quick(src: str, dst: str, scale: Any, to_scale: Any) -> Any:
         return None
     lower, upper = bool((codes < low).any()), bool((codes > high).any())
     return float(slope), low, high, lower, upper
+
+
+@functools.lru_cache(maxsize=256)
+def _signed(scale: float) -> Any:
+    """Factors of the two saturated products that give every half its step; None where none do."""
+    import numpy as np
+
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    values = codes[np.isfinite(codes)].astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = convert(values.astype(np.float16), "int8", None, scale).astype(np.float64)
+        for turn in (0.0, 3e-8, -3e-8, 6e-8, -6e-8, 1e-7, -1e-7):
+            up = np.float32((1 + turn) / (127 * scale))
+            down = np.float32(-(1 + turn) / (128 * scale))
+            # each product is rounded once, then two sums of which one adds nothing
+            high = np.clip(values * up, np.float32(0), np.float32(1)).astype(np.float64)
+            low = np.clip(values * down, np.float32(0), np.float32(1)).astype(np.float64)
+            if bool((np.rint(high * 127) - np.rint(low * 128) == wanted).all()):
+                return float(up), float(down)
+    return None

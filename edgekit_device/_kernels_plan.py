@@ -15,7 +15,7 @@ from ._errors import DeviceError
 from ._kernels_blocks import BLOCKS, FEW
 from ._kernels_exact import divides, quick_bytes
 from ._kernels_layout import LAST, PLANES, SIZES, VECTORS, Side, side
-from ._kernels_loose import loosen, stored_bytes
+from ._kernels_loose import divide_by, loosen, stored_bytes, windowed
 from ._packing import four
 
 __all__ = ["THREADS", "Launch", "Numbers", "cut", "launch", "mode", "plan", "set_scale"]
@@ -45,6 +45,7 @@ class Numbers(ctypes.Structure):
         *[(name, ctypes.c_float) for name in ("span", "base")],
         *[(name, ctypes.c_int64) for name in ("chroma", "src_bytes")],
         *[(name, ctypes.c_int) for name in ("rolled", "gap")],
+        ("magic", ctypes.c_uint32 * 2), ("moves", ctypes.c_int * 2),
     ]  # fmt: skip
 
 
@@ -95,12 +96,22 @@ def plan(src: Any, dst: Any) -> Launch:
     places = (batch, channels, height, width)
     _modes(a, b, places, defines)
     if defines["DST_MODE" if a.dla else "SRC_MODE"] != 1 and not defines["CHANNELS"]:
-        found = loosen(a, b, places, defines, lines)
+        if a.dla and (a.kind == VECTORS or b.kind == LAST):
+            ready = windowed(a, b, places, defines, numbers)
+            if ready is not None:
+                made = launch(ready[0], numbers, places, a, b)
+                numbers.columns = ready[2]
+                return replace(made, grid=ready[1])
+            found = None
+        else:
+            found = loosen(a, b, places, defines, lines)
         if found is not None:
             places, a, b, defines = found
             numbers.rolled, numbers.gap = lines
             numbers.src_bytes = stored_bytes(a, places)
-            return launch(defines, numbers, places, a, b)
+            made = launch(defines, numbers, places, a, b)
+            divide_by(numbers, lines[0], numbers.columns)
+            return made
     single = 1 in {defines["CW"], defines["PX"]} and not defines["CHANNELS"]
     words = raw and bool(defines["SRC_MODE"] and defines["DST_MODE"])
     square = a.size == 1 and a.kind != b.kind and PLANES in {a.kind, b.kind}

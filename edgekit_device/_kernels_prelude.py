@@ -32,6 +32,11 @@ HELPER void store4(u8 *p, u32 v) { *(u32 *)p = v; }
 HELPER void store2(u8 *p, u32 v) { *(u16 *)p = (u16)v; }
 HELPER void store1(u8 *p, u32 v) { *p = (u8)v; }
 HELPER u32 join(u32 low, u32 high, u32 shift) { return __funnelshift_r(low, high, shift); }
+HELPER u32 right(u32 v, u32 shift) { /* none is left of 32 bits and more */
+  u32 moved;
+  asm("shr.b32 %0, %1, %2;" : "=r"(moved) : "r"(v), "r"(shift));
+  return moved;
+}
 HELPER u32 perm(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
 HELPER u32 halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
 HELPER u32 bytes(const u32 *v) {

@@ -14,14 +14,18 @@ Definitions (``_kernels_plan`` chooses them):
   LOOSE: 1 runs are loaded whole wherever the tensor's memory goes on, and what is not valid is
     zero; 2 the same, and it is anything; 0 elsewhere.
   ROLLED: a dense tensor is written as one line, from lines of `rolled` pixels and a gap behind.
-  STAGED: the threads of a block write together (``_kernels_stage``).
+  STAGED: the threads of a block write together (``_kernels_stage``, ``_kernels_window``).
+  WINDOW: channels last are written in aligned runs, 1 from vectors, 2 from planes.
   CW, PX, LANES, UNROLL, THREADS: block, lanes along channels, blocks of a thread, threads.
   CHANNELS: where pixels lie in one thread, how many, otherwise 0.
   RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; FLAT: one row.
-  STRAIGHT: 1 whole runs are moved as words, 2 so are squares of bytes, turned word by word.
-  NANS: values may be NaN; DIVIDE: 0 where all the values there are give the same steps without.
+  STRAIGHT: 1 whole runs are moved as words, 2 so are squares of bytes, turned word by word;
+    where LOOSE, bytes that become bytes, too.
+  NANS: values may be NaN; DIVIDE: steps of the division, fewer than 2 where each value is quantised
+    the same without.
   QUICK: bytes become bytes by one multiplication, 1 between LOWER and UPPER ends where these are
-    set, 2 saturated by the multiplication itself.
+    set, 2 saturated by the multiplication itself; 3 halves become INT8 by a saturated product for
+    each sign, of which NaN has none; 4 as 2, of bytes lifted by 2**15.
   BLOCKS: thread blocks that a multiprocessor must have registers for.
   WHOLE: each block lies within the tensor.
   CAMERA: 0 none, 1 UINT8 channels last, 2 NV12; SWAP: the order of three channels is turned.
@@ -46,12 +50,15 @@ typedef struct {
   float slope[3], start[3], span, base;
   i64 chroma, src_bytes;
   int rolled, gap;
+  u32 magic[2];
+  int moves[2];
 } Numbers;
 
 #ifndef LOOSE
 #define LOOSE 0
 #define ROLLED 0
 #define STAGED 0
+#define WINDOW 0
 #endif
 
 #define SIZE_OF(t) ((t) == 0 ? 4 : (t) == 1 ? 2 : 1)
@@ -77,6 +84,8 @@ typedef struct {
 /* a byte b is the float 2**23 + b: one byte permutation, and a sum that is exact */
 #define LIFTED (SRC_SIZE == 1 && !RAW && CAMERA != 2)
 #define LIFT (SRC_T == 3 ? 8388736.0f : 8388608.0f)
+/* or 2**15 + b, which one product and sum take as it is */
+#define LOW_LIFT (LIFTED && QUICK == 4)
 #define ROUND 12582912.0f
 #define SRC_BYTES (SRC_K * SRC_SIZE)
 #define DST_BYTES (DST_K * DST_SIZE)
@@ -87,6 +96,8 @@ HELPER u32 load_one(const u8 *p) {
 
 /* an element of a word; a byte that is not only moved as a float, 2**23 + 128 higher if signed */
 HELPER u32 element(u32 word, int k) {
+  if (LOW_LIFT)
+    return perm(SRC_T == 3 ? word ^ 0x80808080u : word, 0x47000000u, 0x7404u + (k << 4));
   if (LIFTED) return perm(SRC_T == 3 ? word ^ 0x80808080u : word, 0x4b000000u, 0x7440u + k);
   if (SRC_SIZE == 2) return k ? word >> 16 : word & 0xffffu;
   return SRC_SIZE == 4 ? word : RAW ? word >> 8 * k : word >> 8 * k & 0xffu;
@@ -101,13 +112,7 @@ HELPER void load_unit(u32 *to, const u8 *p) {
 
 /* the words of a run; not for mode 0 */
 HELPER void load_words(u32 *words, const u8 *p) {
-  if (SRC_MODE == 3) {
-    u32 off = (u32)((i64)p & (UNIT - 1)), from[(SRC_BYTES + UNIT + 3) / 4] = {0};
-#pragma unroll
-    for (int i = 0; i <= SRC_BYTES / UNIT; i++)
-      if (off || i < SRC_BYTES / UNIT) load_unit(from + i * (UNIT / 4), p - off + i * UNIT);
-    shifted(words, from, off, SRC_BYTES / 4, UNIT, SRC_SIZE);
-  } else if (SRC_MODE == 2) {
+  if (SRC_MODE == 2) {
     u32 off = (u32)((i64)p & 3);
     const u8 *base = p - off;
     u32 low = load4(base);
@@ -142,27 +147,18 @@ HELPER void store_words(u8 *p, const u32 *words) {
   }
 }
 
-/* SRC_K elements that lie next to each other; those from `valid` on are zeros and unread, or read
-   where LOOSE; then `end` is 0 where memory goes on, else where it ends */
-HELPER void load_run(u32 *run, const u8 *p, int valid, int full, const u8 *end) {
-  if (SRC_MODE != 0 && (LOOSE ? !end : full || valid >= SRC_K)) {
+/* SRC_K elements that lie next to each other; those from `valid` on are zeros and unread */
+HELPER void load_run(u32 *run, const u8 *p, int valid, int full) {
+  if (SRC_MODE != 0 && (full || valid >= SRC_K)) {
     u32 words[(SRC_BYTES + 3) / 4];
     load_words(words, p);
-    if (LOOSE == 1 && valid < SRC_K) {
-#pragma unroll
-      for (int i = 0; i < SRC_BYTES / 4; i++) {
-        int left = valid * SRC_SIZE - 4 * i;
-        words[i] = left >= 4 ? words[i] : left <= 0 ? 0 : words[i] & ((1u << 8 * left) - 1);
-      }
-    }
 #pragma unroll
     for (int k = 0; k < SRC_K; k++)
       run[k] = element(words[k * SRC_SIZE / 4], k % (4 / SRC_SIZE));
   } else {
 #pragma unroll
     for (int k = 0; k < SRC_K; k++)
-      run[k] = element((full || k < valid) && (!LOOSE || p + (k + 1) * SRC_SIZE <= end)
-                           ? load_one(p + k * SRC_SIZE) : 0, 0);
+      run[k] = element(full || k < valid ? load_one(p + k * SRC_SIZE) : 0, 0);
   }
 }
 
@@ -200,7 +196,7 @@ HELPER u32 quantise(float v, const Numbers *s) {
   float q = times(v, s->inverse);
   if (DIVIDE) {
     q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
-    q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
+    if (DIVIDE > 1) q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
   }
   return bits_of(add(q, ROUND));
 }
@@ -209,7 +205,11 @@ HELPER u32 quantise(float v, const Numbers *s) {
 HELPER u32 written(float v, const Numbers *s) {
   if (DST_T < 2) return bits_of(v);
   if (DST_T == 3) return quantise(v, s);
-  if (NANS) v = v == v ? v : 0.0f;
+  /* NaN saturates to 0; the products with powers of two are exact, but where they round to 0 */
+  if (NANS) {
+    v = smaller(saturated(times(v, 0.00390625f)), 0.99609375f);
+    return bits_of(fused(v, 256.0f, ROUND));
+  }
   return bits_of(add(smaller(larger(v, 0.0f), 255.0f), ROUND));
 }
 
@@ -221,8 +221,12 @@ HELPER u32 step(float v, int c, const Numbers *s) {
 HELPER u32 turned(u32 bits, const Numbers *s) {
   if (RAW) return bits;
   float v = SRC_T == 1 ? of_half(bits) : float_of(bits);
+  if (LOW_LIFT) return step(v, 0, s);
   if (LIFTED) v = add(v, -LIFT);
   if (QUICK == 2) return step(v, 0, s);
+  if (QUICK == 3)
+    return bits_of(fused(saturated(times(v, s->slope[0])), 127.0f,
+                         fused(saturated(times(v, s->slope[1])), -128.0f, ROUND)));
   if (QUICK) {
     if (LOWER) v = larger(v, s->low);
     if (UPPER) v = smaller(v, s->high);

@@ -1,9 +1,9 @@
-"""The pack kernels' text for dense tensors whose lines begin at any byte (``_kernels_source``).
+"""The pack kernels' text for planes whose lines begin at any byte, of vectors of channels.
 
-What a block of threads unpacks lies next to each other in the dense tensor, so it is put together
-in shared memory and written from there in aligned 16-byte words: one row of whole pixels where
-channels lie next to each other (STAGED 2), else a row for each channel (STAGED 1). Only the bytes
-before a row's first aligned word and behind its last are written one element at a time.
+What a block of threads reads is turned in shared memory as it was read, a row for each channel, and
+converted when it is written in aligned runs of 16 bytes. Blocks read some pixels more than they
+write, so that each writes whole runs; only what lies before a plane's first run and behind its last
+is written one element at a time.
 """
 
 from __future__ import annotations
@@ -28,68 +28,105 @@ HELPER void shifted(u32 *words, u32 *from, u32 off, int count, int unit, int siz
 """
 
 STAGE = """\
-#if STAGED
-#define ITEMS (THREADS / LANES * UNROLL)
-#define ROW_BYTES (ITEMS * PX * DST_SIZE * (STAGED == 2 ? CW * LANES : 1))
-#define ROW_PITCH (ROW_BYTES + 16)
-#define ROWS (STAGED == 2 ? 1 : CW * LANES)
-#define STAGE_BYTES (ROWS * ROW_PITCH + 16)
+#if STAGED && !WINDOW
+#define LOADED (THREADS / LANES * PX)
+#define RUN (16 / DST_SIZE)
+#define RUN_BYTES (RUN * SRC_SIZE)
+#define RUN_UNIT (RUN_BYTES < 16 ? RUN_BYTES : 16)
+#define RUN_COUNT (LOADED / RUN - 1)
+#define ROWS (CW * LANES)
+/* threads of different rows meet other banks */
+#define HELD(row) ((row) * (LOADED * SRC_SIZE + 16) + (row) / CW * 32)
+#define STAGE_BYTES (HELD(ROWS) + 32)
 
-/* a thread's cells, where they belong in shared memory */
-HELPER void stage_block(u8 *stage, const u32 *cell, const Numbers *s, int c0, int lane, int item) {
-#if STAGED == 2
+/* a thread's cells, turned and where they belong in shared memory, as they were read */
+HELPER void fill(const u8 *KEEP src, u8 *stage, const Numbers *s, int bx, int n, int t) {
+  int lane = t % LANES, item = t / LANES, c0 = (bx % s->groups * LANES + lane) * CW;
+  int w0 = bx / s->groups * (RUN_COUNT * RUN) + item * PX;
+  u32 words[CELLS * SRC_SIZE / 4], to[CELLS * SRC_SIZE / 4];
+  if (c0 >= s->channels || w0 >= s->width) return;
+  load_loose(words, src, s, n, c0, 0, w0);
+  if (SRC_SIZE == 1) turn_words(to, words, PX, CW);
+  else {
 #pragma unroll
-  for (int j = 0; j < PX; j++)
-    store_run(stage + ((item * PX + j) * s->channels + c0) * DST_SIZE, cell + j * CW,
-              s->channels - c0, 0);
-#else
+    for (int k = 0; k < CELLS / 2; k++) {
+      int i = k / (PX / 2), j = k % (PX / 2) * CW + i / 2;
+      to[k] = perm(words[j], words[j + CW / 2], i % 2 ? 0x7632 : 0x5410);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < CW; i++) {
-    u32 run[DST_K];
+    u8 *q = stage + HELD(lane * CW + i) + item * PX * SRC_SIZE;
+    const u32 *row = to + i * (PX * SRC_SIZE / 4);
 #pragma unroll
-    for (int j = 0; j < PX; j++) run[j] = cell[j * CW + i];
-    store_run(stage + (lane * CW + i) * ROW_PITCH + item * PX * DST_SIZE, run, DST_K, 1);
+    for (int k = 0; k < PX * SRC_SIZE / 4;) {
+      if (PX * SRC_SIZE % 16 == 0) store16(q + 4 * k, row + k), k += 4;
+      else if (PX * SRC_SIZE % 8 == 0) store8(q + 4 * k, row + k), k += 2;
+      else store4(q + 4 * k, row[k]), k += 1;
+    }
   }
-#endif
+}
+
+HELPER void store_staged(u8 *p, u32 run) {
+  if (DST_SIZE == 4) store4(p, run);
+  else if (DST_SIZE == 2) store2(p, LATE ? half_of(float_of(run)) : run);
+  else store1(p, run);
+}
+
+HELPER u32 staged(const u8 *held, const Numbers *s) {
+  return turned(element(SRC_SIZE == 2 ? *(const u16 *)held : *held, 0), s);
 }
 
 /* writes what the threads of a block put into shared memory */
 HELPER void flush(u8 *dst, const u8 *stage, const Numbers *s, int bx, int n, int t) {
-  int c0 = STAGED == 2 ? 0 : bx % s->groups * (CW * LANES), w0 = bx / s->groups * (ITEMS * PX);
-  int count = s->width - w0 < ITEMS * PX ? s->width - w0 : ITEMS * PX;
-  int size = count * DST_SIZE * (STAGED == 2 ? s->channels : 1);
-  u8 *base = dst + place(DST_SIDE, s, s->dst_line, s->dst_held, n, c0, 0, w0) * DST_SIZE;
+  int c0 = bx % s->groups * ROWS, w0 = bx / s->groups * (RUN_COUNT * RUN);
+  int count = s->width - w0;
+  u8 *base = dst + place(0, s, s->dst_line, 0, n, c0, 0, w0) * DST_SIZE;
   i64 step = (i64)s->dst_line * DST_SIZE; /* all planes are one line each */
-  for (int k = t; k < ROWS * (ROW_BYTES / 16 + 1); k += THREADS) {
-    int row = k / (ROW_BYTES / 16 + 1), c = c0 + row;
-    if (c >= s->channels || (STAGED == 2 && 16 * k > size)) break;
+  for (int k = t; k < ROWS * RUN_COUNT; k += THREADS) {
+    int row = k / RUN_COUNT;
     u8 *p = base + row * step;
-    int at = 16 * (k - row * (ROW_BYTES / 16 + 1)) - (int)((i64)p & 15);
-    if (at >= 0 && at + 16 <= size) {
-      u32 words[4], from[8] = {0};
-      const u8 *held = stage + row * ROW_PITCH + (at & ~15);
-      peek16(from, held);
-      peek16(from + 4, held + 16);
-      shifted(words, from, at & 15, 4, 16, DST_SIZE);
-      store16(p + at, words);
+    int e = (k - row * RUN_COUNT) * RUN + (int)(-(i64)p & 15) / DST_SIZE;
+    if (c0 + row >= s->channels) break;
+    const u8 *held = stage + HELD(row) + e * SRC_SIZE;
+    p += e * DST_SIZE;
+    if (e + RUN <= count) {
+      u32 words[RUN_BYTES / 4], from[(RUN_BYTES + RUN_UNIT) / 4];
+      u32 off = (u32)(e * SRC_SIZE) & (RUN_UNIT - 1);
+#pragma unroll
+      for (int i = 0; i <= RUN_BYTES / RUN_UNIT; i++) {
+        if (RUN_UNIT == 16) peek16(from + 4 * i, held - off + 16 * i);
+        else {
+#pragma unroll
+          for (int k = 0; k < RUN_UNIT / 4; k++)
+            from[i * (RUN_UNIT / 4) + k] = *(const u32 *)(held - off + RUN_UNIT * i + 4 * k);
+        }
+      }
+      shifted(words, from, off, RUN_BYTES / 4, RUN_UNIT, SRC_SIZE);
+      u32 run[RUN], out[4];
+#pragma unroll
+      for (int i = 0; i < RUN; i++)
+        run[i] = turned(element(words[i * SRC_SIZE / 4], i % (4 / SRC_SIZE)), s);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (RAW) out[i] = words[i < RUN_BYTES / 4 ? i : 0];
+        else if (DST_SIZE == 4) out[i] = run[i < RUN ? i : 0];
+        else if (DST_SIZE == 2) out[i] = both(run[2 * i % RUN], run[2 * i % RUN + 1]);
+        else out[i] = bytes(run + 4 * i % RUN);
+      }
+      store16(p, out);
+    } else {
+      for (int i = 0; i < count - e; i++)
+        store_staged(p + i * DST_SIZE, staged(held + i * SRC_SIZE, s));
     }
   }
-  for (int k = t; k < ROWS * 32; k += THREADS) {
-    int row = k / 32, c = c0 + row, e = k % 16 * DST_SIZE;
-    if (c >= s->channels) break;
+  if (w0) return;
+  for (int k = t; k < ROWS * RUN; k += THREADS) {
+    int row = k / RUN, e = k % RUN;
     u8 *p = base + row * step;
-    const u8 *held = stage + row * ROW_PITCH;
-    int head = (int)(-(i64)p & 15), last = size;
-    if (head > size) head = size;
-    if (k % 32 < 16) last = head;
-    else e += head + ((size - head) & ~15);
-    if (e >= last) continue;
-    if (DST_SIZE == 4) store4(p + e, *(const u32 *)(held + e));
-    else if (DST_SIZE == 2) store2(p + e, *(const u16 *)(held + e));
-    else store1(p + e, held[e]);
+    if (c0 + row < s->channels && e < count && e < (int)(-(i64)p & 15) / DST_SIZE)
+      store_staged(p + e * DST_SIZE, staged(stage + HELD(row) + e * SRC_SIZE, s));
   }
 }
-#else
-#define stage_block(stage, cell, s, c0, lane, item) (void)0
 #endif
 """

@@ -48,6 +48,7 @@ HELPER void store1(u8 *p, u32 v) { check_store(p, 1); *p = (u8)v; }
 HELPER u32 join(u32 low, u32 high, u32 shift) {
   return (u32)((((uint64_t)high << 32) | low) >> (shift & 31));
 }
+HELPER u32 right(u32 v, u32 shift) { return shift < 32 ? v >> shift : 0; }
 HELPER u32 perm(u32 a, u32 b, u32 which) {
   uint64_t both = (uint64_t)b << 32 | a;
   u32 v = 0;
