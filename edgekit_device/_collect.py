@@ -16,7 +16,7 @@ from ._jobs import LIVE, all_jobs, json_of
 from ._jobs_kept import needed_blobs, outdated
 from ._manifest import parse
 from ._partial import partials
-from ._root import App, Root
+from ._root import App, Root, no_such_app
 
 __all__ = ["collect", "remove"]
 
@@ -31,7 +31,7 @@ def remove(root: Root, app: App, release: Optional[str] = None) -> List[str]:
         DeviceError: "release.in-use", "release.unknown" or "app.unknown".
     """
     if not app.folder.is_dir():
-        raise DeviceError("no such app", code="app.unknown", where=app.name)
+        raise no_such_app(app)
     with workspace(root.folder) as work, app.lock(), map_os_errors(str(app.folder)):
         if release is None:
             names = app.releases()

@@ -14,7 +14,7 @@ from ._deployment import AFTER_SWITCH, read_journal, record, stamp
 from ._errors import DeviceError, map_os_errors
 from ._files import write_durably
 from ._release import rollback
-from ._root import App, Root
+from ._root import App, Root, no_such_app
 
 __all__ = ["BACK", "do_rollback", "roll_back", "wanted_back"]
 
@@ -48,7 +48,7 @@ def roll_back(root: Root, app: App, reason: str, *, wait: bool = True) -> Dict[s
         DeviceError: "release.no-previous", "deploy.busy".
     """
     if not app.folder.is_dir():
-        raise DeviceError("no such app", code="app.unknown", where=app.name)
+        raise no_such_app(app)
     before = app.link("current")
     if is_claimed(app):
         journal = read_journal(app)

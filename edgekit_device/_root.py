@@ -13,7 +13,7 @@ from ._files import LOCK_WAIT_S, durable_folder, locked
 from ._links import finish_links
 from ._store import Store
 
-__all__ = ["App", "Root", "default_root", "number_of"]
+__all__ = ["App", "Root", "default_root", "no_such_app", "number_of"]
 
 
 def default_root() -> Path:
@@ -127,6 +127,14 @@ class App:
                 hint="there are: {}".format(", ".join(self.releases()) or "none"),
             )
         return self.releases_folder / name
+
+
+def no_such_app(app: App) -> DeviceError:
+    """The error that an app is not here, which names those that are."""
+    names = ", ".join(one.name for one in app.root.apps() if one.folder.is_dir())
+    return DeviceError(
+        "no such app", code="app.unknown", where=app.name, hint="there are: " + (names or "none")
+    )
 
 
 def number_of(release: str) -> int:

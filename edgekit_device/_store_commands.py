@@ -9,11 +9,10 @@ from ._bundle import BundleFiles
 from ._checks import is_digest
 from ._collect import collect, remove
 from ._deploy_lock import claim_by_hand
-from ._errors import DeviceError
 from ._manifest import MAX_MANIFEST
 from ._protocol import protocol_error, read_json
 from ._release import describe, stage, switch
-from ._root import Root
+from ._root import Root, no_such_app
 from ._verify import check_bundle
 
 __all__ = [
@@ -79,7 +78,7 @@ def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     """Removes a release that is not in use, or a whole app."""
     app = root.app(arguments.app)
     if not app.folder.is_dir():
-        raise DeviceError("no such app", code="app.unknown", where=app.name)
+        raise no_such_app(app)
     with claim_by_hand(app, whole=arguments.release is None):
         return {"removed": remove(root, app, arguments.release)}
 

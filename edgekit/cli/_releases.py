@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import app_option, plain, reach, table, tell, wheres
+from edgekit.cli._boards import app_option, plain, reach, show, table, tell, wheres
 
 __all__ = ["command"]
 
@@ -26,8 +26,7 @@ def command(
     document, answered = releases_document(wheres, app, **reached)
     if not json:
         rows = table("board", "app", "release", "", "bundle", "signed by", "since")
-        # ids are copied from here: whatever else the terminal has no room for, they stay whole
-        rows.columns[2].min_width = len("000001-0123456789ab")
+        notes: list[str] = []
         for board in document["boards"]:
             if board["error"] is not None:
                 cells = (board["board"], "-", "-", "not reached", board["error"]["message"])
@@ -38,13 +37,16 @@ def command(
                              str(one["digest"])[:12])  # fmt: skip
                     more = (one["signer"] or "nobody", one["staged_at"])
                     rows.add_row(*map(plain, (*cells, *more)))
-        o.console().print(rows)
+                    if why := one.get("refused"):
+                        notes.append(f"{board['board']}: {name}: {one['id']} loads no more: "
+                                     f"{why['message']} (edgekit trust)")  # fmt: skip
+        show(rows, notes)
     tell(document, answered, json)
 
 
 def _mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
-    if release["id"] == facts["current"]:
-        return "serves"
-    if release["id"] == facts["previous"]:
-        return "previous"
-    return "" if release["ready"] else "not ready"
+    role = "" if release["ready"] else "not ready"
+    for mark, which in (("serves", "current"), ("previous", "previous")):
+        role = mark if release["id"] == facts[which] else role
+    refused = "loads no more" if release.get("refused") else ""
+    return ", ".join(filter(None, (role, refused)))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import plain, reach, tell, wheres
+from edgekit.cli._boards import app_option, reach, tell_each, wheres
 
 __all__ = ["command"]
 
@@ -18,13 +18,13 @@ __all__ = ["command"]
     "edgekit remove nvidia@10.0.0.7 --app resnet50",
 )
 @wheres
-@click.option("--app", required=True, help="The application.")
+@app_option
 @click.option("--release", help="Only this release; it must not be the one that serves.")
 @reach
 @o.talk
 def command(
     wheres: tuple[str, ...],
-    app: str,
+    app: str | None,
     release: str | None,
     json: bool,
     quiet: bool,
@@ -34,12 +34,7 @@ def command(
     from edgekit.pipeline._status import remove_document
 
     document, answered = remove_document(wheres, app, release, **reached)
-    if not json:
-        screen = o.console()
-        for board in document["boards"]:
-            if board["error"] is None:
-                text = f"removed {', '.join(board['removed']) or app}"
-            else:
-                text = board["error"]["message"]
-            screen.print(plain(f"{board['board']}: {text}"), soft_wrap=True)
-    tell(document, answered, json)
+    name = document["app"]
+    tell_each(
+        document, answered, json, lambda board: f"removed {', '.join(board['removed']) or name}"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import app_option, plain, reach, tell
+from edgekit.cli._boards import app_option, reach, tell_each
 from edgekit.cli._commands import argument
 
 __all__ = ["command"]
@@ -36,12 +36,5 @@ def command(
     from edgekit.pipeline._status import rollback_document
 
     document, answered = rollback_document([where], app_of(where, app), reason, **reached)
-    if not json:
-        screen = o.console()
-        for board in document["boards"]:
-            if board["error"] is None:
-                text = f"{board['name']}: {board['from']} -> {board['to'] or 'nothing'}"
-            else:
-                text = f"{board['name']}: {board['error']['message']}"
-            screen.print(plain(text), soft_wrap=True)
-    tell(document, answered, json)
+    tell_each(document, answered, json,
+              lambda board: f"{board['from']} -> {board['to'] or 'nothing'}")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import app_option, plain, reach, table, tell
+from edgekit.cli._boards import app_option, last_error, plain, reach, show, table, tell
 from edgekit.cli._commands import argument
 
 __all__ = ["command"]
@@ -56,10 +56,10 @@ def command(
             options.append(f"--{name.replace('_', '-')}={value}")
     document, answered = serve_document(where, app_of(where, app), action, options, **given)
     if not json:
-        found = table("Board", "Serves", "Process", "Requests", "Errors", "p50 ms", "p99 ms", "")
+        found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms", "")
         for board in document["boards"]:
             found.add_row(plain(board["board"]), *map(plain, _row(board)))
-        o.console().print(found)
+        show(found)
     tell(document, answered, json)
 
 
@@ -71,9 +71,9 @@ def _row(board: dict[str, Any]) -> list[object]:
     if serving is None:
         said = f"{board.get('file', '')} {notes}".strip()
         return ["installed" if board.get("installed") else "nothing", *[""] * 5, said]
-    last, spent = serving["last_error"], serving["latency_ms"] or {}
+    last, spent = last_error(serving), serving["latency_ms"] or {}
     return [
         serving["release"] or "nothing yet", serving["pid"], serving["requests"],
         serving["errors"], spent.get("p50"), spent.get("p99"),
-        f"last error: {last['message']}" if last else notes,
+        f"last error: {last}" if last else notes,
     ]  # fmt: skip

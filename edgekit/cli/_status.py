@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import app_option, plain, reach, table, tell, wheres
+from edgekit.cli._boards import app_option, last_error, plain, reach, show, table, tell, wheres
 
 __all__ = ["command"]
 
@@ -26,14 +26,14 @@ def command(
 
     document, answered = status_document(wheres, app, **reached)
     if not json:
-        _show(document, verbose)
+        _show(document, [one.again for one in answered], verbose)
     tell(document, answered, json)
 
 
-def _show(document: dict[str, Any], verbose: bool) -> None:
+def _show(document: dict[str, Any], again: list[str], verbose: bool) -> None:
     rows = table("board", "app", "serves", "previous", "last deployment", "server")
     notes: list[str] = []
-    for board in document["boards"]:
+    for board, words in zip(document["boards"], again, strict=True):
         name = board["board"]
         if board["error"] is not None:
             away = "failed" if board["reachable"] else "not reached"
@@ -43,22 +43,29 @@ def _show(document: dict[str, Any], verbose: bool) -> None:
             rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
         for app, facts in board["apps"].items():
             cells = (name, app, facts["current"] or "nothing", facts["previous"] or "-",
-                     _deployment(facts["deployment"]), _server(facts["serving"]))  # fmt: skip
+                     _deployment(facts), _server(facts["serving"]))  # fmt: skip
             rows.add_row(*map(plain, cells))
-            notes += [f"{name}: {app}: {text}" for text in _notes(facts, verbose)]
+            notes += [f"{name}: {app}: {text}" for text in _notes(facts, words, verbose)]
         if verbose:
             store = board["store"]
             notes.append(
                 f"{name}: {store['blobs']} blobs, {store['bytes']:,} bytes, of blobs on their way "
                 f"{store['partial_bytes']:,} bytes; {board['free_bytes']:,} bytes free"
             )
-    screen = o.console()
-    screen.print(rows)
-    for note in notes:
-        screen.print(plain(note))
+    show(rows, notes)
 
 
-def _deployment(found: dict[str, Any] | None) -> str:
+def _went_back(facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The roll back by hand, or by a server, that came after the last deployment."""
+    deployment, lines = facts["deployment"] or {}, facts.get("history") or [{}]
+    last: dict[str, Any] = lines[-1]
+    ended = deployment.get("state") in (None, "committed", "rolled-back", "failed")
+    back = last.get("state") == "rolled-back" and last.get("id") != deployment.get("id")
+    return last if ended and back else None
+
+
+def _deployment(facts: dict[str, Any]) -> str:
+    found = _went_back(facts) or facts["deployment"]
     if found is None:
         return "none"
     text = f"{found['state']} {found.get('state_at') or ''}".rstrip()
@@ -77,9 +84,13 @@ def _server(found: dict[str, Any] | None) -> str:
     return f"{found.get('requests')} requests, {found.get('errors')} errors{speed}"
 
 
-def _notes(facts: dict[str, Any], verbose: bool) -> list[str]:
+def _notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]:
     found = []
     deployment = facts["deployment"] or {}
+    back = _went_back(facts)
+    if back:
+        why = (back.get("error") or {}).get("message") or "asked for"
+        found.append(f"rolled back at {back.get('state_at')} from {back.get('release')}: {why}")
     error = deployment.get("error")
     if error:
         found.append(f"{deployment['state']}: {error.get('message')} ({error.get('code')})")
@@ -96,11 +107,11 @@ def _notes(facts: dict[str, Any], verbose: bool) -> list[str]:
     serving = facts["serving"] or {}
     if serving.get("release") not in (None, facts["current"]):
         found.append(f"the server answers with {serving['release']}")
-    if serving.get("last_error"):
-        found.append(f"the server's last error: {serving['last_error']}")
+    if last := last_error(serving):
+        found.append(f"the server's last error: {last}")
     job = deployment.get("job")
     if deployment.get("alive") and job:
-        found.append(f"edgekit jobs attach {job} BOARD follows the deployment")
+        found.append(f"edgekit jobs attach {job} {again} follows the deployment")
     if verbose:
         for line in facts.get("history", ()):
             why = (line.get("error") or {}).get("message")

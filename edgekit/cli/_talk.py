@@ -94,16 +94,22 @@ def _is_plain() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Returns a console on stdout or stderr: plain text where it is no terminal or NO_COLOR is set.
 
     Lines on stderr are not broken.
+
+    Args:
+        stderr: On stderr.
+        width: The columns, instead of the terminal's.
     """
     from rich.console import Console
 
     # rich itself drops the colours only and keeps bold and dim
     system: Literal["auto"] | None = None if _is_plain() else "auto"
-    return Console(stderr=stderr, soft_wrap=stderr, color_system=system)
+    # rich takes 80 columns for a dumb terminal unless the height is given, too
+    height = None if width is None else 25
+    return Console(stderr=stderr, soft_wrap=stderr, color_system=system, width=width, height=height)
 
 
 def progress(quiet: bool, verbose: bool = False) -> Progress:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.pipeline._asking import Answered, ask_boards, document_of
+from edgekit.errors import UsageError
+from edgekit.pipeline._asking import Answered, app_of, ask_boards, document_of
 
 if TYPE_CHECKING:
     from edgekit.deploy import BoardClient
@@ -51,10 +52,15 @@ def status_document(wheres: Sequence[str], app: str | None = None, **settings: A
 
 
 def releases_document(wheres: Sequence[str], app: str | None = None, **settings: Any) -> Told:
-    """Returns an ``edgekit.releases/1``."""
+    """Returns an ``edgekit.releases/1``; "refused" says why a release loads no more."""
 
     def ask(client: BoardClient) -> dict[str, Any]:
         found = client.releases(app)["apps"]
+        why = {(one["app"], one["release"]): one for one in client.trust()["refused"]}
+        for name, facts in found.items():
+            for release in facts["releases"]:
+                refused = why.get((name, release["id"]))
+                release["refused"] = refused and {key: refused[key] for key in ("code", "message")}
         return {"apps": {name: one for name, one in found.items() if one["releases"]}}
 
     answered = ask_boards(wheres, ask, **settings)
@@ -78,9 +84,20 @@ def rollback_document(
 
 
 def remove_document(
-    wheres: Sequence[str], app: str, release: str | None = None, **settings: Any
+    wheres: Sequence[str], app: str | None, release: str | None = None, **settings: Any
 ) -> Told:
-    """Removes a release or an application everywhere and returns an ``edgekit.remove/1``."""
+    """Removes a release or an application everywhere and returns an ``edgekit.remove/1``.
+
+    Raises:
+        UsageError: ``app`` is None, and a host has no application of its own, or configurations
+            have several.
+    """
+    names = list(dict.fromkeys(app_of(where, app) for where in wheres))
+    if len(names) > 1:
+        raise UsageError(
+            f"these are several applications: {', '.join(names)}", hint="one at a time, or --app"
+        )
+    app = names[0]
 
     def ask(client: BoardClient) -> dict[str, Any]:
         return {"removed": list(client.remove(app, release)["removed"])}

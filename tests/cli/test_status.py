@@ -15,7 +15,8 @@ from tests.cli.board_fakes import FakeBoard, config_of, lend
 
 __all__ = ["boards", "home"]
 
-NEW, OLD = "000002-bbbbbbbbbbbb", "000001-aaaaaaaaaaaa"
+NEW, OLD, KEPT = "000002-bbbbbbbbbbbb", "000001-aaaaaaaaaaaa", "000000-cccccccccccc"
+WHEN = "2026-01-02T03:04:05Z"
 
 
 class Serving(FakeBoard):
@@ -25,6 +26,9 @@ class Serving(FakeBoard):
         super().__init__(name, down=down)
         self.state, self.alive = state, False
         self.error: dict[str, str] | None = None
+        self.history: list[dict[str, Any]] = []
+        self.serving: dict[str, Any] | None = None
+        self.revoked: list[str] = []
 
     def status(self, app: str | None = None) -> dict[str, Any]:
         deployment = {
@@ -35,8 +39,9 @@ class Serving(FakeBoard):
             "job": "0123456789abcdef",
             "error": self.error,
         }
-        facts = {"current": NEW, "previous": OLD, "deployment": deployment, "history": [],
-                 "releases": [], "serving": None, "changed": None, "error": None}  # fmt: skip
+        facts = {"current": NEW, "previous": OLD, "deployment": deployment, "releases": [],
+                 "history": self.history, "serving": self.serving, "changed": None,
+                 "error": None}  # fmt: skip
         return {"schema": "edgekit.board-status/1", "board": {"python": "3.8.10"},
                 "apps": {"net": facts}, "store": {"blobs": 1, "bytes": 2, "partial_bytes": 0},
                 "free_bytes": 1000}  # fmt: skip
@@ -49,7 +54,16 @@ class Serving(FakeBoard):
     def releases(self, app: str | None = None) -> dict[str, Any]:
         rows = [{"id": id, "digest": id[-12:] * 5, "signer": "me", "staged_at": "then",
                  "ready": True} for id in (OLD, NEW)]  # fmt: skip
+        rows.append(dict(rows[0], id=KEPT))
         return {"apps": {"net": {"current": NEW, "previous": OLD, "releases": rows}}}
+
+    def trust(self) -> dict[str, Any]:
+        why = {"code": "bundle.revoked-signer", "message": "it is revoked"}
+        return {
+            "refused": [
+                {"app": app, "release": KEPT, "role": "kept", **why} for app in self.revoked
+            ]
+        }
 
     def rollback(self, app: str, reason: str | None = None) -> dict[str, Any]:
         self.asked.append(("rollback", app, reason))
