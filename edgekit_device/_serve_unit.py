@@ -25,8 +25,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
 def do_serve_unit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Prints a unit; with --install or --remove, puts it in place and starts it, or takes it away.
 
+    A unit that systemd does not take is taken back; one is removed whatever systemd says, whose
+    words are then in the notes.
+
     Raises:
-        DeviceError: "serve.no-systemd", "serve.unit", "board.permission".
+        DeviceError: "release.none", "serve.no-systemd", "serve.unit", "board.permission".
     """
     app = root.app(arguments.app)
     name = unit_name(app)
@@ -36,34 +39,62 @@ def do_serve_unit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     answer: Dict[str, Any] = {"app": app.name, "unit": name, "file": str(file), "notes": []}
     if arguments.remove:
         if file.exists():
-            _control([*control, "disable", "--now", name])
-            with map_os_errors(str(file)):
-                file.unlink()
-            _control([*control, "daemon-reload"])
+            answer["notes"] += _take_away(file, control)
         return dict(answer, installed=False)
+    if not app.folder.is_dir():
+        raise DeviceError(
+            "there is no such app here", code="release.none", where=app.name, hint="deploy first"
+        )
     options: List[str] = []
     for option in ("workers", "queue", "timeout_s", "threads"):
         options += ["--" + option.replace("_", "-"), str(getattr(arguments, option))]
     if not arguments.install:
         text = unit_text(app, _program(app, keep=False), options, arguments.system)
         return dict(answer, installed=file.exists(), text=text)
-    if not app.folder.is_dir():
-        raise DeviceError(
-            "there is no such app here", code="release.none", where=app.name, hint="deploy first"
-        )
     text = unit_text(app, _program(app, keep=True), options, arguments.system)
     with map_os_errors(str(file)):
+        before = file.read_bytes() if file.exists() else None
         folder.mkdir(parents=True, exist_ok=True)
-        write_durably(file, text.encode("utf-8"))
-        file.chmod(0o644)
-    _control([*control, "daemon-reload"])
-    _control([*control, "enable", "--now", name])
+    try:
+        _put(file, text.encode("utf-8"))
+        _control([*control, "daemon-reload"])
+        _control([*control, "enable", "--now", name])
+    except DeviceError:
+        if before is None:
+            _take_away(file, control)
+        else:
+            _put(file, before)
+        raise
     if not arguments.system:
         answer["notes"].append(
             "a user's services end with the user's last login, unless it lingers: "
             "sudo loginctl enable-linger {}".format(_account())
         )
     return dict(answer, installed=True, text=text)
+
+
+def _put(file: Path, data: bytes) -> None:
+    with map_os_errors(str(file)):
+        write_durably(file, data)
+        file.chmod(0o644)
+
+
+def _take_away(file: Path, control: List[str]) -> List[str]:
+    """Removes a unit and what enables it; returns what systemd, if it is there, had against it."""
+    notes = []
+    for number, argv in enumerate((["disable", "--now", file.name], ["daemon-reload"])):
+        try:
+            _control([*control, *argv])
+        except DeviceError as error:
+            notes.append(error.message)
+        if number == 0:
+            with map_os_errors(str(file)):
+                for path in [file, *file.parent.glob("*.wants/" + file.name)]:
+                    if os.path.lexists(str(path)):
+                        path.unlink()
+    if notes:
+        notes.append("what was started may still serve: serve-stop ends it")
+    return notes
 
 
 def unit_name(app: App) -> str:

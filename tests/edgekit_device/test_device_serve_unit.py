@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -68,12 +69,50 @@ def test_nothing_is_installed_unless_asked_for(
     board: BoardFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for option in ("--print", "--install"):
+        with pytest.raises(Refused) as caught:
+            board.ask("serve-unit", "--app", "toy", option)
+        assert caught.value.code == "release.none"
+    (board.root / "apps/toy").mkdir(parents=True)
     answer = board.ask("serve-unit", "--app", "toy")
     assert answer["installed"] is False
     assert str(board.root / "apps/toy/serve.pyz") in answer["text"]
     assert not (tmp_path / "config").exists()
     assert board.ask("serve-unit", "--app", "toy", "--remove")["installed"] is False
-    with pytest.raises(Refused) as caught:
-        board.ask("serve-unit", "--app", "toy", "--install")
-    assert caught.value.code == "release.none"
     assert not (tmp_path / "config").exists()
+
+
+def _systemctl(folder: Path, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "systemctl").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "systemctl").chmod(0o755)
+
+
+def test_what_systemd_does_not_take_is_taken_back_and_goes_whatever_it_says(
+    board: BoardFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    folder = tmp_path / "config/systemd/user"
+    unit, wants = folder / "edgekit-toy.service", folder / "default.target.wants"
+    (board.root / "apps/toy").mkdir(parents=True)
+    ask = ("serve-unit", "--app", "toy")
+    no_bus = "echo Failed to connect to bus >&2; exit 1"
+
+    _systemctl(tmp_path / "bin", no_bus)
+    with pytest.raises(Refused, match="connect to bus"):
+        board.ask(*ask, "--install")
+    assert not unit.exists()
+    _systemctl(tmp_path / "bin", "exit 0")
+    assert board.ask(*ask, "--install", "--workers", "3")["installed"] is True
+    before = unit.read_bytes()
+    wants.mkdir()
+    (wants / unit.name).symlink_to(unit)
+    _systemctl(tmp_path / "bin", no_bus)
+    with pytest.raises(Refused):  # one that was there stays as it was
+        board.ask(*ask, "--install")
+    assert unit.read_bytes() == before
+    answer = board.ask(*ask, "--remove")
+    assert answer["installed"] is False
+    assert any("connect to bus" in note for note in answer["notes"])
+    assert [path.name for path in folder.rglob("*")] == [wants.name]
