@@ -92,7 +92,7 @@ class Relay:
                 threading.Thread(target=self._carry, args=arguments, daemon=True).start()
 
     def _carry(self, source: socket.socket, target: socket.socket, direction: Direction) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while data := source.recv(_PIECE):
                 self._flows.wait()
                 if self.delay_s:
@@ -107,3 +107,9 @@ class Relay:
                 self.carried[direction] += len(data)
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
+        except OSError:
+            # one side was reset, as by a server that was killed: the other side hears of it
+            with contextlib.suppress(OSError):
+                source.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
