@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from ._jobs_kept import needed_blobs, outdated
 from ._manifest import parse
 from ._partial import partials
 from ._root import App, Root, no_such_app
+from ._types import Manifest
 
 __all__ = ["collect", "remove"]
 
@@ -67,6 +69,8 @@ def collect(
     nobody deploys go after the grace, and parts of blobs that nobody waits for.
     Where blobs arrive all the time it gives up after ``wait_s``.
     Jobs that ended long ago go too, all but the newest; blobs of the others stay.
+    While a release is there whose manifest is damaged no blob goes, and "damaged_releases" of the
+    answer names it: it goes when it is beyond ``keep``, or by ``remove``.
     """
     removed: List[str] = []
     with root.lock(shared=False, wait_s=wait_s), workspace(root.folder) as work:
@@ -77,10 +81,16 @@ def collect(
             _forget_jobs(root, grace_s, work)
             now = time.time()
             _forget_offers(root, now - grace_s, now, work)
-            count, freed = _sweep(root, now - grace_s, now)
+            damaged = _damaged(root)
+            # what such a release needs may be any blob, so all of them stay until it has gone
+            count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
             dropped = _drop_parts(root, now - grace_s, now)
-    freed += dropped
-    return {"removed_releases": removed, "removed_blobs": count, "freed_bytes": freed}
+    return {
+        "removed_releases": removed,
+        "removed_blobs": count,
+        "freed_bytes": freed + dropped,
+        "damaged_releases": damaged,
+    }
 
 
 def _prune(app: App, keep: int, work: Path) -> List[str]:
@@ -167,22 +177,51 @@ def _is_old(path: Path, horizon: float, now: float) -> bool:
     return changed <= horizon
 
 
+def _damaged(root: Root) -> List[Dict[str, str]]:
+    """Releases of which nobody can tell which blobs they need; "release", "reason" and "hint"."""
+    found = []
+    for app in root.apps():
+        for name in app.releases():
+            try:
+                _manifest_of(app, name)
+            except DeviceError as error:
+                command = "edgekit remove --app {} --release {}".format(app.name, name)
+                in_use = name == app.link("current")
+                found.append(
+                    {
+                        "release": "{}/{}".format(app.name, name),
+                        "reason": error.message,
+                        "hint": ("deploy another one, then: " if in_use else "") + command,
+                    }
+                )
+    return found
+
+
+def _manifest_of(app: App, name: str) -> Manifest:
+    """The manifest that the release was made of; signatures are not asked again.
+
+    Raises:
+        DeviceError: It cannot be read, or is another one now.
+    """
+    path = app.releases_folder / name / MANIFEST
+    with map_os_errors(str(path)):
+        data = path.read_bytes()
+    # a flipped bit may leave a good manifest that names a blob which nobody has
+    if not name.endswith("-" + hashlib.sha256(data).hexdigest()[:12]):
+        raise DeviceError(
+            "manifest.json is not what the release was made of",
+            code="release.damaged",
+            where="{}/{}".format(app.name, name),
+        )
+    return parse(data)
+
+
 def _named_blobs(root: Root) -> Set[str]:
-    """Digests that any release names; a release that cannot be read stops the collection."""
+    """Digests that releases name, and manifests on offer."""
     named: Set[str] = set()
     for app in root.apps():
         for name in app.releases():
-            # signatures are not asked again: this only decides what to keep
-            data = (app.releases_folder / name / MANIFEST).read_bytes()
-            try:
-                named.update(parse(data).sizes())
-            except DeviceError as error:
-                raise DeviceError(
-                    "cannot tell which blobs a release needs: {}".format(error.message),
-                    code="release.damaged",
-                    where="{}/{}".format(app.name, name),
-                    hint="remove that release first",
-                ) from error
+            named.update(_manifest_of(app, name).sizes())
     for folder in _offers(root):
         # one that cannot be read can become no release either
         with contextlib.suppress(DeviceError, OSError):

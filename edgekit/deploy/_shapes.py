@@ -90,7 +90,8 @@ ANSWERS: dict[str, Any] = {
     "rollback": {"app": "text", "current": "text?", "previous": "text?", "from": "text?"},
     "releases": {"apps": {"*": _APP}},
     "remove": {"removed": ["text"]},
-    "gc": {"removed_releases": ["text"], "removed_blobs": "count", "freed_bytes": "count"},
+    "gc": {"removed_releases": ["text"], "removed_blobs": "count", "freed_bytes": "count",
+           "damaged_releases?": [{"release": "text", "reason": "text", "hint": "text"}]},
     "status": {
         "schema": "text", "board": {"*": "any"}, "apps": {"*": _APP_STATUS},
         "store": {"blobs": "count", "bytes": "count", "partial_bytes": "count"},
