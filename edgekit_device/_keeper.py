@@ -21,8 +21,8 @@ __all__ = ["Keeper"]
 # how much may wait for the disk before the receiving waits too
 _MOST_BYTES = 64 << 20
 _MOST_BLOBS = 4096
-# small blobs are not worth waking for one by one
-_GATHER_BYTES = 8 << 20
+# blobs are not worth the disk's and the journal's turn one by one
+_GATHER_BYTES = 32 << 20
 _GATHER_BLOBS = 1024
 
 _Blob = Tuple[str, Union[bytes, Partial], int]
@@ -81,9 +81,7 @@ class Keeper:
             self._bytes[0] += blob[2]
             if self._error is not None:
                 raise self._error
-            large = isinstance(blob[1], Partial)
-            gathered = self._bytes[0] >= _GATHER_BYTES or len(self._waiting) >= _GATHER_BLOBS
-            if large or gathered:
+            if self._gathered():
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, daemon=True)
                     self._thread.start()
@@ -92,7 +90,7 @@ class Keeper:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._over:
+                while not self._gathered() and not self._over:
                     self._changed.wait()
                 if not self._waiting:
                     return
@@ -108,6 +106,9 @@ class Keeper:
                 self._changed.notify_all()
                 if self._error is not None:
                     return
+
+    def _gathered(self) -> bool:
+        return self._bytes[0] >= _GATHER_BYTES or len(self._waiting) >= _GATHER_BLOBS
 
     def _store(self, blobs: List[_Blob]) -> None:
         if not blobs:
