@@ -77,7 +77,7 @@ def command(
         from edgekit.report import changes_text
 
         width, colour = o.paper()
-        o.say(changes_text(document["changes"], width=width or 100, colour=colour))
+        o.say_page(changes_text(document["changes"], width=width or 100, colour=colour))
     o.say_notes(document)
     if save is not None:
         print(f"written to {save}")

@@ -78,7 +78,7 @@ def show(document: dict[str, Any], *, json: bool) -> None:
         from edgekit.report import sensitivity_text
 
         width, colour = o.paper()
-        o.say(sensitivity_text(document, width=width or 100, colour=colour))
+        o.say_page(sensitivity_text(document, width=width or 100, colour=colour))
         if document["file"]:
             o.say(f"written to {document['file']}")
         elif document["config"]:

@@ -89,7 +89,7 @@ def command(
     )
     document = _asked(result, layer, sparsity, compare_log)
     if not json:
-        o.say(_text(document, by_layer, verbose))
+        o.say_page(_text(document, by_layer, verbose))
     elif isinstance(document, dict):
         o.print_json(document)
     else:

@@ -28,4 +28,4 @@ def command(rule: str, json: bool) -> None:
     from edgekit.report import rule_text
 
     width, colour = o.paper()
-    o.say(rule_text(found, width=min(width or 80, 80), colour=colour))
+    o.say_page(rule_text(found, width=min(width or 80, 80), colour=colour))

@@ -19,6 +19,7 @@ from edgekit.cli._talk import (
     say,
     say_more,
     say_notes,
+    say_page,
     say_rows,
 )
 from edgekit.errors import UsageError
@@ -54,6 +55,7 @@ __all__ = [
     "say",
     "say_more",
     "say_notes",
+    "say_page",
     "say_rows",
     "shapes_of",
     "strict",

@@ -203,7 +203,7 @@ def _print(document: Any, text: str, json: bool) -> None:
     from edgekit import report
 
     width, colour = o.paper()
-    o.say(getattr(report, text)(document, width=width or 80, colour=colour))
+    o.say_page(getattr(report, text)(document, width=width or 80, colour=colour))
 
 
 def _solved(path: Path, quiet: bool, verbose: bool) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def command(
     from edgekit.report import rewrite_text
 
     width, colour = o.paper()
-    o.say(rewrite_text(document, width=width or 100, colour=colour))
+    o.say_page(rewrite_text(document, width=width or 100, colour=colour))
     for path in (save, record):
         if path is not None:
             o.say(f"written to {path}")
@@ -137,7 +137,7 @@ def _list(json: bool) -> None:
     from edgekit.report import rewrite_list_text
 
     width, colour = o.paper()
-    o.say(rewrite_list_text(document, width=width or 80, colour=colour))
+    o.say_page(rewrite_list_text(document, width=width or 80, colour=colour))
 
 
 def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress: Any) -> None:
@@ -152,6 +152,6 @@ def _verify(model: str, record: Path, part: dict[str, Any], json: bool, progress
         from edgekit.report import verified_text
 
         width, colour = o.paper()
-        o.say(verified_text(document, width=width or 100, colour=colour))
+        o.say_page(verified_text(document, width=width or 100, colour=colour))
     if error is not None:
         raise o.printed(error)

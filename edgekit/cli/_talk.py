@@ -24,6 +24,7 @@ __all__ = [
     "say",
     "say_more",
     "say_notes",
+    "say_page",
     "say_rows",
 ]
 
@@ -42,7 +43,11 @@ def say(text: str) -> None:
 
     Nothing of it steers the terminal: boards and files may have written some of it.
     """
-    text = plain(text)
+    say_page(plain(text))
+
+
+def say_page(text: str) -> None:
+    """Prints a page of ``edgekit.report``: it has colours, and names in it are harmless already."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         text.encode(encoding)
