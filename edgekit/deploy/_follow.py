@@ -23,6 +23,7 @@ _PHASES = {
     "switching": "switch",
     "soaking": "soak",
 }
+_COUNTED = ("download", "soak")
 # the job's processes ended, and the deployment's journal says how to go on
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
 _TIMES = 3
@@ -84,7 +85,7 @@ def _watch(board: BoardClient, job: str, progress: Progress | None) -> None:
                 progress(begun, 1, 1)
             progress(phase, 0, 1)
             begun = phase
-        if phase == "download" and event["total"] > 1:
+        if phase in _COUNTED and event["total"] > 1:
             progress(phase, event["done"], event["total"])
     if progress is not None and begun:
         progress(begun, 1, 1)

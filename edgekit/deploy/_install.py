@@ -50,7 +50,7 @@ def install(
             a bundle without.
         progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "download"
             (with ``source``), "stage", "refit", "selftest", "switch" and "soak" with 0 of 1 before
-            and 1 of 1 after.
+            and 1 of 1 after; in between "soak" in seconds.
         keep: Releases that stay on the board.
         policy: How the board judges the release: ``deploy.health`` of a configuration.
         again: Also deploy a bundle that serves already and is whole.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import EdgekitError
+from edgekit.errors import BundleError, EdgekitError
 from edgekit.pipeline._hosts import boards_of_config, fill_hint
 from edgekit.pipeline._installing import Installing, Watched
 from edgekit.pipeline._signing import Signing
@@ -60,6 +61,44 @@ class Boards:
                 for board in self._wanted()
             ]
         return self._clients
+
+    def look(self) -> None:
+        """Connects to the configuration's boards and asks whether they believe who signs here.
+
+        It is asked before long work, whose result a board would refuse.
+
+        Raises:
+            EdgekitError: As ``open_board``.
+            BundleError: "bundle.unknown-signer" or "bundle.revoked-signer".
+        """
+        from edgekit.bundle import public_key
+
+        if not self._work.file.deploy.boards:
+            return  # edgekit's own board trusts its key
+        path = self._signing.public_key
+        clients = self.clients()
+        key = public_key(path)
+        for client in clients:
+            known = client.trust()
+            # a KRL, and what an authority has signed, are the board's to judge
+            certain = "-cert-" not in key.kind and not any(
+                one.get("authority") for one in known["keys"]
+            )
+            if key.fingerprint in known["revocations"]["fingerprints"]:
+                raise BundleError(
+                    f"the key that signs is revoked there, {key.fingerprint}",
+                    code="bundle.revoked-signer",
+                    where=client.name,
+                    hint="sign with another key (deploy.sign_with)",
+                )
+            if certain and all(one["fingerprint"] != key.fingerprint for one in known["keys"]):
+                where = shlex.quote(self._work.config.path)
+                raise BundleError(
+                    f"the board does not trust the key that signs, {key.fingerprint} ({path})",
+                    code="bundle.unknown-signer",
+                    where=client.name,
+                    hint=f"--trust-key lets it, or edgekit trust {where} --add {path}",
+                )
 
     def describe(self, client: BoardClient) -> dict[str, str]:
         """Returns the contract's ``board`` object."""

@@ -110,6 +110,8 @@ class HostSteps:
         check = self._check()
         self._rewrite()
         check_names(self.work)
+        if self.building.deploys:
+            self.boards.look()
         self._calibrate()
         self._plan()
         self._build()

@@ -54,6 +54,8 @@ class Installing:
             self._begin(name)
         elif phase in _BYTES and total > 1:
             self._steps.progress.update(done, total, f"{_BYTES[phase]} {total / 1e6:.1f} MB")
+        elif phase == "soak" and total > 1:
+            self._steps.progress.update(done, total, _SHOWN[phase])
         elif phase in _SHOWN and done == 0:
             self._steps.progress.update(0, 0, _SHOWN[phase])
 

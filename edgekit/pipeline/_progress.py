@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Quiet", "Terminal"]
 
 _SURE_S = 2.0  # before, the time left is a guess
+_SILENT_S = 10.0  # where no spinner turns, a line after so long says that it goes on
 
 
 class Progress(Protocol):
@@ -66,6 +67,7 @@ class Terminal:
         self._clock = clock
         self._status: Status | None = None
         self._label = ""
+        self._last = 0.0  # when the last line was printed
         # of the first news of a count: which clock's, when, done, total
         self._first: tuple[bool, float, float, float] | None = None
 
@@ -73,19 +75,27 @@ class Terminal:
         """Shows the step's number and name, with a spinner on a terminal."""
         self._label = f"[{number:>2}/{total}] {name}"
         self._first = None
+        self._last = self._clock()
         if self._console.is_terminal and self._console.color_system:  # a spinner moves the cursor
             self._status = self._console.status(self._text(""))
             self._status.start()
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Shows the share done and the time left; verbose, each new text on its line."""
+        """Shows the share done and the time left; verbose, each new text on its line.
+
+        Without a spinner it is a line now and then.
+        """
         if self._verbose and text and text != self._told:
             self._told = text
             self.note(text)
-        if self._status is None or total <= 0:
-            return
-        share = min(1.0, done / total)
-        self._status.update(self._text(f"{text} {share:.0%}{self._left(done, total, at)}"))
+        shown = text
+        if total > 0:
+            shown = f"{text} {min(1.0, done / total):.0%}{self._left(done, total, at)}"
+        if self._status is None:
+            if shown and self._clock() - self._last >= _SILENT_S:
+                self.note(f"{self._label}: {shown}")
+        elif total > 0:
+            self._status.update(self._text(shown))
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
         """Prints the step's line."""
@@ -101,6 +111,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Prints a line below the current step."""
+        self._last = self._clock()
         self._console.print(f"{'':<29} {text}", style="dim", markup=False, highlight=False)
 
     def _left(self, done: float, total: float, at: float | None) -> str:

@@ -95,3 +95,22 @@ def test_time_left_of_old_news_is_by_their_own_clock():
     for done in range(7):
         progress.update(done, 10, "tactics", at=1e9 + 10 * done)
     assert left(screen) == 40.0
+
+
+def test_long_work_without_a_terminal_says_now_and_then_that_it_goes_on():
+    out, now = io.StringIO(), [0.0]
+    progress = Terminal(Console(file=out, width=120), clock=lambda: now[0])
+    progress.begin(7, 9, "deploy")
+    for second in range(41):
+        now[0] = float(second)
+        progress.update(second, 40, "watching the new release")
+    told = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert told == [
+        f"[ 7/9] deploy: watching the new release {share}%, {left} s left"
+        for share, left in ((25, 30), (50, 20), (75, 10), (100, 0))
+    ]
+    progress.update(0, 0, "checking")  # nothing is said twice in so short a time
+    assert len(out.getvalue().splitlines()) == len(told)
+    now[0] += 10
+    progress.update(0, 0, "checking")
+    assert out.getvalue().splitlines()[-1].endswith("deploy: checking")

@@ -1,0 +1,109 @@
+"""Boards are looked at before long work: whether they are those, and believe who signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import allowed_signers_line, public_key
+from edgekit.config import open_config
+from edgekit.deploy import Board
+from edgekit.errors import BoardError, EdgekitError
+from edgekit.pipeline import Pipeline
+from edgekit.pipeline._cache import Cache
+from tests.pipeline.nets import small_net
+
+
+class _Board:
+    """A board that is asked one thing."""
+
+    kind, note = "remote", "a fake"
+
+    def __init__(self, board: Board, **keys: Any) -> None:
+        self.name, self.board = board.name, board
+        self.known = {"keys": [], "revocations": {"kind": "none", "fingerprints": []}, **keys}
+
+    def trust(self) -> dict[str, Any]:
+        return self.known
+
+
+def _deploy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> tuple[EdgekitError, list[str]]:
+    """Deploys; returns what it failed with and the steps that were begun."""
+
+    @contextmanager
+    def open_board(board: Board, *, signer_public_key: Path, **options: Any) -> Iterator[_Board]:
+        yield answer(board, signer_public_key)
+
+    monkeypatch.setattr("edgekit.deploy.open_board", open_board)
+    small_net(tmp_path / "net.onnx")
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        f"version: 1\nname: net\nmodel: {{onnx: {tmp_path}/net.onnx}}\n"
+        "target: jetson-agx-orin-64gb\ndeploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+    )
+    pipeline = Pipeline(open_config(path), out=tmp_path / "out", cache=Cache(tmp_path / "cache"))
+    with pytest.raises(EdgekitError) as caught, pipeline as one:
+        one.deploy()
+    return caught.value, [step["name"] for step in caught.value.extra["steps"]]
+
+
+def test_an_unknown_host_key_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(board: Board, key: Path) -> Any:
+        raise BoardError("unknown host key", code="board.unknown-host-key", where=board.name)
+
+    error, steps = _deploy(tmp_path, monkeypatch, unknown)
+    assert (error.code, steps) == ("board.unknown-host-key", ["check", "rewrite"])
+
+
+def test_a_key_that_is_not_trusted_is_told_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signing: list[Path] = []
+
+    def stranger(board: Board, key: Path) -> Any:
+        signing.append(key)
+        return _Board(board, keys=[{"identity": "x", "fingerprint": "SHA256:x"}])
+
+    error, steps = _deploy(tmp_path, monkeypatch, stranger)
+    assert (error.code, error.where) == ("bundle.unknown-signer", "lab")
+    assert steps == ["check", "rewrite"]
+    assert public_key(signing[0]).fingerprint in error.message
+    assert "--trust-key" in error.hint
+    assert f"edgekit trust {tmp_path}/net.yaml --add {signing[0]}" in error.hint
+
+
+def test_a_revoked_key_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def revoking(board: Board, key: Path) -> Any:
+        mark = public_key(key).fingerprint
+        return _Board(board, keys=[{"identity": "x", "fingerprint": mark}],
+                      revocations={"kind": "list", "fingerprints": [mark]})  # fmt: skip
+
+    error, steps = _deploy(tmp_path, monkeypatch, revoking)
+    assert (error.code, steps) == ("bundle.revoked-signer", ["check", "rewrite"])
+
+
+@pytest.mark.parametrize("way", ["its key", "an authority"])
+def test_what_the_board_may_believe_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    class Stop(BoardError):
+        """The work has begun."""
+
+    def trusting(board: Board, key: Path) -> Any:
+        assert allowed_signers_line(key)
+        own = way == "its key"
+        mark = public_key(key).fingerprint if own else "SHA256:x"
+        return _Board(board, keys=[{"fingerprint": mark, "authority": not own}])
+
+    def begun(self: Pipeline) -> None:
+        raise Stop("calibrates")
+
+    monkeypatch.setattr(Pipeline, "_calibrate", begun)
+    error, _ = _deploy(tmp_path, monkeypatch, trusting)
+    assert isinstance(error, Stop)
