@@ -20,7 +20,8 @@ class _Server(FakeBoard):
         if action == "install":
             return {"app": name, "installed": True, "file": "/u/e.service", "notes": ["linger"]}
         if action == "reload":
-            raise BoardError("it does not load", code="engine.failed", where=self.name)
+            hint = "edgekit serve BOARD status --app net says how it is"
+            raise BoardError("it does not load", code="x", where=self.name, hint=hint)
         serving = {
             "release": "000001-aaaaaaaaaaaa", "pid": 77, "requests": 5, "errors": 1,
             "latency_ms": {"p50": 0.25, "p99": 1.5}, "last_error": {"message": "odd"},
@@ -49,6 +50,7 @@ def test_serve_asks_the_board_and_tells_what_it_says(
     with pytest.raises(BoardError) as caught:
         app(["serve", "lab", "reload", "--app", "net"])
     assert caught.value.exit_code == 4
+    assert caught.value.hint == "edgekit serve lab status --app net says how it is"
     assert board.asked == [
         ("net", "start", "--workers=2", "--timeout-s=5.0"), ("net", "status"), ("net", "install"),
         ("net", "stop"), ("net", "reload"),
