@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from ._bundle import MANIFEST
 from ._deployment import read_journal, references
 from ._errors import DeviceError, map_os_errors
-from ._files import LOCK_WAIT_S, fsync_folder, locked, workspace
+from ._files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
 from ._jobs import LIVE, all_jobs, json_of
 from ._jobs_kept import needed_blobs, outdated
 from ._manifest import parse
@@ -79,6 +79,7 @@ def collect(
                 removed += _prune(each, max(keep, 1), work)
         with map_os_errors(str(root.folder)):
             _forget_jobs(root, grace_s, work)
+            _tidy(root)
             now = time.time()
             _forget_offers(root, now - grace_s, now, work)
             damaged = _damaged(root)
@@ -117,6 +118,16 @@ def _forget_jobs(root: Root, grace_s: float, work: Path) -> None:
     with locked(root.folder / "jobs" / "lock"):
         for job in outdated(root, grace_s):
             job.folder.rename(work / job.name)
+
+
+def _tidy(root: Root) -> None:
+    """Removes half files of processes that died where no other writer comes after them."""
+    folders = [job.folder for job in all_jobs(root)]
+    for app in root.apps():
+        folders += [app.folder, *(app.releases_folder / name for name in app.releases())]
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):  # what runs may go meanwhile
+            remove_unfinished(folder)
 
 
 def _offers(root: Root) -> List[Path]:

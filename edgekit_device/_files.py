@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -19,6 +20,7 @@ __all__ = [
     "durable_folder",
     "fsync_folder",
     "locked",
+    "remove_unfinished",
     "replace_link",
     "workspace",
     "write_durably",
@@ -26,6 +28,8 @@ __all__ = [
 
 LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
+# the names that ``_temporary`` gives
+_TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
 
 
 def fsync_folder(folder: Path) -> None:
@@ -63,6 +67,13 @@ def write_durably(path: Path, data: bytes) -> None:
         if temporary.exists():
             temporary.unlink()
     _remove_left(path)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what killed writers have left in a folder, whatever they were writing."""
+    for name in os.listdir(str(folder)):
+        if _TEMPORARY.match(name):
+            _remove_dead(folder / name)
 
 
 def _temporary(path: Path) -> Tuple[Path, int]:

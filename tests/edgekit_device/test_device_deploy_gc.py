@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -98,3 +99,17 @@ def test_a_job_that_was_only_prepared_is_not_waited_for_by_a_clock_that_jumped(
     write_durably(job.folder / "state.json", b"{}")
     job.write(state="queued", starts_by=time.time() + ahead)
     assert job.read()["state"] == state
+
+
+def test_half_files_of_writers_that_died_go_and_those_of_the_living_stay(bench: Bench) -> None:
+    job = Job(bench.root, "0123456789abcdef")
+    job.folder.mkdir(parents=True)
+    dead = job.folder / ".state.json.12-0123abcd"
+    alive = job.folder / ".result.json.13-0123abcd"
+    other = job.folder / ".not-ours"
+    for path in (dead, alive, other):
+        path.write_bytes(b"{")
+    with alive.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        collect(bench.root)
+    assert sorted(job.folder.iterdir()) == [other, alive]
