@@ -23,10 +23,14 @@ pytestmark = pytest.mark.boards
 _BYTES = 60 if EXHAUSTIVE else 1
 
 
-def test_cut_at_random_bytes_and_at_every_command(
+def test_slow_then_cut_at_random_bytes_and_at_every_command(
     live: LiveBoard, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
+    live.relay.delay_s = 0.01
+    faults.injected("slow connection")
     commands = live.measure()
+    faults.survived("slow connection")
+    live.relay.delay_s = 0.0
     assert commands >= 3
     _at_bytes(live, "up", faults)
     _at_bytes(live, "down", faults)
@@ -98,12 +102,7 @@ def test_sshd_killed_in_the_middle(
         faults.survived(f"sshd killed, {what}")
 
 
-def test_stalled_and_slow_connections(live: LiveBoard, faults: Faults) -> None:
-    live.relay.delay_s = 0.01
-    faults.injected("slow connection")
-    live.finish(live.bundle())
-    faults.survived("slow connection")
-    live.relay.delay_s = 0.0
+def test_stalled_connection(live: LiveBoard, faults: Faults) -> None:
     # nothing comes through any more, and the host gives up; the board is told nothing of it
     bundle = live.bundle(columns=20_000)
     faults.injected("stalled connection")

@@ -14,6 +14,7 @@ does; "deploy" and "resume" do here what those jobs do in processes of their own
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import io
 import json
@@ -200,6 +201,7 @@ def _serve() -> None:
     with tempfile.TemporaryDirectory() as name:
         _remember_keygen(Path(name))
         answer = Path(name, "answer")
+        gc.freeze()  # or each fork's collections copy the pages of all that was imported
         for line in sys.stdin:
             answer.unlink(missing_ok=True)
             sys.stdout.flush()
