@@ -242,8 +242,8 @@ class Answered(DeviceError):
 
     def __init__(self, fields: Mapping[str, Any], document: Mapping[str, Any]) -> None:
         super().__init__(
-            str(fields.get("message", "")),
-            code=str(fields.get("code", "serve.protocol")),
+            str(fields.get("message") or "the server does not say what is wrong"),
+            code=str(fields.get("code") or "serve.protocol"),
             where=str(fields.get("where", "")),
             hint=str(fields.get("hint", "")),
         )

@@ -18,8 +18,6 @@ _MAX_LINE = 4096
 _BLOCK = 512 << 10
 _BLOCKS = 6
 _SYNC_EVERY = 32 << 20
-# processors from which on hashing beside is quicker
-_ENOUGH = 4
 # a host that is gone without a word (a pulled cable) must not hold a blob's part for ever
 _SILENCE_S = 30.0
 
@@ -121,16 +119,11 @@ def _truncated(message: str, digest: str) -> DeviceError:
 class Hashing:
     """SHA-256 of blobs in a thread beside the one that reads and writes them.
 
-    Where processors are few, SSH has them all: another thread would only cost turns there, and
-    hashing is done between reading and writing.
-
     For each blob ``begin``, then ``buffer`` for a block to fill and ``add`` to hand it over, then
     ``digest``. A block may be read until the next ``buffer``; it is used again once it is hashed.
     """
 
     def __init__(self) -> None:
-        self._beside = len(os.sched_getaffinity(0)) >= _ENOUGH
-        self._own = hashlib.sha256()
         self._free: "queue.SimpleQueue[bytearray]" = queue.SimpleQueue()
         self._full: "queue.SimpleQueue[_Work]" = queue.SimpleQueue()
         self._done: "queue.SimpleQueue[Union[str, OSError]]" = queue.SimpleQueue()
@@ -147,10 +140,6 @@ class Hashing:
 
     def begin(self, handle: int, start: int) -> None:
         """Begins a blob, whose first ``start`` bytes are read from the file ``handle``."""
-        if not self._beside:
-            self._own = hashlib.sha256()
-            _hash_kept(self._own, handle, start)
-            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
@@ -158,23 +147,17 @@ class Hashing:
 
     def buffer(self) -> bytearray:
         """A block that nobody reads any more."""
-        if self._made < (_BLOCKS if self._beside else 1):
+        if self._made < _BLOCKS:
             self._made += 1
             return bytearray(_BLOCK)
         return self._free.get()
 
     def add(self, block: bytearray, count: int) -> None:
         """Hashes the block's first ``count`` bytes."""
-        if not self._beside:
-            self._own.update(memoryview(block)[:count])
-            self._free.put(block)
-            return
         self._full.put((block, count))
 
     def digest(self) -> str:
         """The blob's hash in hex."""
-        if not self._beside:
-            return self._own.hexdigest()
         self._full.put("end")
         found = self._done.get()
         if isinstance(found, OSError):

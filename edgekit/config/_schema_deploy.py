@@ -45,8 +45,8 @@ class HealthSection(Section):
     )
     labels: FilePath = Field(
         None,
-        description="Text file with the right class of each of the samples, a number a line: "
-        "`accuracy_min` is then the share of them that the first output must name.",
+        description="Text file, relative to this file, with the right class of each sample, a "
+        "number a line: `accuracy_min` is then the share of them that the first output must name.",
         examples=["labels.txt"],
     )
     measure_s: float = Field(0.5, ge=0, le=600, description="How long latency is measured.")

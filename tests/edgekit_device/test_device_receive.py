@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import random
 import signal
 import subprocess
 import threading
@@ -20,7 +19,7 @@ from edgekit_device._errors import DeviceError
 from edgekit_device._partial import Partial, kept_bytes, partials
 from edgekit_device._receive import do_receive
 from edgekit_device._root import Root
-from edgekit_device._stream import Hashing, Input
+from edgekit_device._stream import Input
 from tests.edgekit_device.device_board import BoardFolder, frames
 
 LARGE = 3_000_000
@@ -223,24 +222,3 @@ def test_a_killed_transfer_goes_on_where_it_was(
     assert board.blob(digest).read_bytes() == data
     assert not list((board.root / "tmp").iterdir())
     assert not list((board.root / "partial").iterdir())
-
-
-@pytest.mark.parametrize("processors", [2, 8])
-def test_a_blob_is_hashed_alike_beside_and_between(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processors: int
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(processors)))
-    data = random.Random(0).randbytes(5 << 20)
-    kept = tmp_path / "kept"
-    kept.write_bytes(data)
-    with kept.open("rb") as file, Hashing() as hashing:
-        for start in (0, 1 << 20):
-            hashing.begin(file.fileno(), start)
-            left = memoryview(data)[start:]
-            while left:
-                block = hashing.buffer()
-                count = min(len(block), len(left))
-                block[:count] = left[:count]
-                hashing.add(block, count)
-                left = left[count:]
-            assert hashing.digest() == hashlib.sha256(data).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,14 +73,19 @@ def test_a_server_answers_as_the_model_does(
         assert (served.folder / file).stat().st_mode & 0o077 == 0
 
 
-def test_the_page_on_serving_runs_as_it_stands(
-    served: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An account's home: a socket's path has 107 bytes at most, pytest's folders are longer."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("HOME", folder)
+        yield Path(folder)
+
+
+def test_the_page_on_serving_runs_as_it_stands(served: App, home: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    home = tmp_path / "home/.edgekit/apps"
-    home.mkdir(parents=True)
-    (home / "resnet50").symlink_to(served.folder)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    apps = home / ".edgekit/apps"
+    apps.mkdir(parents=True)
+    (apps / "resnet50").symlink_to(served.folder)
     calling, protocol = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(calling, str(PAGE), "exec"), names)

@@ -69,7 +69,7 @@ def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -
         "outputs": [{**y_io, "scale": None}],
     }  # fmt: skip
     manifest: dict[str, Any] = {
-        **toy_bundle().manifest,
+        **{key: value for key, value in toy_bundle().manifest.items() if key != "requires"},
         "backend": "tensorrt", "fingerprint": fingerprint, "inputs": [x_io], "outputs": [y_io],
         "lanes": [{"share": 1.0, "segments": [segment]}], "weights": weights, "stripped": True,
         "blobs": {digests[kind]: {"bytes": len(blob), "kind": kind}

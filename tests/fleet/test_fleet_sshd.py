@@ -87,7 +87,7 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
         until(lambda: done(3) or first.poll() is not None, 120)
         assert ask(capsys, "pause", "one", "--state", str(state))[0] == 0
         out, err = first.communicate(timeout=120)
-        assert first.returncode == 0, err
+        assert first.returncode == 1, err
         paused = json.loads(out)
         assert paused["state"] == "paused"
         assert "running" not in paused["counts"]

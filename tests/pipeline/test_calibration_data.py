@@ -85,7 +85,9 @@ def test_options_of_the_command_are_keys_of_the_configuration(folder, run) -> No
     assert by_options["x"] * 127 == pytest.approx((255 * 2 - 1) / 4, rel=0.05)
 
 
-def test_a_function_beside_the_configuration(folder, run) -> None:
+def test_a_function_beside_the_configuration(folder, run, monkeypatch) -> None:
+    # bytecode is told from its source by size and second: both are the same here
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (folder / "sub").mkdir()
     module = folder / "sub" / "h2pipefeed.py"
     (folder / "sub" / "net.yaml").write_text(

@@ -97,20 +97,20 @@ def test_a_board_that_lost_its_blobs_gets_them_again(tmp_path):
 @pytest.mark.boards
 def test_what_a_board_notes_of_a_release_is_told_each_time(tmp_path, monkeypatch):
     config = small_config(tmp_path)
-    result, status = BoardClient.job_result, BoardClient.status
+    result, offer = BoardClient.job_result, BoardClient.offer
 
     def doubtful(deployment):
         assert deployment["health"]["notes"] == []
         return {**deployment, "health": {**deployment["health"], "notes": ["another major"]}}
 
-    def known(self, app=None):
-        found = status(self, app)
-        for facts in found["apps"].values():
-            facts["deployment"] = doubtful(facts["deployment"])
+    def known(self, *bundle):
+        found = offer(self, *bundle)
+        if found["deployment"]:
+            found["deployment"] = doubtful(found["deployment"])
         return found
 
     monkeypatch.setattr(BoardClient, "job_result", lambda self, id: doubtful(result(self, id)))
-    monkeypatch.setattr(BoardClient, "status", known)
+    monkeypatch.setattr(BoardClient, "offer", known)
     for reused in (False, True):
         with pipeline(config, tmp_path) as p:
             (release,) = p.deploy()["releases"]

@@ -95,7 +95,7 @@ def job_rows(found: Mapping[str, Any]) -> None:
 
 
 SHOWN: dict[str, Callable[[Answer], object]] = {
-    "status": lambda found: _status._show(of_board(found), True),
+    "status": lambda found: _status._show(of_board(found), ["board"], True),
     "serve-status": lambda found: _serve._row(of_board(found)["boards"][0]),
     "job-list": job_rows,
     "probe": lambda found: examine({**found, "jetpack": None}),

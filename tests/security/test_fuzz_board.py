@@ -137,7 +137,7 @@ def test_blobs_that_come_in(root: Root, data: bytes) -> None:
 @times(150)
 @given(data=mutated("offer"))
 def test_offers(root: Root, data: bytes) -> None:
-    arguments = argparse.Namespace(trust_unsigned=True)
+    arguments = argparse.Namespace(trust_unsigned=True, hello=False)
     survive(lambda: do_offer(root, arguments, io.BytesIO(data)))
     assert not list((root.folder / "tmp").glob("*"))
 
