@@ -27,13 +27,15 @@ def test_a_killed_worker_is_replaced_and_its_request_is_run_again(told: Told) ->
     told.switch(told.release(1))
     told.start()
     go = told.app.folder / "go"
-    with told.later(f"until {go}", "ok") as answers:
-        # one runs, and the other waits for the one worker
-        wait_for(lambda: (told.status()["running"], told.status()["queue"]) == (1, 1))
-        (first,) = told.status()["workers"]
-        os.kill(first, signal.SIGKILL)
-        wait_for(lambda: told.status()["workers"] not in ([first], []))
-        go.touch()
+    with told.later(f"until {go}") as running:
+        wait_for(lambda: told.status()["running"] == 1)
+        with told.later("ok") as waiting:  # for the one worker
+            wait_for(lambda: told.status()["queue"] == 1)
+            (first,) = told.status()["workers"]
+            os.kill(first, signal.SIGKILL)
+            wait_for(lambda: told.status()["workers"] not in ([first], []))
+            go.touch()
+    answers = [*running, *waiting]
     assert [answer["release"] for answer in answers] == [told.app.link("current")] * 2
     assert all(answer["pid"] != first for answer in answers)
     status = told.status()
