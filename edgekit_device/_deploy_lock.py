@@ -10,6 +10,7 @@ from typing import Iterator, Optional
 
 from ._deployment import JOURNAL, read_journal, writable
 from ._errors import DeviceError, map_os_errors
+from ._files import is_locked
 from ._root import App
 
 __all__ = ["LOCK", "busy", "claim", "claim_by_hand", "is_claimed"]
@@ -80,17 +81,7 @@ def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
 
 def is_claimed(app: App) -> bool:
     """Whether a process holds the app now."""
-    try:
-        handle = os.open(str(app.folder / LOCK), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
+    return is_locked(app.folder / LOCK)
 
 
 def busy(app: App, job: Optional[str] = None) -> DeviceError:

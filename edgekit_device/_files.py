@@ -19,6 +19,7 @@ __all__ = [
     "LOCK_WAIT_S",
     "durable_folder",
     "fsync_folder",
+    "is_locked",
     "locked",
     "remove_unfinished",
     "replace_link",
@@ -147,6 +148,21 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
                 return
         finally:
             os.close(handle)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file ``path``; the kernel says so, however it ended."""
+    try:
+        handle = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
 
 
 def _flock(handle: int, shared: bool, deadline: float, path: Path) -> None:

@@ -12,7 +12,7 @@ from ._health_accuracy import need_accuracy
 from ._health_latency import clock_of, measure_in_turns
 from ._health_record import SCHEMA, read_health, write_health
 from ._policy import read_policy
-from ._release import check_release, is_ready
+from ._release import check_release, need_ready
 from ._root import App, Root
 
 if TYPE_CHECKING:
@@ -58,13 +58,7 @@ def examine(
     asked = read_policy(policy)
     app = root.app(app) if isinstance(app, str) else app
     where = "{}/{}".format(app.name, folder.name)
-    if not is_ready(folder):
-        raise DeviceError(
-            "the release's weights were not checked yet",
-            code="release.not-ready",
-            where=where,
-            hint="run refit first",
-        )
+    need_ready(app.name, folder)
     checked = check_release(root, folder)
     if model is None:
         model = open_model(checked, untested=True)

@@ -8,7 +8,6 @@ and never one that seems to run.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ._checks import is_digest
 from ._errors import DeviceError, map_os_errors
-from ._files import write_durably
+from ._files import is_locked, write_durably
 from ._job import BLOBS, CANCEL, EVENTS, LOG
 from ._root import Root
 
@@ -93,17 +92,7 @@ class Job:
 
     def alive(self) -> bool:
         """Whether a process holds the job's lock."""
-        try:
-            handle = os.open(str(self.folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
+        return is_locked(self.folder / "lock")
 
     def events(self, after: int) -> List[Dict[str, Any]]:
         """Whole events with a number ("n") above ``after``, oldest first, at most 1,000."""

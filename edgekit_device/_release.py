@@ -26,6 +26,7 @@ __all__ = [
     "check_signer",
     "describe",
     "is_ready",
+    "need_ready",
     "read_record",
     "restore",
     "rollback",
@@ -141,6 +142,17 @@ def is_ready(folder: Path) -> bool:
     return (folder / REFIT).is_file()
 
 
+def need_ready(app: str, folder: Path) -> None:
+    """Raises DeviceError "release.not-ready" where ``is_ready`` is false."""
+    if not is_ready(folder):
+        raise DeviceError(
+            "the release's weights were not checked yet",
+            code="release.not-ready",
+            where="{}/{}".format(app, folder.name),
+            hint="run refit first",
+        )
+
+
 def switch(app: App, release: str) -> Dict[str, Optional[str]]:
     """Makes ``release`` the current one, by one rename, and the current one the previous.
 
@@ -224,13 +236,7 @@ def to_bytes(document: Dict[str, Any]) -> bytes:
 
 def _switch(app: App, release: str) -> Dict[str, Optional[str]]:
     folder = app.release(release)
-    if not is_ready(folder):
-        raise DeviceError(
-            "the release's weights were not checked yet",
-            code="release.not-ready",
-            where="{}/{}".format(app.name, release),
-            hint="run refit first",
-        )
+    need_ready(app.name, folder)
     current = app.link("current")
     if current != release:
         check_signer(app.root, folder)  # what would not load must not be made to serve

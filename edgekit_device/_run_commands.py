@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Tuple
 
 from ._errors import DeviceError
 from ._refit_release import need_numpy, refit_release
-from ._release import check_release, is_ready
+from ._release import check_release, need_ready
 from ._root import Root
 from ._verify import Checked
 
@@ -85,13 +85,7 @@ def _open(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Mod
     need_numpy()
     folder = root.app(arguments.app).release(arguments.release)
     checked = check_release(root, folder)
-    if not is_ready(folder):
-        raise DeviceError(
-            "the release's weights were not checked yet",
-            code="release.not-ready",
-            where="{}/{}".format(arguments.app, folder.name),
-            hint="run refit first",
-        )
+    need_ready(arguments.app, folder)
     return folder, checked, open_model(checked, arguments.threads)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import subprocess
 import sys
 from typing import Callable, Dict, List
 
+from ._deploy_lock import is_claimed
 from ._errors import DeviceError
 from ._root import App
 from ._serve_crew import Crew, environment
@@ -50,7 +49,7 @@ class Rescue:
         known = self.record.proven + self.record.given_up
         if release != crew.release or release in known or previous in (None, release):
             return
-        if previous in self.record.given_up or _is_deploying(self.app):
+        if previous in self.record.given_up or is_claimed(self.app):
             return  # a deployment that is under way judges its release itself
         self.record.given_up.append(crew.release)
         self.record.write()
@@ -110,18 +109,3 @@ def _message(said: str) -> str:
         return str(json.loads(said)["error"]["message"])
     except (ValueError, LookupError, TypeError):
         return said[-200:]
-
-
-def _is_deploying(app: App) -> bool:
-    """Whether a process holds the app's deployment (flock on ``deploying``)."""
-    try:
-        handle = os.open(str(app.folder / "deploying"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
-    finally:
-        os.close(handle)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import _checks as check
 from ._errors import DeviceError
-from ._release import check_release, is_ready
+from ._release import check_release, need_ready
 from ._root import Root
 from ._serve_memory import ALIGN, aligned, map_sealed
 from ._serve_tensors import NoRoom, input_of, outside, read_entry, view_of
@@ -80,13 +80,7 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     folder = root.app(app).release(release)
     checked = check_release(root, folder)
     where = "{}/{}".format(app, release)
-    if not is_ready(folder):
-        raise DeviceError(
-            "the release's weights were not checked yet",
-            code="release.not-ready",
-            where=where,
-            hint="run refit first",
-        )
+    need_ready(app, folder)
     model = open_model(checked, threads)
     # one vector: that it answers at all; deployments run them all
     first = replace(checked, manifest=replace(checked.manifest, golden=checked.manifest.golden[:1]))

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Dict, Iterable, List, Optional
 from ._checks import parse_json
 from ._errors import DeviceError, map_os_errors
 from ._files import locked, write_durably
+from ._protocol import protocol_error
 from ._release import check_signer
 from ._revoked import describe_revocations, knows_times, replace_revocations, revoke
 from ._root import App, Root
@@ -99,7 +100,7 @@ def _read(stdin: BinaryIO) -> Dict[str, Any]:
     data = stdin.read(_MOST + 1)
     document = parse_json(data, "stdin", "protocol.invalid") if len(data) <= _MOST else None
     if not isinstance(document, dict) or set(document) - set(_FIELDS):
-        raise _protocol("expected {}".format(", ".join(_FIELDS)))
+        raise protocol_error("expected {}".format(", ".join(_FIELDS)))
     asked = {name: document.get(name) for name in _FIELDS}
     for name in _LISTS:
         asked[name] = [] if asked[name] is None else asked[name]
@@ -108,14 +109,14 @@ def _read(stdin: BinaryIO) -> Dict[str, Any]:
         if value is not None and not (
             isinstance(value, list) and all(isinstance(one, str) for one in value)
         ):
-            raise _protocol("{}: expected a list of texts".format(name))
+            raise protocol_error("{}: expected a list of texts".format(name))
     if asked["revocations"] is not None:
         try:
             asked["revocations"] = base64.b64decode(asked["revocations"], validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
-            raise _protocol("revocations: expected base64") from error
+            raise protocol_error("revocations: expected base64") from error
     if asked["force"] not in (None, True, False):
-        raise _protocol("force: expected true or false")
+        raise protocol_error("force: expected true or false")
     return asked
 
 
@@ -219,12 +220,3 @@ def _told(root: Root, lines: List[str]) -> Dict[str, Any]:
         "revocations": describe_revocations(root),
         "refused": refused,
     }
-
-
-def _protocol(message: str) -> DeviceError:
-    return DeviceError(
-        message,
-        code="protocol.invalid",
-        where="stdin",
-        hint="use the loader and the edgekit of the same version",
-    )

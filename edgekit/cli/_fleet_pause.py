@@ -1,27 +1,9 @@
-"""``edgekit fleet pause``: asks a rollout's driver to, wherever it runs on this machine."""
+"""``edgekit fleet pause``."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from edgekit.cli import _fleet_options as f
-from edgekit.cli import _options as o
-from edgekit.cli._commands import action
-from edgekit.cli._fleet import ACTIONS
+from edgekit.cli._fleet_ask import asker
 
 __all__ = ["command"]
 
-
-@action(ACTIONS["pause"][1], "Example: edgekit fleet pause resnet50-20260601-120000")
-@f.rollout
-@f.state
-@o.json
-@o.debug
-def command(rollout: str, state: Path | None, json: bool) -> None:
-    with f.open_fleet(state) as fleet:
-        reached = fleet.ask(rollout, "pause")
-        document = fleet.document(rollout)
-    if json:
-        o.print_json(document)
-    else:
-        o.say(f"{rollout}: {reached}")
+command = asker("pause")
