@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgekit._api import (
         calibrate,
         check,
+        compare,
         infer,
         pareto,
         plan,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
         rollback,
         run,
         solve,
+        top,
+        trace,
+        tune,
         verify_rewrites,
         what_if,
         why,
@@ -37,6 +41,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "check",
+    "compare",
     "infer",
     "pareto",
     "plan",
@@ -47,13 +52,16 @@ __all__ = [
     "rollback",
     "run",
     "solve",
+    "top",
+    "trace",
+    "tune",
     "verify_rewrites",
     "what_if",
     "why",
 ]
 
 # floors of the house that are functions too; see edgekit._callable
-_FLOORS = ("bench", "build", "bundle", "deploy", "rewrite", "sensitivity")
+_FLOORS = ("bench", "build", "bundle", "deploy", "history", "rewrite", "sensitivity")
 
 
 def __dir__() -> list[str]:

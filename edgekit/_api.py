@@ -12,15 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._api_measuring import compare, history, top, trace, tune
+
 if TYPE_CHECKING:
     from edgekit.config import Config
     from edgekit.pipeline import Pipeline, RunResult
     from edgekit.placement import Plan, Plans
 
 __all__ = [
-    "bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "pareto", "plan",
-    "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback", "run",
-    "sensitivity", "solve", "verify_rewrites", "what_if", "why",
+    "bench", "build", "bundle", "calibrate", "check", "compare", "deploy", "history", "infer",
+    "pareto", "plan", "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback",
+    "run", "sensitivity", "solve", "top", "trace", "tune", "verify_rewrites", "what_if", "why",
 ]  # fmt: skip
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
-import traceback
-from typing import BinaryIO, List, Optional
+from typing import TYPE_CHECKING, BinaryIO, Iterable, List, Optional
 
 from ._commands import make_parser
 from ._errors import EXIT_FAILED, DeviceError
 from ._private import check_root, make_private
 from ._root import Root, default_root
 from ._watch import watch
+
+if TYPE_CHECKING:
+    from ._store import Buffer
 
 __all__ = ["main"]
 
@@ -28,7 +31,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     debug = False
     make_private()
     try:
-        arguments = make_parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        arguments = make_parser(words[0] if words else None).parse_args(words)
         debug = arguments.debug
         stdin: BinaryIO = sys.stdin.buffer
         if getattr(arguments, "watch_stdin", None) is not None:
@@ -38,7 +42,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         answer = arguments.call(root, arguments, stdin)
     except DeviceError as error:
         if debug:
-            traceback.print_exc()
+            _print_trace()
         return _fail(error)
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
@@ -46,7 +50,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         return _fail(DeviceError("out of memory", code="board.no-memory"))
     except Exception as error:
         if debug:
-            traceback.print_exc()
+            _print_trace()
         return _fail(
             DeviceError(
                 "the loader failed: {}: {}".format(type(error).__name__, error),
@@ -56,10 +60,28 @@ def main(argv: Optional[List[str]] = None) -> int:
         )
     if isinstance(answer, dict):
         answer = (json.dumps(answer) + "\n").encode("utf-8")
+    if getattr(arguments, "live", False):
+        return _stream(answer)
     for data in [answer] if isinstance(answer, bytes) else answer:
         sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
     return 0
+
+
+def _stream(answer: "Iterable[Buffer]") -> int:
+    """Writes each part at once, for somebody who looks on, until nobody does."""
+    try:
+        for data in answer:
+            os.write(sys.stdout.fileno(), data)
+    except (BrokenPipeError, KeyboardInterrupt):
+        return _EXIT_INTERRUPTED
+    return 0
+
+
+def _print_trace() -> None:
+    import traceback
+
+    traceback.print_exc()
 
 
 def _fail(error: DeviceError) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ._board_selftest_items import Item
@@ -14,6 +15,7 @@ __all__ = ["ASKS", "BUILDS"]
 
 _BUILT = Dict[str, Dict[str, Any]]
 _TEGRASTATS_S = 3.5
+_SAMPLED_S = 3.0
 # of a build's answer, what the questions are about
 _KEPT = ("bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded", "refit",
          "dla_core", "attempts", "weights", "io", "layers", "can_run_on_dla", "unmapped",
@@ -73,7 +75,7 @@ def _probe(context: JobContext, item: Item, built: _BUILT) -> Any:
     return found
 
 
-def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: int) -> Any:
+def _load(context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]) -> Any:
     from ._plan import read_header
     from ._trt_load import deserialize
     from ._trt_modules import find
@@ -117,22 +119,11 @@ def _lean_weights(context: JobContext, item: Item, built: _BUILT) -> Any:
 def _cudla(context: JobContext, item: Item, built: _BUILT) -> Any:
     from types import SimpleNamespace
 
+    from ._board_selftest_runs import sides_of
     from ._cudla import open_loadable
-    from ._types import IoEntry
 
     made = built["standalone"]
-    sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
-    for one in made["io"]:
-        sides[one["mode"]].append(
-            IoEntry(
-                name=one["name"],
-                dtype=one["dtype"],
-                shape=tuple(one["shape"]),
-                format=one["format"],
-                strides=tuple(one["strides"]),
-                scale=one["scale"],
-            )
-        )
+    sides = sides_of(made)
     io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
     # opening compares cuDLA's descriptors with what the build expects, and says a difference
     loadable = open_loadable(context.blob(made["engine"]), 0, io)
@@ -143,6 +134,24 @@ def _cudla(context: JobContext, item: Item, built: _BUILT) -> Any:
         }
     finally:
         loadable.close()
+
+
+def _graph(context: JobContext, item: Item, built: _BUILT) -> Any:
+    from ._board_selftest_runs import replayed
+
+    _, loaded, facts = _load(context, item.needs[0], built, "full", None)
+    return dict(facts, **replayed(loaded.engine, built[item.needs[0]]))
+
+
+def _trtexec(context: JobContext, item: Item, built: _BUILT) -> Any:
+    from ._board_selftest_runs import by_trtexec
+    from ._probe_software import find_trtexec
+
+    program = find_trtexec()
+    if program is None:
+        raise DeviceError("trtexec is not on this board", code="selftest.no-program")
+    plan = context.blob(built[item.needs[0]]["engine"])
+    return by_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
 
 
 def _tegrastats(context: JobContext, item: Item, built: _BUILT) -> Any:
@@ -162,6 +171,16 @@ def _tegrastats(context: JobContext, item: Item, built: _BUILT) -> Any:
     return (out or b"").decode("utf-8", "replace").splitlines()
 
 
+def _monitor(context: JobContext, item: Item, built: _BUILT) -> Any:
+    from ._monitor import Sampler
+
+    with Sampler(100) as sampler:
+        time.sleep(_SAMPLED_S)
+        found = sampler.stop()
+    samples = found.pop("samples")
+    return dict(found, count=len(samples), last=samples[-1:])
+
+
 def _nsys(context: JobContext, item: Item, built: _BUILT) -> Any:
     from ._probe_software import output_of
 
@@ -174,6 +193,15 @@ def _power(context: JobContext, item: Item, built: _BUILT) -> Any:
 
     said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
     return {"modes": read_modes(), "now": (said or "").splitlines()}
+
+
+def _held(context: JobContext, item: Item, built: _BUILT) -> Any:
+    from ._power import held_power
+
+    _need("jetson_clocks")
+    with held_power(context.root.folder, lock=True) as power:
+        pass
+    return power.document()
 
 
 def _need(program: str) -> str:
@@ -202,10 +230,14 @@ ASKS: Dict[str, Callable[[JobContext, Item, _BUILT], Any]] = {
     "load_core_1": _load_core_1,
     "load_full": _load_full,
     "load_lean": _load_lean,
+    "monitor": _monitor,
+    "graph": _graph,
+    "held": _held,
     "nsys": _nsys,
     "power": _power,
     "probe": _probe,
     "tegrastats": _tegrastats,
+    "trtexec": _trtexec,
     "verdicts": _verdicts,
 }
 

@@ -72,8 +72,21 @@ ITEMS: Tuple[Item, ...] = (
          "it builds", "build", standalone=True),
     Item("cudla", "cuDLA's tensor descriptors of the loadable", "size and strides as NVIDIA's "
          "samples have them", "cudla", needs=("standalone",), standalone=True),
+    Item("graph", "capture the GPU's plan as a CUDA graph and replay it ten times, beside ten "
+         "enqueues", "it is captured after one enqueue outside; launches take the host less",
+         "graph", needs=("build-gpu",), device="GPU"),
+    Item("trtexec-gpu", "trtexec --loadEngine of the GPU's plan, as `edgekit bench "
+         "--with-trtexec` runs it", "it passes and prints its times", "trtexec",
+         needs=("build-gpu",), device="GPU"),
+    Item("trtexec-dla", "the same of the hybrid plan, with --useDLACore=0", "it passes and prints "
+         "its times", "trtexec", needs=("build-hybrid",)),
     Item("tegrastats-dla", "tegrastats --interval 1000", "engine fields for root alone",
          "tegrastats"),
+    Item("monitor", "the sampler of `edgekit bench` at 100 ms for three seconds", "tegrastats, "
+         "completed from sysfs; below 1 % of a core; no unknown field, rails in every sample",
+         "monitor"),
+    Item("clocks-held", "jetson_clocks held by the guard of `edgekit bench`, and let go",
+         "the clocks and the power mode are as before", "held"),
     Item("nsys-dla", "nsys --version", "2024.5.4 with JetPack 5.1 and 6", "nsys"),
     Item("power-modes", "/etc/nvpmodel.conf and nvpmodel -q", "the modes of NVIDIA's conf files",
          "power"),

@@ -1,94 +1,48 @@
-"""The board's commands and their options.
-
-A command's module is imported when it is called: from a zip each import is a compilation, and hosts
-ask many small things.
-"""
+"""The board's commands and their options."""
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Iterable, NoReturn, Union
+from typing import Optional
 
-from ._errors import DeviceError
-
-if TYPE_CHECKING:
-    from ._root import Root
-    from ._store import Buffer
+from ._command_options import add_bench, count, offset, positive
+from ._command_parser import Answer, Commands, Parser
 
 __all__ = ["Answer", "make_parser"]
 
-Answer = Union[Dict[str, Any], bytes, "Iterable[Buffer]"]
-"""One JSON document, or bytes as they are."""
-
 _STORE, _RUN = "_store_commands.", "_run_commands."
 
-_Command = Callable[["Root", argparse.Namespace, BinaryIO], Answer]
 
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise DeviceError(message, code="usage", where=self.prog, hint=self.format_usage().strip())
-
-
-class _Commands:
-    """Adds commands to a parser, each with the options that all of its kind have."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._all = parser.add_subparsers(dest="command", parser_class=_Parser)
-        self._all.required = True
-
-    def add(self, name: str, command: str, help: str, app: str = "") -> argparse.ArgumentParser:
-        one = self._all.add_parser(name, help=help, description=help)
-        one.set_defaults(call=_later(command))
-        one.add_argument("--root", type=Path, default=None, help="default: ~/.edgekit")
-        one.add_argument("--debug", action="store_true", help="tracebacks on stderr")
-        if app:
-            one.add_argument("--app", required=app == "required", default=None)
-        return one
-
-    def add_run(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
-        one = self.add(name, command, help, "required")
-        one.add_argument("--release", default=None, help="default: the current one")
-        one.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
-        one.add_argument(
-            "--watch-stdin",
-            type=_count,
-            default=None,
-            metavar="BYTES",
-            help="input is this long; stop when stdin ends after it",
-        )
-        return one
-
-    def add_job(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
-        one = self.add(name, command, help)
-        one.add_argument("--job", required=True, help="its id")
-        return one
-
-
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
     """Returns the parser; ``call`` of what it parsed is the command's function.
 
     Its errors are DeviceErrors, code "usage".
+
+    Args:
+        command: The one command that is asked for, if it is one: all of them are a third of what a
+            small command takes.
     """
-    parser = _Parser(prog="edgekit_device", description="The loader on a board.")
-    commands = _Commands(parser)
-    _add_moving(commands)
-    _add_running(commands)
-    _add_keeping(commands)
-    _add_deploying(commands)
-    _add_jobs(commands)
-    _add_serving(commands)
-    return parser
+    parser = Parser(prog="edgekit_device", description="The loader on a board.")
+    commands = Commands(parser, command)
+    for add in (_add_moving, _add_running, _add_keeping, _add_deploying, _add_jobs, _add_serving):
+        add(commands)
+    return parser if commands.any else make_parser()
 
 
-def _add_moving(commands: _Commands) -> None:
+def _add_moving(commands: Commands) -> None:
     commands.add("hello", "_hello.do_hello", "say what this board is")
     one = commands.add(
         "probe", "_probe.do_probe", "say all that a build needs to know of this board"
     )
     one.add_argument("--remember", action="store_true", help="for containers on this board")
+    one = commands.add(
+        "sample", "_monitor_command.do_sample", "sample this board, one JSON document a line"
+    )
+    one.set_defaults(live=True)
+    one.add_argument("--interval-ms", type=count, default=1000, metavar="N")
+    one.add_argument("--count", type=count, default=0, help="samples; 0: until it is ended")
+    one.add_argument("--watch-stdin", type=count, default=None, metavar="BYTES", help="as of bench")
     one = commands.add("setup", "_setup.do_setup", "say what an account needs of root, or get it")
     one.add_argument("--apply", action="store_true", help="do it")
     one.add_argument("--undo", action="store_true", help="take it back")
@@ -110,7 +64,7 @@ def _add_moving(commands: _Commands) -> None:
     one.add_argument("--trust-unsigned", action="store_true")
 
 
-def _add_running(commands: _Commands) -> None:
+def _add_running(commands: Commands) -> None:
     one = commands.add_run(
         "refit", _RUN + "do_refit", "fill a release's engines with their weights"
     )
@@ -124,25 +78,21 @@ def _add_running(commands: _Commands) -> None:
     one.add_argument("--reason", default=None, help="for the history")
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
-    one = commands.add_run("bench", _RUN + "do_bench", "measure a model on this machine")
-    one.add_argument("--warmup-ms", type=_positive, default=200.0)
-    one.add_argument("--duration-s", type=_positive, default=3.0)
-    one.add_argument("--iterations", type=_count, default=10)
-    one.add_argument("--profile", action="store_true", help="times of single nodes too")
+    add_bench(commands.add_run("bench", "_measure_run.do_bench", "measure a model on this board"))
 
 
-def _add_keeping(commands: _Commands) -> None:
+def _add_keeping(commands: Commands) -> None:
     commands.add("releases", _STORE + "do_releases", "list releases", "optional")
     one = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
     one.add_argument("--release", default=None)
     one = commands.add(
         "gc", _STORE + "do_gc", "remove old releases and blobs nobody names", "optional"
     )
-    one.add_argument("--keep", type=_count, default=None, help="releases of each app to keep")
-    one.add_argument("--grace-s", type=_positive, default=3600.0, help="younger blobs stay")
+    one.add_argument("--keep", type=count, default=None, help="releases of each app to keep")
+    one.add_argument("--grace-s", type=positive, default=3600.0, help="younger blobs stay")
 
 
-def _add_deploying(commands: _Commands) -> None:
+def _add_deploying(commands: Commands) -> None:
     start = "_deploy_start."
     one = commands.add(
         "install", start + "do_install", "bring an app to the bundle at a source", "optional"
@@ -167,29 +117,29 @@ def _add_deploying(commands: _Commands) -> None:
     )
 
 
-def _add_jobs(commands: _Commands) -> None:
+def _add_jobs(commands: Commands) -> None:
     one = commands.add(
         "job-start", "_job_start.do_job_start", "start, join or reuse a job, JSON on stdin"
     )
     one.add_argument("--no-run", action="store_true", help="only prepare it for job-run")
     one = commands.add_job("job-run", "_job_start.do_job_run", "run a prepared job")
     one.add_argument("--foreground", action="store_true", help="do not leave the caller")
-    one.add_argument("--ready", type=_count, default=None, help="descriptor to close at start")
+    one.add_argument("--ready", type=count, default=None, help="descriptor to close at start")
     commands.add("job-list", "_job_commands.do_job_list", "list jobs")
     one = commands.add_job("job-watch", "_job_commands.do_job_watch", "wait for a job's news")
-    one.add_argument("--after", type=_count, default=0, help="the last event known")
-    one.add_argument("--wait-s", type=_positive, default=20.0)
-    one.add_argument("--gather-s", type=_positive, default=0.0, help="news wait for more")
+    one.add_argument("--after", type=count, default=0, help="the last event known")
+    one.add_argument("--wait-s", type=positive, default=20.0)
+    one.add_argument("--gather-s", type=positive, default=0.0, help="news wait for more")
     one = commands.add_job("job-log", "_job_commands.do_job_log", "send a part of a job's log")
-    one.add_argument("--from", type=_offset, default=0, metavar="BYTES")
-    one.add_argument("--most", type=_count, default=1 << 20, metavar="BYTES")
+    one.add_argument("--from", type=offset, default=0, metavar="BYTES")
+    one.add_argument("--most", type=count, default=1 << 20, metavar="BYTES")
     one = commands.add_job("job-cancel", "_job_commands.do_job_cancel", "end a job")
-    one.add_argument("--grace-s", type=_positive, default=10.0, help="until it is killed")
+    one.add_argument("--grace-s", type=positive, default=10.0, help="until it is killed")
     commands.add_job("job-result", "_job_commands.do_job_result", "say what a job made")
     commands.add_job("job-remove", "_job_commands.do_job_remove", "forget a job that has ended")
 
 
-def _add_serving(commands: _Commands) -> None:
+def _add_serving(commands: Commands) -> None:
     home = "_serve_commands."
     one = commands.add(
         "serve", home + "do_serve", "keep a release loaded behind a Unix socket", "required"
@@ -207,44 +157,10 @@ def _add_serving(commands: _Commands) -> None:
     act.add_argument("--install", action="store_true", help="put it in place and start it")
     act.add_argument("--remove", action="store_true", help="stop it and take it away")
     for each in (one, unit):
-        each.add_argument("--workers", type=_count, default=1, help="processes that have it loaded")
-        each.add_argument("--queue", type=_count, default=64, help="requests that may wait")
-        each.add_argument(
-            "--timeout-s", type=_positive, default=30.0, help="a wait's, then a run's"
-        )
-        each.add_argument("--threads", type=_count, default=0, help="of each engine; 0: all cores")
+        each.add_argument("--workers", type=count, default=1, help="processes that have it loaded")
+        each.add_argument("--queue", type=count, default=64, help="requests that may wait")
+        each.add_argument("--timeout-s", type=positive, default=30.0, help="a wait's, then a run's")
+        each.add_argument("--threads", type=count, default=0, help="of each engine; 0: all cores")
     one = commands.add("serve-status", home + "do_serve_status", "say what serves", "required")
     one.add_argument("--reload", action="store_true", help="take the current release first")
     commands.add("serve-stop", home + "do_serve_stop", "end a server", "required")
-
-
-def _later(home: str) -> _Command:
-    """The function "_module.name" of this package, imported when it is called."""
-    module, _, name = home.rpartition(".")
-
-    def call(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Answer:
-        command: _Command = getattr(import_module("." + module, __package__), name)
-        return command(root, arguments, stdin)
-
-    return call
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 1 << 30:
-        raise ValueError(text)
-    return value
-
-
-def _offset(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1e9:
-        raise ValueError(text)
-    return value

@@ -42,7 +42,8 @@ class Cuda:
         self.device: int = way.call("cuDeviceGet", device)
         self._context = way.call("cuDevicePrimaryCtxRetain", self.device)
 
-    def _call(self, name: str, *arguments: Any) -> Any:
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls the driver within the device's context; what ``Way.call`` returns."""
         # the context is a thread's own: bound once in each
         if not getattr(self._thread, "bound", False):
             self._way.call("cuCtxSetCurrent", self._context)
@@ -52,75 +53,101 @@ class Cuda:
     def bind(self) -> None:
         """Makes the context current in the calling thread, for libraries that ask for one."""
         self._thread.bound = False
-        self._call("cuDriverGetVersion")
+        self.call("cuDriverGetVersion")
 
     def malloc(self, size: int) -> int:
         """Allocates device memory (at least one byte, since CUDA refuses none)."""
-        return int(self._call("cuMemAlloc", _bytes(size)))
+        return int(self.call("cuMemAlloc", _bytes(size)))
 
     def free(self, pointer: int) -> None:
         """Frees what ``malloc`` gave."""
-        self._call("cuMemFree", pointer)
+        self.call("cuMemFree", pointer)
 
     def host_alloc(self, size: int) -> int:
         """Allocates pinned host memory, which copies can read and write asynchronously."""
-        return int(self._call("cuMemAllocHost", _bytes(size)))
+        return int(self.call("cuMemAllocHost", _bytes(size)))
 
     def host_free(self, pointer: int) -> None:
         """Frees what ``host_alloc`` gave."""
-        self._call("cuMemFreeHost", pointer)
+        self.call("cuMemFreeHost", pointer)
 
     def copy(self, dst: int, src: int, size: int, kind: str, stream: int = 0) -> None:
         """Copies bytes in stream order; ``kind`` is "h2d", "d2h" or "d2d".
 
         The host's side must stay untouched until the stream was synchronised.
         """
-        if size:
-            self._call(_COPIES[kind], dst, src, size, stream)
+        if not size:
+            return
+        self._marked(kind, stream, (_COPIES[kind], dst, src, size, stream))
+
+    def _marked(self, phase: str, stream: int, call: Tuple[Any, ...]) -> None:
+        marks = self.marks
+        if marks is None:
+            self.call(*call)
+            return
+        # nothing else between the two: an idle stream passes the first event at once
+        first, last = marks.pair(phase)
+        self.call("cuEventRecord", first, stream)
+        self.call(*call)
+        self.call("cuEventRecord", last, stream)
+
+    def observe(self, marks: Any) -> None:
+        """Has ``marks`` (``_cuda_marks``) told of this thread's work from now on; None: nobody."""
+        self._thread.marks = marks
+
+    @property
+    def marks(self) -> Any:
+        """Who is told of this thread's work, None where nobody is."""
+        return getattr(self._thread, "marks", None)
 
     def stream(self) -> int:
         """Makes a stream that does not wait for the default one."""
-        return int(self._call("cuStreamCreate", _NON_BLOCKING))
+        return int(self.call("cuStreamCreate", _NON_BLOCKING))
 
     def destroy_stream(self, stream: int) -> None:
         """Destroys a stream."""
-        self._call("cuStreamDestroy", stream)
+        self.call("cuStreamDestroy", stream)
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits until the stream's work is done; a kernel's failure is raised here."""
-        self._call("cuStreamSynchronize", stream)
+        self.call("cuStreamSynchronize", stream)
 
     def event(self) -> int:
         """Makes an event that keeps time."""
-        return int(self._call("cuEventCreate", 0))
+        return int(self.call("cuEventCreate", 0))
 
     def destroy_event(self, event: int) -> None:
         """Destroys an event."""
-        self._call("cuEventDestroy", event)
+        self.call("cuEventDestroy", event)
 
     def record(self, event: int, stream: int = 0) -> None:
         """Puts the event behind the stream's work."""
-        self._call("cuEventRecord", event, stream)
+        self.call("cuEventRecord", event, stream)
 
     def elapsed_ms(self, first: int, second: int) -> float:
         """Milliseconds between two events that have passed."""
-        return float(self._call("cuEventElapsedTime", first, second))
+        return float(self.call("cuEventElapsedTime", first, second))
 
     def wait(self, stream: int, event: int) -> None:
         """Lets the stream's later work wait for the event."""
-        self._call("cuStreamWaitEvent", stream, event, 0)
+        self.call("cuStreamWaitEvent", stream, event, 0)
+
+    def memory(self) -> Tuple[int, int]:
+        """Free bytes of the device's memory, and all of them."""
+        free, total = self.call("cuMemGetInfo")
+        return int(free), int(total)
 
     def load_module(self, image: bytes) -> int:
         """Loads PTX (text that ends with a zero byte) or a cubin."""
-        return int(self._call("cuModuleLoadData", image))
+        return int(self.call("cuModuleLoadData", image))
 
     def unload_module(self, module: int) -> None:
         """Unloads a module."""
-        self._call("cuModuleUnload", module)
+        self.call("cuModuleUnload", module)
 
     def function(self, module: int, name: str) -> int:
         """A kernel of a module by its name as the image has it (extern "C", or mangled)."""
-        return int(self._call("cuModuleGetFunction", module, name.encode("utf-8")))
+        return int(self.call("cuModuleGetFunction", module, name.encode("utf-8")))
 
     def launch(
         self,
@@ -143,9 +170,8 @@ class Cuda:
             shared: Bytes of dynamic shared memory.
         """
         places = (ctypes.c_void_p * max(len(args), 1))(*[ctypes.addressof(one) for one in args])
-        self._call(
-            "cuLaunchKernel", function, *grid, *block, shared, stream, ctypes.addressof(places), 0
-        )
+        said = (function, *grid, *block, shared, stream, ctypes.addressof(places), 0)
+        self._marked("compute", stream, ("cuLaunchKernel", *said))
 
     def facts(self) -> Dict[str, Any]:
         """Describes driver and device.
@@ -154,9 +180,9 @@ class Cuda:
             ``{"way", "driver" ("12.6"), "device", "compute_capability" ("8.7"), "integrated"}``;
             an integrated GPU shares its memory with the processor.
         """
-        version = int(self._call("cuDriverGetVersion"))
+        version = int(self.call("cuDriverGetVersion"))
         attribute = [
-            int(self._call("cuDeviceGetAttribute", which, self.device))
+            int(self.call("cuDeviceGetAttribute", which, self.device))
             for which in (_MAJOR, _MINOR, _INTEGRATED)
         ]
         return {

@@ -23,7 +23,8 @@ _NO_DRIVER = (34, 35, 999)  # stub library, insufficient or unusable driver
 _U64, _P, _I, _U, _SIZE = (
     ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 )  # fmt: skip
-# C name, type that it writes through its first pointer or None, types of the other arguments
+# C name, type that it writes through its first pointer (a tuple: through its first ones) or None,
+# types of the other arguments
 _CALLS: Dict[str, Tuple[str, Any, List[Any]]] = {
     "cuInit": ("cuInit", None, [_U]),
     "cuDriverGetVersion": ("cuDriverGetVersion", _I, []),
@@ -47,10 +48,28 @@ _CALLS: Dict[str, Tuple[str, Any, List[Any]]] = {
     "cuEventDestroy": ("cuEventDestroy_v2", None, [_P]),
     "cuEventRecord": ("cuEventRecord", None, [_P, _P]),
     "cuEventElapsedTime": ("cuEventElapsedTime", ctypes.c_float, [_P, _P]),
+    "cuStreamBeginCapture": ("cuStreamBeginCapture_v2", None, [_P, _I]),
+    "cuStreamEndCapture": ("cuStreamEndCapture", _P, [_P]),
+    "cuGraphInstantiateWithFlags": ("cuGraphInstantiateWithFlags", _P, [_P, ctypes.c_ulonglong]),
+    "cuGraphLaunch": ("cuGraphLaunch", None, [_P, _P]),
+    "cuGraphExecDestroy": ("cuGraphExecDestroy", None, [_P]),
+    "cuGraphDestroy": ("cuGraphDestroy", None, [_P]),
+    "cuDevicePrimaryCtxSetFlags": ("cuDevicePrimaryCtxSetFlags_v2", None, [_I, _U]),
+    "cuCtxGetFlags": ("cuCtxGetFlags", _U, []),
+    "cuMemGetInfo": ("cuMemGetInfo_v2", (_SIZE, _SIZE), []),
     "cuModuleLoadData": ("cuModuleLoadData", _P, [ctypes.c_char_p]),
     "cuModuleUnload": ("cuModuleUnload", None, [_P]),
     "cuModuleGetFunction": ("cuModuleGetFunction", _P, [_P, ctypes.c_char_p]),
     "cuLaunchKernel": ("cuLaunchKernel", None, [_P, *[_U] * 7, _P, _P, _P]),
+}
+# calls that write through their last pointer instead
+_LAST = ("cuStreamEndCapture",)
+# the shorter name: cuda-python's of 12 and 13, whose older releases mean another call by it
+_ELSE = {"cuGraphInstantiateWithFlags": "cuGraphInstantiate"}
+# cuda-python wants its enums: which argument, of which
+_ENUMS = {
+    "cuDeviceGetAttribute": (0, "CUdevice_attribute"),
+    "cuStreamBeginCapture": (1, "CUstreamCaptureMode"),
 }
 
 
@@ -64,7 +83,7 @@ class Way:
     name = ""
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls a function and returns what it writes, None for nothing.
+        """Calls a function and returns what it writes (a tuple of several), None for nothing.
 
         Raises:
             DeviceError: "cuda.*", when its status is not CUDA_SUCCESS.
@@ -80,16 +99,23 @@ class PythonWay(Way):
         self.name = name
 
     def call(self, name: str, *arguments: Any) -> Any:
-        if name == "cuDeviceGetAttribute":
-            arguments = (self.driver.CUdevice_attribute(arguments[0]), arguments[1])
+        if name in _ENUMS:
+            place, kind = _ENUMS[name]
+            enum = getattr(self.driver, kind)(arguments[place])
+            arguments = (*arguments[:place], enum, *arguments[place + 1 :])
         try:
-            status, *found = getattr(self.driver, name)(*arguments)
+            function = getattr(self.driver, name, None)
+            if function is None:
+                function = getattr(self.driver, _ELSE.get(name, name))
+            status, *found = function(*arguments)
         except RuntimeError as error:  # its own loader, where libcuda is missing
             raise _no_driver(str(error)) from error
         if int(status):
             _fail(name, int(status), getattr(status, "name", ""))
         if not found:
             return None
+        if len(found) > 1:
+            return tuple(map(int, found))
         value = found[0]
         if isinstance(value, bytes):
             return value.split(b"\0", 1)[0].decode("utf-8", "replace")
@@ -114,9 +140,13 @@ class CtypesWay(Way):
         if written is None:
             self._check(name, getattr(self.library, symbol)(*values))
             return None
-        place = written()
-        self._check(name, getattr(self.library, symbol)(ctypes.byref(place), *values))
-        return place.value or 0
+        places = [one() for one in (written if isinstance(written, tuple) else (written,))]
+        pointers = [ctypes.byref(place) for place in places]
+        order = [*values, *pointers] if name in _LAST else [*pointers, *values]
+        self._check(name, getattr(self.library, symbol)(*order))
+        if len(places) > 1:
+            return tuple(place.value for place in places)
+        return places[0].value or 0
 
     def _check(self, name: str, status: int) -> None:
         if status:

@@ -15,6 +15,7 @@ from ._deploy_request import Request, read_request
 from ._deployment import read_journal
 from ._errors import DeviceError
 from ._jobs import LIVE, Job, all_jobs, json_of, open_job
+from ._power import mend
 from ._root import App, Root
 
 __all__ = ["do_install", "do_resume", "resume", "running"]
@@ -97,13 +98,17 @@ def resume(
 
 
 def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Carries on the deployments whose processes died, as jobs; --wait until they ended."""
+    """Carries on the deployments whose processes died, as jobs; --wait until they ended.
+
+    What a benchmark that died has left of power mode and clocks is taken back.
+    """
+    left = mend(root.folder)
     app = None if arguments.app is None else root.app(arguments.app)
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
         for one in found:
             one["state"] = _ended(open_job(root, one["job"]))
-    return {"resumed": found, "failed": failed}
+    return {"resumed": found, "failed": failed, "power": left}
 
 
 def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

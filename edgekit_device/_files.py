@@ -6,8 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,6 +186,8 @@ def workspace(root: Path) -> Iterator[Path]:
 
     A living command holds a lock on its folder, so a folder that can be locked belongs to nobody.
     """
+    import shutil  # not for each small command: it brings every archiver
+
     parent = root / "tmp"
     with map_os_errors(str(parent)):
         parent.mkdir(parents=True, exist_ok=True)
@@ -202,6 +202,8 @@ def workspace(root: Path) -> Iterator[Path]:
 
 
 def _claim(parent: Path) -> Tuple[Path, int]:
+    import tempfile
+
     # between mkdir and flock another command may sweep the folder: then take a new one
     while True:
         folder = Path(tempfile.mkdtemp(dir=str(parent)))
@@ -219,6 +221,8 @@ def _claim(parent: Path) -> Tuple[Path, int]:
 
 
 def _sweep(folder: Path) -> None:
+    import shutil
+
     try:
         handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

@@ -6,19 +6,28 @@ import argparse
 import hashlib
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Optional, Tuple
 
 from ._backends import BACKENDS
+from ._installed import recorded_version
 
 if TYPE_CHECKING:
     from ._root import Root
 
-__all__ = ["do_hello", "hello", "loader_digest", "loader_file", "onnxruntime_version"]
+__all__ = [
+    "HelloBeside",
+    "do_hello",
+    "hello",
+    "loader_digest",
+    "loader_file",
+    "onnxruntime_version",
+]
 
 # distributions that bring the package, in the order of how likely a Jetson has them
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
@@ -37,8 +46,8 @@ def hello(root: Path) -> Dict[str, Any]:
         "schema": "edgekit.device/1",
         "version": __version__,
         "loader": loader_digest(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
+        "python": sys.version.split()[0],
+        "machine": os.uname().machine,
         "numpy": _version("numpy", ("numpy",)),
         "onnxruntime": onnxruntime_version(),
         "ssh_keygen": _ssh_version(),
@@ -47,6 +56,30 @@ def hello(root: Path) -> Dict[str, Any]:
         "free_bytes": _free_bytes(root),
         **_board(root),
     }
+
+
+class HelloBeside(threading.Thread):
+    """``hello`` in a thread of its own, for those who wait for other programs meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self._folder = folder
+        self._facts: Dict[str, Any] = {}
+        self._error: Optional[BaseException] = None
+        self.start()
+
+    def run(self) -> None:
+        """Asks."""
+        try:
+            self._facts = hello(self._folder)
+        except BaseException as error:
+            self._error = error
+
+    def facts(self) -> Dict[str, Any]:
+        """Returns them, or raises what there was in the way; once it has ended."""
+        if self._error is not None:
+            raise self._error
+        return self._facts
 
 
 def loader_file() -> Optional[Path]:
@@ -69,13 +102,10 @@ def onnxruntime_version() -> Optional[str]:
 def _version(module: str, distributions: Tuple[str, ...]) -> Optional[str]:
     if importlib.util.find_spec(module) is None:
         return None
-    from importlib import metadata
-
     for name in distributions:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        found = recorded_version(name)
+        if found is not None:
+            return found
     return "unknown"
 
 

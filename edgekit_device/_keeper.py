@@ -21,8 +21,9 @@ __all__ = ["Keeper"]
 # how much may wait for the disk before the receiving waits too
 _MOST_BYTES = 64 << 20
 _MOST_BLOBS = 4096
-# blobs are not worth the disk's and the journal's turn one by one
-_GATHER_BYTES = 32 << 20
+# blobs are not worth the disk's and the journal's turn one by one; while the disk is at work more
+# gather than this, and little is left to wait for at the end
+_GATHER_BYTES = 8 << 20
 _GATHER_BLOBS = 1024
 
 _Blob = Tuple[str, Union[bytes, Partial], int]

@@ -52,11 +52,18 @@ def do_offer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
                 "digest": document["digest"],
                 "base": _base(root, document.get("app")),
             }
-        answer = _answer(root, manifest, signature, arguments.trust_unsigned)
-    if arguments.hello:
-        from ._hello import hello
+        told = None
+        if arguments.hello:
+            from ._hello import HelloBeside
 
-        answer["hello"] = hello(root.folder)
+            told = HelloBeside(root.folder)
+        try:
+            answer = _answer(root, manifest, signature, arguments.trust_unsigned)
+        finally:
+            if told is not None:
+                told.join()
+    if told is not None:
+        answer["hello"] = told.facts()
     return answer
 
 

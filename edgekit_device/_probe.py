@@ -19,6 +19,7 @@ from ._errors import map_os_errors
 from ._files import write_durably
 from ._fingerprint import BOARD_FACTS, board_facts, dla_compiler_version, fingerprint
 from ._hello import hello
+from ._power import mend
 from ._probe_child import ask_cuda, ask_cudla, ask_cudla_facts, ask_tensorrt
 from ._probe_power import parse_clocks, parse_power_mode, read_modes
 from ._probe_software import (
@@ -37,7 +38,10 @@ __all__ = ["do_probe", "probe"]
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Describes the board; with --remember also for containers on it, which see less."""
+    left = mend(root.folder)
     document = probe(root.folder)
+    if left:
+        document["notes"].append(left)
     if arguments.remember:
         kept = {name: document[name] for name in ("module", "board_id", "l4t")}
         with map_os_errors(str(root.folder)):

@@ -15,6 +15,7 @@ from typing import Dict, Iterator, List, Optional
 __all__ = [
     "board_id",
     "cuda_version",
+    "default_system",
     "dla_devices",
     "l4t",
     "libraries",
@@ -51,6 +52,11 @@ _STEMS = tuple(_LIBRARIES.values())
 _RELEASE = re.compile(r"#\s*R(\d+) \(release\), REVISION: ([0-9.]+)")
 _BOARD_ID = re.compile(r"(?:\+|\b)(p\d{4}-\d{4})")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
+
+
+def default_system() -> Path:
+    """The root of the file system; $EDGEKIT_SYSTEM names a copy of a board's files for tests."""
+    return Path(os.environ.get("EDGEKIT_SYSTEM") or "/")
 
 
 def text_of(path: Path, most: int = 1 << 16) -> str:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
+from ._installed import recorded_version
 from ._probe_files import libraries, text_of
 
 __all__ = [
@@ -111,13 +112,10 @@ def module_version(name: str) -> Optional[str]:
         said = _ASSIGNED.search(text_of(Path(spec.origin), 1 << 20))
         if said:
             return said.group(1)
-    from importlib import metadata
-
     for distribution in _distributions(name):
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
+        version = recorded_version(distribution)
+        if version is not None:
+            return version
     return None
 
 

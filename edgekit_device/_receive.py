@@ -11,6 +11,7 @@ import contextlib
 import os
 from typing import Any, BinaryIO, Dict, Tuple
 
+from ._beside import Hashing, Syncing
 from ._checks import is_digest, parse_json
 from ._errors import DeviceError, map_os_errors
 from ._keeper import Keeper
@@ -18,7 +19,7 @@ from ._partial import Partial
 from ._protocol import protocol_error
 from ._root import Root
 from ._store import sha256
-from ._stream import Hashing, Input, Syncing
+from ._stream import Input
 
 __all__ = ["do_receive"]
 

@@ -86,6 +86,7 @@ def stage(
                 "app": name,
                 "id": release,
                 "digest": checked.manifest.digest,
+                "backend": checked.manifest.backend,
                 "signer": checked.signer,
                 "trusted": checked.signer is None,
                 "staged_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -208,7 +209,7 @@ def describe(app: App) -> Dict[str, Any]:
     for name in app.releases():
         folder = app.releases_folder / name
         record = read_record(folder)
-        entry = {key: record.get(key) for key in ("id", "digest", "signer", "staged_at")}
+        entry = {key: record.get(key) for key in ("id", "digest", "backend", "signer", "staged_at")}
         entry["ready"] = is_ready(folder)
         found.append(entry)
     return {

@@ -1,4 +1,4 @@
-"""Commands that run a release's engines: refit, selftest, infer and bench."""
+"""Commands that run a release's engines: refit, selftest and infer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ._model import Model
 
-__all__ = ["do_bench", "do_infer", "do_refit", "do_selftest"]
+__all__ = ["do_infer", "do_refit", "do_selftest"]
 
 
 def do_refit(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -60,23 +60,6 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     return write_npz(
         {tensor.name: np.stack([each[tensor.name] for each in results]) for tensor in model.outputs}
     )
-
-
-def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
-    """Measures a release on this machine's clock."""
-    from ._golden import frame_of
-    from ._measure import Settings, bench
-    from ._measure_nodes import profile
-
-    folder, checked, model = _open(root, arguments)
-    inputs = frame_of(checked.manifest)
-    settings = Settings(arguments.warmup_ms, arguments.duration_s, arguments.iterations)
-    result = bench(model, inputs, settings)
-    result["release"] = folder.name
-    result["nodes"] = None
-    if arguments.profile:
-        result["nodes"] = profile(checked, inputs, arguments.threads, arguments.iterations)
-    return result
 
 
 def _open(root: Root, arguments: argparse.Namespace) -> Tuple[Path, Checked, Model]:

@@ -61,8 +61,10 @@ class Health:
         found = sorted(self._latencies)
         latency = None
         if found:
+            half = len(found) // 2
+            median = (found[half] + found[-half - 1]) / 2
             latency = {
-                "p50": round(found[len(found) // 2] * 1e3, 4),
+                "p50": round(median * 1e3, 4),
                 "p99": round(found[min(len(found) - 1, len(found) * 99 // 100)] * 1e3, 4),
                 "of_last": len(found),
             }

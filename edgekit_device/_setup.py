@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
 
 from ._errors import map_os_errors
 from ._files import write_durably
+from ._power_tools import CLOCKS_FILE
 from ._probe_files import text_of
 from ._probe_power import read_modes
 from ._root import Root
@@ -119,8 +120,12 @@ def sudoers_text(user: str, system: Path = Path("/")) -> str:
         allowed += [nvpmodel + " -q", nvpmodel + " -q --verbose", nvpmodel + " -p --verbose"]
         allowed += ["{} -m {}".format(nvpmodel, mode["id"]) for mode in read_modes(system)]
     if clocks:
-        # "" allows the command without arguments only (sudoers(5))
-        allowed += [clocks + ' ""', clocks + " --show", clocks + " --store", clocks + " --restore"]
+        # "" allows the command without arguments only (sudoers(5)); --restore writes what the file
+        # says as root, so it may be no file that the account can write
+        allowed += [clocks + ' ""', clocks + " --show"]
+        allowed += ["{} {} {}".format(clocks, one, CLOCKS_FILE) for one in ("--store", "--restore")]
+        remove = _program("rm", system)
+        allowed += ["{} -f {}".format(remove, CLOCKS_FILE)] if remove else []
     tegrastats = _program("tegrastats", system)
     if tegrastats:
         allowed += ["{} --interval {}".format(tegrastats, rate) for rate in _INTERVALS]

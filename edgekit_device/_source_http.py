@@ -130,6 +130,8 @@ class Web:
                 target = urlunsplit(parts._replace(fragment=""))
                 headers.update(getattr(connection, "proxy_headers", {}))
             connection.request(method, target, body=body, headers=headers)
+            # another thread may have closed all in between; then this one was opened anew
+            self._open[origin] = connection
             return connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             self._close(origin)

@@ -8,20 +8,26 @@ device. Times are CUDA events around the enqueued work, without the copies.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+import time
+from contextlib import contextmanager, suppress
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ._cuda import Cuda
 from ._errors import DeviceError
 from ._tensor import DeviceTensor
 from ._trt_feed import Feeder, Tensor, at_shape
+from ._trt_held import Held
 from ._trt_io import check_strides, io_bytes
 from ._trt_load import Loaded
 from ._trt_profile import LayerTimes, profiler
+from ._trt_profiles import Profiles
 from ._trt_sizes import check_sizes, settled
 from ._types import IoEntry, SegmentEntry
 
 __all__ = ["Engine"]
+
+
+_FAILED = "a segment failed"
 
 
 class _Slot:
@@ -41,6 +47,8 @@ class Engine:
         inputs: Its inputs; axes of -1 take the shape of what is fed.
         outputs: Its outputs.
         notes: What is doubtful about how it runs here.
+        cuda: The device.
+        facts: What runs it and how (``Loaded``).
     """
 
     def __init__(
@@ -54,13 +62,14 @@ class Engine:
         notes: Sequence[str] = (),
     ) -> None:
         self.notes = tuple(notes)
+        self.facts = dict(loaded.facts)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._loaded = loaded
-        self._cuda = cuda
+        self.cuda = cuda
         self._feeder = Feeder(cuda)
         engine = loaded.engine
-        self._dynamic = [io.name for io in inputs if -1 in tuple(engine.get_tensor_shape(io.name))]
+        self._profiles = Profiles(engine, self.inputs)
         self._slots: List[_Slot] = []
         self._lock = threading.Lock()
         self._times = threading.local()
@@ -93,34 +102,71 @@ class Engine:
 
     def enqueue(self, feeds: Mapping[str, Tensor], where: str = "") -> Dict[str, Tensor]:
         """Runs once and returns every output."""
-        profile, shapes = self._profile_of(feeds)
+        profile, shapes = self._profiles.of(feeds)
         slot = self._take(profile)
         keep: List[Any] = []
+        marks = self.cuda.marks
+        begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
         try:
-            for io in self.inputs:
-                if io.name in self._dynamic:
-                    self._shape(slot, io.name, shapes[io.name], where)
-                now = at_shape(io, shapes[io.name])
-                address = self._feeder.put(now, feeds[io.name], slot.stream, keep)
-                self._set(slot, io.name, address, where)
-            results: Dict[str, Tensor] = {}
-            for io in self.outputs:
-                tensor = self._output(io, settled(io, slot.context.get_tensor_shape(io.name)))
-                self._set(slot, io.name, tensor.ptr, where)
-                results[io.name] = tensor
-            self._cuda.record(slot.begin, slot.stream)
+            results = self._bind(slot, feeds, shapes, keep, where)
+            self.cuda.record(begin, slot.stream)
+            called = time.perf_counter()
             self._execute(slot, where)
-            self._cuda.record(slot.end, slot.stream)
-            self._cuda.synchronize(slot.stream)
-            self._times.ms = self._cuda.elapsed_ms(slot.begin, slot.end)
+            if marks is not None:
+                marks.enqueued(time.perf_counter() - called)
+            self.cuda.record(end, slot.stream)
+            self.cuda.synchronize(slot.stream)
+            self._times.ms = self.cuda.elapsed_ms(begin, end)
         except BaseException:
             # copies may be on their way: their memory must not be another frame's yet
             with suppress(DeviceError):
-                self._cuda.synchronize(slot.stream)
+                self.cuda.synchronize(slot.stream)
             raise
         finally:
             self._give(slot)
         del keep
+        return results
+
+    @contextmanager
+    def held(self, feeds: Mapping[str, Tensor], where: str = "") -> Iterator[Held]:
+        """A context for the block alone, whose inputs lie where ``feeds`` are and stay there.
+
+        Raises:
+            DeviceError: As for a run.
+        """
+        profile, shapes = self._profiles.of(feeds)
+        slot = self._take(profile)
+        keep: List[Any] = []
+        try:
+            results = self._bind(slot, feeds, shapes, keep, where)
+            self.cuda.synchronize(slot.stream)
+            yield Held(
+                slot.context,
+                results,
+                lambda: self._loaded.ears.error(_FAILED, "engine.failed", where),
+            )
+        finally:
+            self._give(slot)
+
+    def _bind(
+        self,
+        slot: _Slot,
+        feeds: Mapping[str, Tensor],
+        shapes: Mapping[str, Tuple[int, ...]],
+        keep: List[Any],
+        where: str,
+    ) -> Dict[str, Tensor]:
+        for io in self.inputs:
+            if io.name in self._profiles.dynamic:
+                self._shape(slot, io.name, shapes[io.name], where)
+            now = at_shape(io, shapes[io.name])
+            address = self._feeder.put(now, feeds[io.name], slot.stream, keep)
+            self._set(slot, io.name, address, where)
+        results: Dict[str, Tensor] = {}
+        for io in self.outputs:
+            tensor = self._output(io, settled(io, slot.context.get_tensor_shape(io.name)))
+            self._set(slot, io.name, tensor.ptr, where)
+            results[io.name] = tensor
         return results
 
     def gpu_ms(self) -> Optional[float]:
@@ -134,37 +180,6 @@ class Engine:
         waits for it, not in its ForeignNode.
         """
         return [] if self._layers is None else self._layers.means()
-
-    def _profile_of(self, feeds: Mapping[str, Tensor]) -> Tuple[int, Dict[str, Tuple[int, ...]]]:
-        """The first optimisation profile that takes the shapes, and the shapes."""
-        shapes: Dict[str, Tuple[int, ...]] = {}
-        for io in self.inputs:
-            if io.name not in feeds:
-                raise DeviceError(
-                    "nothing is fed to {!r}".format(io.name[:80]),
-                    code="input.missing",
-                    where=io.name[:80],
-                )
-            shapes[io.name] = tuple(feeds[io.name].shape)
-        for io in self.inputs:
-            fixed = len(io.shape) == len(shapes[io.name]) and all(
-                want in (-1, have)
-                for want, have in zip(io.shape, shapes[io.name])  # noqa: B905
-            )
-            if not fixed:
-                raise _shape(io, shapes[io.name], list(io.shape))
-        if not self._dynamic:
-            return 0, shapes
-        for number in range(int(self._loaded.engine.num_optimization_profiles)):
-            if all(self._within(name, number, shapes[name]) for name in self._dynamic):
-                return number, shapes
-        (first,) = [io for io in self.inputs if io.name == self._dynamic[0]]
-        raise _shape(first, shapes[first.name], "no profile of the engine has it")
-
-    def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
-        low, _, high = self._loaded.engine.get_tensor_profile_shape(name, profile)
-        sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
-        return all(int(least) <= size <= int(most) for least, size, most in sides)
 
     def _output(self, io: IoEntry, shape: Tuple[int, ...]) -> DeviceTensor:
         lease = self._feeder.device.take(io_bytes(at_shape(io, shape)))
@@ -188,7 +203,7 @@ class Engine:
 
     def _execute(self, slot: _Slot, where: str) -> None:
         if not slot.context.execute_async_v3(slot.stream):
-            raise self._loaded.ears.error("a segment failed", "engine.failed", where)
+            raise self._loaded.ears.error(_FAILED, "engine.failed", where)
 
     def _take(self, profile: int) -> _Slot:
         with self._lock:
@@ -204,17 +219,17 @@ class Engine:
 
     def _make(self, profile: int) -> _Slot:
         ears = self._loaded.ears
-        self._cuda.bind()
+        self.cuda.bind()
         ears.forget()
         context = self._loaded.engine.create_execution_context()
         if context is None:
             raise ears.error("TensorRT makes no execution context", "tensorrt.no-memory")
-        slot = _Slot(self._cuda, context)
+        slot = _Slot(self.cuda, context)
         context.error_recorder = ears.recorder
         if profile:
             if not context.set_optimization_profile_async(profile, slot.stream):
                 raise ears.error("the profile {} is not there".format(profile), "engine.failed")
-            self._cuda.synchronize(slot.stream)
+            self.cuda.synchronize(slot.stream)
             slot.profile = profile
         if self._profiler is not None:
             context.profiler = self._profiler
@@ -223,16 +238,8 @@ class Engine:
     def __del__(self) -> None:
         for slot in getattr(self, "_slots", []):
             try:
-                self._cuda.destroy_event(slot.begin)
-                self._cuda.destroy_event(slot.end)
-                self._cuda.destroy_stream(slot.stream)
+                self.cuda.destroy_event(slot.begin)
+                self.cuda.destroy_event(slot.end)
+                self.cuda.destroy_stream(slot.stream)
             except Exception:  # at the process's end the context may be gone already
                 return
-
-
-def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
-    return DeviceError(
-        "{!r} has the shape {}, the engine takes {}".format(io.name[:80], list(found), wanted),
-        code="input.shape",
-        where=io.name[:80],
-    )

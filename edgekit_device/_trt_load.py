@@ -8,7 +8,7 @@ plan's: it must be set before, each time.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 from ._errors import DeviceError
 from ._trt_errors import Ears
@@ -26,10 +26,14 @@ class Loaded:
         trt: The module that made it.
         engine: The ICudaEngine.
         ears: Logger and error recorder of its objects.
+        facts: How it was loaded: "runtime" ("full", "lean" or "dispatch"), "version", "library"
+            (a lean library that was loaded first), "host_code" (whether the plan's own code may
+            run), "dla_core" and "threads"; None and 0 for TensorRT's defaults.
     """
 
-    def __init__(self, trt: Any, engine: Any, ears: Ears, keep: Any) -> None:
+    def __init__(self, trt: Any, engine: Any, ears: Ears, keep: Any, facts: Dict[str, Any]) -> None:
         self.trt = trt
+        self.facts = facts
         self.ears = ears
         self._keep = keep
         self.engine = engine
@@ -96,7 +100,15 @@ def deserialize(
     if engine is None:
         raise ears.error("TensorRT cannot load the plan", "engine.invalid", where)
     # TensorRT has copied what it was given whole; a reader is kept, and a mapped file with it
-    return Loaded(trt, engine, ears, (parent, runtime, reader))
+    facts = {
+        "runtime": choice.flavour,
+        "version": str(getattr(trt, "__version__", "")),
+        "library": None if choice.library is None else choice.library.name,
+        "host_code": choice.host_code,
+        "dla_core": dla_core,
+        "threads": threads,
+    }
+    return Loaded(trt, engine, ears, (parent, runtime, reader), facts)
 
 
 def _heard_nothing(ears: Ears, what: str, where: str) -> None:

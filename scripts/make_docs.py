@@ -15,6 +15,7 @@ from cost_tables import cost_page
 
 from edgekit.config import json_schema, reference_page
 from edgekit.dla import docs_page
+from edgekit.report import report_schema
 from edgekit.rewrite import rewrites_page
 from edgekit.trt import tensorrt_page
 
@@ -28,6 +29,7 @@ def pages() -> dict[str, str]:
         "config.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "dla-support.md": docs_page(),
         "cost-model.md": cost_page(),
+        "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
         "rewrites.md": rewrites_page(),
         "tensorrt.md": tensorrt_page(),
     }

@@ -7,6 +7,7 @@ import pytest
 
 # counts of injected faults are printed once, whichever workers injected them
 from tests.faults.fault_report import pytest_terminal_summary
+from tests.filled_once import filled_once
 
 __all__ = ["pytest_terminal_summary"]
 
@@ -29,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return some[len(some) * index // parts : len(some) * (index + 1) // parts]
 
     items[:] = [item for i in range(parts) for item in part(slow, i) + part(quick, i)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _networks_are_filled_once(tmp_path_factory):
+    with filled_once(tmp_path_factory):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import edgekit
 from tests.pipeline.nets import small_net
 
 FLOORS = ("errors", "network", "targets", "dla", "buildlog", "rewrite", "quantize", "solver",
-          "placement", "build", "trt", "sensitivity", "bundle", "deploy", "bench", "report",
-          "config", "pipeline", "fleet")  # fmt: skip
+          "placement", "build", "trt", "sensitivity", "bundle", "deploy", "bench", "history",
+          "report", "config", "pipeline", "fleet")  # fmt: skip
 
 
 @pytest.mark.parametrize("floor", FLOORS)
@@ -25,7 +25,8 @@ def test_every_public_name_is_there(floor):
 def test_functions_of_the_commands():
     names = {"check", "rewrite", "calibrate", "plan", "build", "bundle", "deploy", "rollback",
              "refit", "infer", "bench", "run", "why", "what_if", "pareto", "plan_table", "solve",
-             "plan_of_log", "plan_networks"}  # fmt: skip
+             "plan_of_log", "plan_networks", "tune", "trace", "compare", "history",
+             "top"}  # fmt: skip
     assert all(callable(getattr(edgekit, name)) for name in names)
     with pytest.raises(AttributeError):
         _ = edgekit.nothing
@@ -54,6 +55,15 @@ def test_check_plan_and_build_as_functions(tmp_path):
     assert built["backend"] == "reference"
 
 
+def test_the_history_and_two_of_its_measurements_as_functions(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
+    assert edgekit.history()["results"] == []
+    with pytest.raises(edgekit.errors.DataError):
+        edgekit.compare("last~1", "last")
+    with pytest.raises(edgekit.errors.UsageError):
+        edgekit.trace(edgekit.pipeline.TraceFiles(), tmp_path / "trace.json")
+
+
 def test_imports_point_downwards():
     """A floor imports only floors below it; edgekit_device imports nothing of edgekit."""
     import ast
@@ -67,6 +77,7 @@ def test_imports_point_downwards():
         "_listed",
         "_plain",
         *FLOORS[1:],
+        "_api_measuring",
         "_api",
         "cli",
     ]

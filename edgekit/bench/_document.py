@@ -6,23 +6,32 @@ Measured and predicted numbers never share an object, and each carries its clock
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bench._limits import Limits, limit
+from edgekit.bench._monitor_read import with_release_warning
 from edgekit.bench._stats import coefficient_of_variation, latency_summary
-from edgekit.bench._types import CPU_MEASURED, PREDICTED, Limits
+from edgekit.bench._trtexec_check import compared
+from edgekit.bench._types import CPU_MEASURED, PREDICTED
+from edgekit.bench._verdict import Measured, verdict_of
+from edgekit.bench._verdict_clocks import measured_mode
 from edgekit.errors import BoardError
 
 if TYPE_CHECKING:
     from edgekit.placement import Plan
+    from edgekit.targets import Target
 
-__all__ = ["SCHEMA", "bench_document"]
+__all__ = ["SCHEMA", "bench_document", "measured_facts"]
 
 SCHEMA = "edgekit.bench/1"
 CPU_NOTE = (
     "Measured on a CPU with the reference backend, which imitates the target's numbers; "
     "this is not a board time."
 )
+_KEPT = (
+    "segments_clock", "settings", "phases_ms", "streams", "cold", "memory", "monitor", "power",
+)  # fmt: skip
 PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost model."
 
 
@@ -44,48 +53,7 @@ def _samples(measurement: Mapping[str, Any]) -> list[float]:
     return [float(value) for value in samples]
 
 
-def _reason(code: str, message: str, found: float, limit: float, remedy: str) -> dict[str, Any]:
-    return {"code": code, "message": message, "found": found, "limit": limit, "remedy": remedy}
-
-
-def _verdict(
-    measured: Mapping[str, Any], samples: Sequence[float], limits: Limits
-) -> dict[str, Any]:
-    """Returns the VALID or INVALID verdict with every reason and its remedy."""
-    reasons = []
-    iterations, duration, warmup = (
-        measured["iterations"], measured["duration_s"], measured["warmup_ms"],
-    )  # fmt: skip
-    if iterations < limits.iterations:
-        reasons.append(_reason(
-            "bench.iterations", f"{iterations} iterations, fewer than {limits.iterations}",
-            iterations, limits.iterations, f"set bench.iterations to {limits.iterations} or more",
-        ))  # fmt: skip
-    if duration is not None and duration < limits.duration_s:
-        reasons.append(_reason(
-            "bench.duration", f"{duration:.2f} s measured, less than {limits.duration_s:g} s",
-            duration, limits.duration_s, f"set bench.duration_s to {limits.duration_s:g} or more",
-        ))  # fmt: skip
-    if warmup is not None and warmup < limits.warmup_ms:
-        reasons.append(_reason(
-            "bench.warmup", f"{warmup:g} ms warm-up, less than {limits.warmup_ms:g} ms",
-            warmup, limits.warmup_ms, f"set bench.warmup_ms to {limits.warmup_ms:g} or more",
-        ))  # fmt: skip
-    if len(samples) > 1:
-        cv, most = coefficient_of_variation(samples), limits.cv_for(measured["clock"])
-        if cv > most:
-            reasons.append(_reason(
-                "bench.unstable",
-                f"times vary by {cv:.1%} (standard deviation over mean), more than {most:.0%}",
-                cv, most,
-                "stop other work on the machine, lock its clocks, or measure for longer",
-            ))  # fmt: skip
-    unchecked = [] if len(samples) > 1 else ["coefficient of variation: there are no single times"]
-    status = "INVALID" if reasons else "VALID"
-    return {"status": status, "reasons": reasons, "unchecked": unchecked}
-
-
-def _measured(measurement: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def _measured(measurement: Mapping[str, Any]) -> dict[str, Any]:
     samples = _samples(measurement)
     latency = (
         latency_summary(samples) if samples else dict(measurement.get("latency_ms") or {})
@@ -109,9 +77,55 @@ def _measured(measurement: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         "coefficient_of_variation": coefficient_of_variation(samples) if samples else None,
         "pipelined": measurement.get("pipelined"),
         "segments": [dict(segment) for segment in measurement.get("segments") or ()],
+        "nodes": [dict(node) for node in measurement.get("nodes") or ()],
         "samples_ms": samples,
     }
-    facts["verdict"] = _verdict(facts, samples, limits)
+    # what only newer loaders tell, as they tell it
+    facts |= {key: measurement[key] for key in _KEPT if key in measurement}
+    facts["trtexec"] = compared(measurement.get("trtexec"), measurement)
+    return facts
+
+
+def _energy(facts: Mapping[str, Any], target: Target | None) -> dict[str, Any] | None:
+    """Returns the measurement's "energy", or None where no rail was sampled."""
+    from edgekit.bench._energy import energy
+
+    monitor, seconds = facts.get("monitor"), facts["duration_s"]
+    if not isinstance(monitor, Mapping) or not seconds:
+        return None
+    rails = target.rails if target else None
+    return energy(monitor, rails, facts["iterations"], seconds, clock=facts["clock"])
+
+
+def measured_facts(
+    measurement: Mapping[str, Any],
+    target: Target | None = None,
+    power_mode: str = "",
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """Returns the measured part of the bench document, with its energy and its verdict.
+
+    Args:
+        measurement: The loader's ``edgekit.device.bench/1``.
+        target: The board's facts, for its power modes, clocks and rails.
+        power_mode: The power mode that it should run in; "" where that does not matter.
+        limits: How long a VALID measurement is; trtexec's defaults without it.
+
+    Raises:
+        BoardError: See ``bench_document``.
+    """
+    try:
+        facts = _measured(measurement)
+        if isinstance(facts.get("monitor"), Mapping):
+            facts["monitor"] = with_release_warning(facts["monitor"])
+        facts["energy"] = _energy(facts, target)
+        facts["verdict"] = verdict_of(Measured(facts, limits or Limits(), target, power_mode))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # a board's word, which another loader may have written
+        raise BoardError(
+            f"the measurement is not as a loader writes it ({error})",
+            code="bench.malformed", hint="run `edgekit bench` again; report it if it stays",
+        ) from error  # fmt: skip
     return facts
 
 
@@ -124,6 +138,7 @@ def bench_document(
     runtime: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
+    target: Target | None = None,
 ) -> dict[str, Any]:
     """Makes the bench document from what the board's loader measured and what the plan predicts.
 
@@ -136,10 +151,13 @@ def bench_document(
         board: {"name", "kind"} of where it ran.
         runtime: Flags of the runtime (threads, backend options).
         environment: Versions and machine; the measurement's own environment wins.
-        limits: What a VALID measurement must fulfil; trtexec's defaults without it.
+        limits: How long a VALID measurement is; trtexec's defaults without it.
+        target: The board's facts, for its power modes, clocks and rails.
 
     Returns:
         A JSON-ready ``edgekit.bench/1`` document. Times in ``latency_ms`` are milliseconds.
+        "power_mode" is what the board told while it was measured, None where it told none or has
+        none; a prediction's is the plan's, which is always "planned_power_mode".
 
     Raises:
         BoardError: The measurement holds no times, or samples that are no times.
@@ -149,9 +167,11 @@ def bench_document(
         facts: dict[str, Any] = {
             "clock": PREDICTED, "kind": "predicted", "note": PREDICTED_NOTE, "backend": None,
             "latency_ms": None, "throughput_qps": None, "verdict": None,
+            "power_mode": plan.power_mode,
         }  # fmt: skip
     else:
-        facts = _measured(measurement, limits)
+        facts = measured_facts(measurement, target, plan.power_mode, limits)
+        facts["power_mode"] = measured_mode(facts)  # never the plan's
     said = measurement or {}
     return {
         "schema": SCHEMA,
@@ -160,11 +180,15 @@ def bench_document(
         "limits": {
             "iterations": limits.iterations, "duration_s": limits.duration_s,
             "warmup_ms": limits.warmup_ms,
-            "coefficient_of_variation": limits.cv_for(facts["clock"]),
+            "coefficient_of_variation": limit("variation", facts["clock"]),
         },
         "target": plan.target,
-        "power_mode": plan.power_mode,
+        "planned_power_mode": plan.power_mode,
         "precision": plan.precision,
+        # a hybrid engine is one segment of several devices
+        "placement": [
+            [[layer.name, layer.device] for layer in share.layers] for share in plan.plans
+        ],
         "predicted": {
             "clock": PREDICTED,
             "kind": "predicted",

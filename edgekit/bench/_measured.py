@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["NodeTime", "Run", "node_times", "runs"]
+__all__ = ["Copy", "NodeTime", "Run", "copies", "node_times", "runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,16 @@ class Run:
     lane: int
     segment: int
     device: str
+    start_us: float
+    duration_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A frame's copy to the device ("h2d") or back; it can begin before the first segment does."""
+
+    frame: int
+    phase: str
     start_us: float
     duration_us: float
 
@@ -87,3 +97,16 @@ def node_times(measurement: Mapping[str, Any]) -> dict[tuple[int, int], tuple[No
             key = (int(entry.get("lane") or 0), int(entry["index"]))
             found.setdefault(key, []).append(NodeTime(str(entry.get("node") or ""), mean))
     return {key: tuple(nodes) for key, nodes in found.items()}
+
+
+def copies(measurement: Mapping[str, Any]) -> tuple[Copy, ...]:
+    """Returns the shown frames' copies, sorted by start; ``start_us`` can be negative."""
+    found = []
+    for entry in _entries(measurement, "copies"):
+        start, duration = entry.get("start_us"), _time(entry.get("duration_us"))
+        early = _time(-start) if isinstance(start, int | float) and start < 0 else None
+        begin = -early if early is not None else _time(start)
+        if begin is not None and duration is not None:
+            frame, phase = entry.get("frame"), str(entry.get("phase") or "copy")
+            found.append(Copy(frame if type(frame) is int else 0, phase, begin, duration))
+    return tuple(sorted(found, key=lambda copy: copy.start_us))

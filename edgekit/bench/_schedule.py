@@ -68,11 +68,13 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Slot
     Returns:
         Slots sorted by start.
     """
+    from edgekit.placement import booked_layers
+
     waiting: dict[tuple[int, int], list[PlacedLayer]] = {}
     waits: dict[tuple[int, int], set[tuple[int, int]]] = {}
     pause = 0.0
     for variant, share in enumerate(plan.plans):
-        segments = _segments(share.layers)
+        segments = _segments(booked_layers(share, network))
         before = _before(segments, network)
         if variant == 0:
             device = {s: members[0].device for s, members in segments.items()}

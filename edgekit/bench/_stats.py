@@ -66,13 +66,15 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
 
 
 def latency_summary(samples: Sequence[float]) -> dict[str, float]:
-    """Returns "min", "mean", "median", "p50" ... "p99.9" and "max" in the samples' unit.
+    """Returns "min", "mean", "median", "p50" ... "p999" (p99.9), "max" in the samples' unit.
 
     Raises:
         ValueError: No samples.
     """
     summary = {"min": min(samples), "mean": mean(samples), "median": median(samples)}
-    summary |= {f"p{percent:g}": percentile(samples, percent) for percent in PERCENTILES}
+    summary |= {
+        f"p{percent:g}".replace(".", ""): percentile(samples, percent) for percent in PERCENTILES
+    }
     summary["p50"] = summary["median"]  # one document says one thing
     summary["max"] = max(samples)
     return summary

@@ -1,42 +1,41 @@
 """A Chrome trace of the measured and the predicted run, for Perfetto or chrome://tracing.
 
 Format: "Trace Event Format" (Chromium, catapult project), JSON object form: complete events
-(``ph`` "X") with microsecond ``ts`` and ``dur``, and metadata events (``ph`` "M") that name
-processes and threads. Separate processes keep the clocks apart.
+(``ph`` "X") with microsecond ``ts`` and ``dur``, flows that link the segments of a frame, counters
+of the board's monitor, and metadata events (``ph`` "M") that name processes and threads. Separate
+processes keep the clocks apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bench._measured import NodeTime, Run, node_times, runs
+from edgekit.bench._measured import NodeTime, Run, copies, node_times, runs
 from edgekit.bench._schedule import predicted_schedule
+from edgekit.bench._trace_linked import layer_args
+from edgekit.bench._trace_monitor import frames_wall, monitor_process
 from edgekit.bench._trace_process import HOST, Event, Process, nanoseconds
-from edgekit.bench._types import CPU_MEASURED, PREDICTED
+from edgekit.bench._types import CPU_MEASURED, CPU_PLACE, PREDICTED
 
 if TYPE_CHECKING:
     from edgekit.network import Network
     from edgekit.placement import PlacedLayer, Plan
 
-__all__ = ["trace_document"]
+__all__ = ["measured_processes", "trace_document"]
 
-MEASURED_PID, PIPELINED_PID, PREDICTED_PID = 1, 2, 3
+MEASURED_PID, PIPELINED_PID, PREDICTED_PID, MONITOR_PID = 1, 2, 3, 4
 Owner = Callable[[str], "PlacedLayer | None"]
-
-
-def _layer_args(layer: PlacedLayer) -> dict[str, Any]:
-    return {
-        "layer": layer.name, "nodes": list(layer.nodes), "device": layer.device,
-        "precision": layer.precision, "segment": layer.segment,
-    }  # fmt: skip
 
 
 def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
     name = f"predicted for {plan.target} {plan.power_mode}".rstrip()
     process = Process(PREDICTED_PID, name, PREDICTED, dla_cores)
     last = 0
+    frames: dict[int, list[tuple[str, int]]] = {}
     for slot in predicted_schedule(plan, network):
+        frames.setdefault(slot.variant, []).append((slot.device, nanoseconds(slot.start_us)))
         placed = {layer.name: layer for layer in plan.plans[slot.variant].layers}
         end = nanoseconds(slot.start_us + slot.duration_us)
         process.add(
@@ -47,8 +46,10 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
         for layer, duration in slot.layers:
             begin, elapsed = min(nanoseconds(elapsed), end), elapsed + duration
             stop = min(nanoseconds(elapsed), end)
-            process.add(slot.device, layer, begin, stop, "layer", **_layer_args(placed[layer]))
+            process.add(slot.device, layer, begin, stop, "layer", **layer_args(placed[layer]))
         last = max(last, end)
+    for steps in frames.values():
+        process.flow("frame", steps)
     # one frame of each plan is in flight; the host waits for them all in one slice
     process.add(
         HOST, "frame" if len(plan.plans) == 1 else "a frame of each plan", 0, last, "frame",
@@ -58,12 +59,14 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
     return process
 
 
-def _owner(plan: Plan, network: Network | None, lane: int) -> Owner:
+def _owner(plan: Plan | None, network: Network | None, lane: int) -> Owner:
     """Returns who finds the layer of an engine's node.
 
     Nodes that edgekit added for rounding and scaling are called TENSOR#... after the tensor that
     they serve, so they belong to the layer that writes it.
     """
+    if plan is None:
+        return lambda _node: None
     layers = plan.plans[lane].layers if lane < len(plan.plans) else plan.layers
     by_name = {layer.name: layer for layer in layers}
     by_node = by_name | {node: layer for layer in layers for node in layer.nodes}
@@ -105,7 +108,7 @@ def _measured_layers(
     for layer, members in groups:
         measured = sum(node.mean_us for node in members)
         begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * measured
-        args = {"segment": run.segment} if layer is None else _layer_args(layer)
+        args = {"segment": run.segment} if layer is None else layer_args(layer)
         process.add(
             track, layer.name if layer else members[0].node or "node", begin,
             min(nanoseconds(elapsed), end), "layer", **(args | {"device": run.device}),
@@ -119,9 +122,11 @@ def _measured(
 ) -> Process:  # fmt: skip
     """Fills a process with segments' runs, and layers where there is a profile."""
     profile = node_times(measurement)
+    frames: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for run in shown:
         start = nanoseconds(run.start_us)
         track = process.free_track(run.device, start)
+        frames.setdefault((run.lane, run.frame), []).append((track, start))
         process.add(
             track, f"segment {run.segment}", start, nanoseconds(run.start_us + run.duration_us),
             "segment", segment=run.segment, device=run.device, plan=run.lane, frame=run.frame,
@@ -129,6 +134,8 @@ def _measured(
         nodes = profile.get((run.lane, run.segment), ())
         if nodes:
             _measured_layers(process, track, run, nodes, owners(run.lane))
+    for steps in frames.values():
+        process.flow("frame", steps)
     return process
 
 
@@ -145,25 +152,43 @@ def _host_frames(process: Process, shown: tuple[Run, ...], latency: Mapping[str,
         process.add(HOST, f"inference {frame}", start, end, "frame", device=HOST, frame=frame)
 
 
-def _measured_processes(
-    plan: Plan, measurement: Mapping[str, Any], dla_cores: int, network: Network | None
+def measured_processes(
+    plan: Plan | None, measurement: Mapping[str, Any], dla_cores: int, network: Network | None
 ) -> list[Process]:
+    """Returns what was measured: frames alone, frames in flight, and the board's monitors.
+
+    Without a plan a node's time stands alone, under its own name.
+    """
     clock = str(measurement.get("clock") or CPU_MEASURED)
-    place = "this CPU (not a board time)" if clock == CPU_MEASURED else "the board"
+    place = CPU_PLACE if clock == CPU_MEASURED else "the board"
     known: dict[int, Owner] = {}
 
     def owners(lane: int) -> Owner:
         return known.setdefault(lane, _owner(plan, network, lane))
 
-    alone = runs(measurement)
+    moved = copies(measurement)
+    # the first copy to the device may come before the first segment: then the trace begins with it
+    early = -min(0.0, moved[0].start_us) if moved else 0.0
+    alone = tuple(replace(run, start_us=run.start_us + early) for run in runs(measurement))
     process = Process(MEASURED_PID, f"measured on {place}", clock, dla_cores)
+    process.label = "the loader's clock"
     _measured(process, alone, measurement, owners)
+    for copy in moved:
+        begin = nanoseconds(copy.start_us + early)
+        track = process.free_track("copies", begin)
+        process.add(
+            track, copy.phase, begin, begin + nanoseconds(copy.duration_us), "copy",
+            device="copies", frame=copy.frame,
+        )  # fmt: skip
     _host_frames(process, alone, measurement.get("latency_ms") or {})
+    monitors = monitor_process(measurement, pid=MONITOR_PID, early_us=early)
     in_flight = runs(measurement, "pipelined_events")
     if not in_flight:
-        return [process]
+        return [process, *monitors]
     name = f"measured on {place}, frames in flight"
     pipelined = Process(PIPELINED_PID, name, clock, dla_cores)
+    # when it began is not in the measurement
+    pipelined.label = "the loader's clock, begun anew: measured after the frames alone"
     _measured(pipelined, in_flight, measurement, owners)
     last = max(nanoseconds(run.start_us + run.duration_us) for run in in_flight)
     frames = len({run.frame for run in in_flight})
@@ -171,7 +196,7 @@ def _measured_processes(
         HOST, f"{frames} frames", nanoseconds(in_flight[0].start_us), last, "frame",
         device=HOST, frames=frames,
     )  # fmt: skip
-    return [process, pipelined]
+    return [process, pipelined, *monitors]
 
 
 def trace_document(
@@ -197,7 +222,7 @@ def trace_document(
     """
     processes = []
     if measurement is not None:
-        processes += _measured_processes(plan, measurement, dla_cores, network)
+        processes += measured_processes(plan, measurement, dla_cores, network)
     processes.append(_predicted(plan, network, dla_cores))
     metadata: list[Event] = []
     slices: list[tuple[int, int, int, int, Event]] = []
@@ -213,5 +238,6 @@ def trace_document(
             "schema": "edgekit.trace/1", "name": name, "target": plan.target,
             "power_mode": plan.power_mode, "precision": plan.precision,
             "clocks": {process.name: process.clock for process in processes},
+            "wall": frames_wall(measurement or {}),
         },
     }  # fmt: skip

@@ -1,12 +1,18 @@
-"""One process of a trace: its clock, its tracks and its slices."""
+"""One process of a trace: its clock, its tracks, its slices, counters, marks and flows.
+
+Phases of the "Trace Event Format" (Chromium, catapult project): complete events "X", metadata
+"M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["HOST", "Event", "Process", "nanoseconds"]
+__all__ = ["HOST", "Event", "Process", "meta", "nanoseconds"]
 
 Event = dict[str, Any]
+Keyed = tuple[int, int, int, int, Event]
 HOST = "host"
 
 
@@ -15,21 +21,32 @@ def nanoseconds(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
+def meta(kind: str, pid: int, tid: int, clock: str, **args: Any) -> Event:
+    """Returns a metadata event: the name or the place of a process or a track."""
+    return {
+        "name": kind, "cat": "__metadata", "ph": "M", "ts": 0, "pid": pid, "tid": tid,
+        "args": {**args, "clock": clock},
+    }  # fmt: skip
+
+
 class Process:
     """One process of the trace; it has a track for the host, the GPU and every DLA core.
 
     Args:
         pid: Process number; also its place in the viewer.
         name: Process name.
-        clock: Goes into every event's ``args``.
-        dla_cores: DLA cores of the target.
+        clock: Goes into every event's ``args``, but those of counters: they hold numbers only.
+        dla_cores: DLA cores of the target; None for a process that has no tracks of its own.
     """
 
-    def __init__(self, pid: int, name: str, clock: str, dla_cores: int) -> None:
+    def __init__(self, pid: int, name: str, clock: str, dla_cores: int | None) -> None:
         self.pid, self.name, self.clock = pid, name, clock
-        self._tracks = [HOST, "GPU", *(f"DLA{core}" for core in range(dla_cores))]
+        devices = [f"DLA{core}" for core in range(dla_cores or 0)]
+        self._tracks = [] if dla_cores is None else [HOST, "GPU", *devices]
         self._ends: dict[str, int] = {}
-        self._slices: list[tuple[int, int, int, int, Event]] = []
+        self._events: list[Keyed] = []
+        self._flows = 0
+        self.label = ""
 
     def free_track(self, device: str, start: int) -> str:
         """Returns the device's track, or a further one of it where a slice is still running."""
@@ -42,16 +59,43 @@ class Process:
     def add(self, track: str, name: str, start: int, end: int, category: str, **args: Any) -> None:
         """Adds a slice from ``start`` to ``end`` nanoseconds."""
         self._ends[track] = max(end, self._ends.get(track, 0))
-        event = {
+        # equal starts: the longer one is the parent; equal times: as they were added
+        self._put(start, start - end, {
             "name": name, "cat": category, "ph": "X", "ts": start / 1000,
             "dur": (end - start) / 1000, "pid": self.pid, "tid": self._tid(track),
             "args": {"clock": self.clock, **args},
-        }  # fmt: skip
-        # equal starts: the longer one is the parent; equal times: as they were added
-        self._slices.append((start, start - end, self.pid, len(self._slices), event))
+        })  # fmt: skip
 
-    def finish(self) -> tuple[list[Event], list[tuple[int, int, int, int, Event]]]:
-        """Returns metadata events, and slices with their sort keys.
+    def count(self, name: str, at: int, values: Mapping[str, float]) -> None:
+        """Adds a sample of a counter; each value is a series of its own in the graph."""
+        self._put(at, 1, {
+            "name": name, "cat": "counter", "ph": "C", "ts": at / 1000, "pid": self.pid, "tid": 0,
+            "args": dict(values),
+        })  # fmt: skip
+
+    def mark(self, track: str, name: str, at: int, category: str, **args: Any) -> None:
+        """Adds an instant on a track."""
+        self._put(at, 1, {
+            "name": name, "cat": category, "ph": "i", "s": "t", "ts": at / 1000,
+            "pid": self.pid, "tid": self._tid(track), "args": {"clock": self.clock, **args},
+        })  # fmt: skip
+
+    def flow(self, name: str, steps: Sequence[tuple[str, int]]) -> None:
+        """Links slices by arrows, in the order of their times: (track, a time within the slice)."""
+        steps = sorted(steps, key=lambda step: step[1])
+        if len(steps) < 2:
+            return
+        self._flows += 1
+        for number, (track, at) in enumerate(steps):
+            phase = "s" if number == 0 else "f" if number == len(steps) - 1 else "t"
+            self._put(at, 1, {
+                "name": name, "cat": "flow", "ph": phase, "id": self._flows + (self.pid << 32),
+                "ts": at / 1000, "pid": self.pid, "tid": self._tid(track),
+                "args": {"clock": self.clock}, **({} if phase == "s" else {"bp": "e"}),
+            })  # fmt: skip
+
+    def finish(self) -> tuple[list[Event], list[Keyed]]:
+        """Returns metadata events, and the others with their sort keys.
 
         A viewer hides a track without slices, so one without any gets an "idle" slice.
         """
@@ -59,23 +103,22 @@ class Process:
         for track in self._tracks:
             if track not in self._ends:
                 self.add(track, "idle", 0, last, "idle", device=track, idle=True)
-        meta = [
-            self._meta("process_name", 0, name=self.name),
-            self._meta("process_sort_index", 0, sort_index=self.pid),
+        found = [
+            meta("process_name", self.pid, 0, self.clock, name=self.name),
+            meta("process_sort_index", self.pid, 0, self.clock, sort_index=self.pid),
         ]
+        if self.label:
+            found.append(meta("process_labels", self.pid, 0, self.clock, labels=self.label))
         for track in self._tracks:
             tid = self._tid(track)
-            meta.append(self._meta("thread_name", tid, name=track))
-            meta.append(self._meta("thread_sort_index", tid, sort_index=tid))
-        return meta, self._slices
+            found.append(meta("thread_name", self.pid, tid, self.clock, name=track))
+            found.append(meta("thread_sort_index", self.pid, tid, self.clock, sort_index=tid))
+        return found, sorted(self._events, key=lambda item: item[:4])
+
+    def _put(self, start: int, order: int, event: Event) -> None:
+        self._events.append((start, order, self.pid, len(self._events), event))
 
     def _tid(self, track: str) -> int:
         if track not in self._tracks:
             self._tracks.append(track)
         return self._tracks.index(track) + 1
-
-    def _meta(self, kind: str, tid: int, **args: Any) -> Event:
-        return {
-            "name": kind, "cat": "__metadata", "ph": "M", "ts": 0, "pid": self.pid, "tid": tid,
-            "args": {**args, "clock": self.clock},
-        }  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgekit.errors import DataError
 
-__all__ = ["Iteration", "read_times"]
+__all__ = ["Iteration", "parse_times", "read_times"]
 
 _LARGEST = 256 << 20
 _OBJECT = re.compile(r"\{([^{}]*)\}")
@@ -31,6 +31,7 @@ class Iteration:
         h2d_ms: Copy to the device.
         compute_ms: Computing.
         d2h_ms: Copy back.
+        enqueued_ms: When the host began to hand it over.
     """
 
     start_ms: float
@@ -38,6 +39,7 @@ class Iteration:
     h2d_ms: float
     compute_ms: float
     d2h_ms: float
+    enqueued_ms: float = 0.0
 
     @property
     def latency_ms(self) -> float:
@@ -63,6 +65,15 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
         ) from None
     except UnicodeDecodeError:
         raise _no(path, "not UTF-8 text") from None
+    return parse_times(text, path)
+
+
+def parse_times(text: str, path: Path = Path("--exportTimes")) -> tuple[Iteration, ...]:
+    """Reads what --exportTimes wrote.
+
+    Raises:
+        DataError: As ``read_times``.
+    """
     body = text.strip()
     if not (body.startswith("[") and body.endswith("]")):
         raise _no(path, "cut off, or not what --exportTimes writes")
@@ -92,7 +103,7 @@ def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
             )  # fmt: skip
     return Iteration(
         values["startComputeMs"], values["endEnqMs"] - values["startEnqMs"],
-        values["h2dMs"], values["computeMs"], values["d2hMs"],
+        values["h2dMs"], values["computeMs"], values["d2hMs"], values["startEnqMs"],
     )  # fmt: skip
 
 

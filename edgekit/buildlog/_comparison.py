@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "LayerComparison", "LoadableComparison", "LogOnly", "PoolComparison"]
 
-SCHEMA = "edgekit.compare/1"
+SCHEMA = "edgekit.compare-log/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Comparison:
         return tuple(layer for layer in self.layers if layer.status == "disagree")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the ``edgekit.compare/1`` document."""
+        """Returns the ``edgekit.compare-log/1`` document."""
         return {
             "schema": SCHEMA,
             "evidence": self.evidence,

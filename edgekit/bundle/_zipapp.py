@@ -18,6 +18,10 @@ _MODE = 0o644 << 16
 _MAIN = """\
 import sys
 
+from edgekit_device._bytecode import keep_bytecode
+
+keep_bytecode()
+
 from edgekit_device.__main__ import main
 
 sys.exit(main())

@@ -27,6 +27,7 @@ SUMMARIES = {
     "bundle": "Pack the engines, without their weights, into one signed file.",
     "deploy": "Ship, refit, self-test and switch to a new release; the old one is kept.",
     "status": "Say what boards serve, deploy and keep.",
+    "top": "Show a board live: GPU, DLA, memory, power, temperatures, releases.",
     "releases": "List the releases on boards.",
     "rollback": "Switch boards back to the release before.",
     "remove": "Remove a release or an application from boards.",
@@ -36,6 +37,10 @@ SUMMARIES = {
     "refit": "Ship only the tensors that changed and refit the engines on the board.",
     "infer": "Run one inference on the board.",
     "bench": "Measure latency and throughput by trtexec's method and write a trace.",
+    "trace": "Put measurements of bench, Nsight Systems, trtexec and cuDLA on one timeline.",
+    "tune": "Plan, build and measure until no plan that is left can be better.",
+    "history": "List what was measured, with commit, bundle and board; show, mark, export, prune.",
+    "compare": "Say whether one measurement really differs from another; 1 for a regression.",
     "report": "Do what is not done yet and write the report.",
     "run": "Run all steps: check, rewrite, calibrate, plan, build, bundle, deploy, refit, "
     "bench, ...",

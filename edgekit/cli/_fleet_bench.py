@@ -65,7 +65,7 @@ def command(
 def _show(document: dict[str, Any]) -> None:
     rows = document["boards"]
     width = max(len(row["board"]) for row in rows)
-    o.say(f"{'board':<{width}}  {'median ms':>10}  {'p99 ms':>10}  {'per second':>10}")
+    o.say(f"{'board':<{width}}  {'median ms':>10}  {'p99 ms':>10}  {'per second':>10}  verdict")
     for row in rows:
         if row["error"]:
             o.say(f"{row['board']:<{width}}  {row['error']['message']}")
@@ -73,9 +73,24 @@ def _show(document: dict[str, Any]) -> None:
         latency = row["latency_ms"]
         o.say(
             f"{row['board']:<{width}}  {latency['median']:>10.3f}  {latency['p99']:>10.3f}  "
-            f"{row['throughput_qps']:>10.1f}"
+            f"{row['throughput_qps']:>10.1f}  {row['verdict']['status']}"
         )
+    for line in _reasons(rows):
+        o.say(line)
+    o.say_notes(document)
     for kind in document["kinds"]:
         o.say(f"kind {kind['kind'] or '-'}: {counted(kind['boards'], 'board')}, median of medians "
               f"{kind['median_ms']:.3f} ms, slowest {kind['slowest']} "
               f"({kind['slowest_ms']:.3f} ms)")  # fmt: skip
+
+
+def _reasons(rows: list[dict[str, Any]]) -> list[str]:
+    """What speaks against measurements, each once with the boards that it is about."""
+    boards: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for reason in () if row["error"] else row["verdict"]["reasons"]:
+            boards.setdefault((reason["code"], reason["remedy"]), []).append(row["board"])
+    return [
+        f"{code} on {', '.join(dict.fromkeys(names))}: {remedy}"
+        for (code, remedy), names in boards.items()
+    ]

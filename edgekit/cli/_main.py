@@ -73,13 +73,13 @@ def _status(arguments: list[str]) -> int:
         status = app(arguments)
         sys.stdout.flush()
         return _fail(_Interrupted(), as_json) if _signals else status
-    except KeyboardInterrupt:
-        return _fail(_Interrupted(), as_json)
+    except KeyboardInterrupt as interrupt:
+        return _fail(_Interrupted(_said(interrupt)), as_json)
     except BrokenPipeError:
         return _reader_is_gone(0)
     except Exception as error:
         if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
-            return _fail(_Interrupted(), as_json)
+            return _fail(_Interrupted(_said(error)), as_json)
         if "--debug" in arguments:
             import traceback
 
@@ -104,12 +104,21 @@ def _need_streams() -> None:
         )
 
 
+def _said(error: BaseException | None) -> str:
+    """What was said when it was interrupted; libraries wrap it in errors of their own."""
+    while error is not None and not (isinstance(error, KeyboardInterrupt) and error.args):
+        error = error.__cause__ or error.__context__
+    return str(error or "")
+
+
 class _Interrupted(EdgekitError):
     exit_code = INTERRUPTED
 
-    def __init__(self) -> None:
+    def __init__(self, more: str = "") -> None:
         super().__init__(
-            "interrupted; finished steps are kept and are not done again", code="interrupted"
+            "interrupted; finished steps are kept and are not done again"
+            + (f"; {more}" if more else ""),
+            code="interrupted",
         )
 
 

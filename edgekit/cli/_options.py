@@ -35,6 +35,7 @@ __all__ = [
     "boards",
     "command",
     "config",
+    "config_or_report",
     "console",
     "cut",
     "debug",
@@ -112,6 +113,10 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
 
 
 config = argument("config", "YAML configuration.", callback=_no_model)
+#: For a command that takes a report document, too.
+config_or_report = argument(
+    "config", "YAML configuration, or the report.json of a run.", callback=_no_model
+)
 _MODEL = "ONNX file, builtin:NAME or YAML configuration."
 model = argument("model", _MODEL)
 #: For a command that can do without one.

@@ -41,6 +41,7 @@ def command(
     profile: Path | None,
     layer_info: Path | None,
     report: Path | None,
+    annotate: Path | None,
     json: bool,
     quiet: bool,
     verbose: bool,
@@ -54,6 +55,8 @@ def command(
     question = read.one_question(
         {**asked, table or "--modes": table or None, "--problem": problem, "--report": report}
     )
+    if annotate is not None and (model is None or question not in (None, "--report")):
+        raise UsageError("--annotate goes with the plan of a model", hint="edgekit plan MODEL")
     from edgekit.pipeline import may_write_for
 
     if model is None or problem is not None:
@@ -75,6 +78,8 @@ def command(
     config = _config(model, profile, layer_info, options)
     may_write_for(config, {"the report": report}, makes_folders=True)
     if config.file.model.networks:
+        if annotate is not None:
+            raise UsageError("--annotate takes one network, and this configuration has several")
         if question not in (None, "--report"):
             raise UsageError(
                 f"{question} takes one network, and this configuration has several",
@@ -84,7 +89,7 @@ def command(
         return
     with o.open_pipeline(config, quiet=quiet, verbose=verbose, force=force) as pipeline:
         if question in (None, "--report"):
-            _plan(pipeline, report, json)
+            _plan(pipeline, report, annotate, json)
         else:
             _print(*_answers(pipeline, options)[question](), json)
 
@@ -182,10 +187,14 @@ def _answers(
     }
 
 
-def _plan(pipeline: Pipeline, report: Path | None, json: bool) -> None:
+def _plan(pipeline: Pipeline, report: Path | None, annotate: Path | None, json: bool) -> None:
     plan = pipeline.plan()
     if report is not None:
         pipeline.plan_report(report)
+    if annotate is not None:
+        from edgekit.pipeline import write_annotated
+
+        write_annotated(pipeline, annotate)
     if json:
         o.print_json(plan.to_json())
         return

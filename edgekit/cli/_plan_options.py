@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.cli._written import annotate
 from edgekit.errors import UsageError
 
 __all__ = [
@@ -95,6 +96,7 @@ questions = o.all_of(
     click.option("--targets", metavar="all|A,B", help="A table over boards."),
     click.option("--problem", type=o.FILE, help="Solve an edgekit.problem/1; no network needed."),
     click.option("--report", type=o.FILE, help="Write the plan as an HTML page, too."),
+    annotate,
 )
 
 

@@ -1,36 +1,171 @@
-"""``edgekit report``: writes the HTML report of a configuration."""
+"""``edgekit report``: writes the HTML report of a configuration, or renders a report.json."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from edgekit.cli import _options as o
+from edgekit.cli import _written as written
+from edgekit.errors import GateError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.config import Config
+    from edgekit.history import Result
 
 __all__ = ["command"]
 
 
-@o.command("report", "Example: edgekit report configs/resnet50-orin.yaml")
-@o.config
+@o.command(
+    "report",
+    "Example: edgekit report configs/resnet50-orin.yaml; "
+    "edgekit report edgekit-out/resnet50/report.json -o page.html",
+)
+@o.config_or_report
 @o.out
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    help="Compare the measurement with this one: a bench.json, last, an id of edgekit history.",
+)
 @o.boards
 @o.talk
-def command(config: str, json: bool, **settings: Any) -> None:
+@written.markdown
+@written.annotate
+def command(
+    config: str,
+    json: bool,
+    baseline: str | None,
+    markdown: str | None,
+    annotate: Path | None,
+    **settings: Any,
+) -> None:
+    if Path(config).suffix.lower() == ".json":
+        if annotate is not None:
+            raise UsageError("--annotate takes a configuration: a report holds no model")
+        _again(Path(config), json, baseline, settings["out"], markdown)
+        return
     from edgekit.config import open_config
 
     opened = open_config(config)
     if opened.file.model.networks:
         _several(opened, json, settings)
         return
+    if baseline:  # what is not there is told before anything is run
+        _select(baseline, opened.file.name)
     with o.open_pipeline(opened, **settings) as pipeline:
         result = pipeline.run()
+        if annotate is not None:
+            from edgekit.pipeline import write_annotated
+
+            write_annotated(pipeline, annotate, result.report)
+    report = result.report
+    if baseline:
+        report = _after_run(report, baseline)
+        _write(report, Path(report["files"]["report"]))
+    if markdown is not None:
+        written.write_markdown(report, markdown)
     if json:
-        o.print_json(result.report)
-    else:
-        print(result.document["files"]["report"])
+        o.print_json(report)
+    elif markdown != "-":
+        print(report["files"]["report"])
+    _tell_refusal(report, json)
+
+
+def _again(
+    path: Path, json: bool, baseline: str | None, out: Path | None, markdown: str | None
+) -> None:
+    """Renders a report document; nothing is run."""
+    from edgekit.report import read_report, shown
+
+    report = read_report(path)
+    page = out or path.with_suffix(".html")
+    if page.is_dir():
+        page /= path.with_suffix(".html").name
+    with shown(str(path)):
+        if baseline:
+            report = _compared(report, baseline, beside=path.parent)
+        _write(report, page, keep=path)
+        if markdown is not None:
+            written.write_markdown(report, markdown)
+    if json:
+        o.print_json(report)
+    elif markdown != "-":
+        print(page)
+    if baseline:
+        _tell_refusal(report, json)
+
+
+def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
+    """Returns the report compared, or saying why not: what a run has found is not lost."""
+    from edgekit.errors import DataError
+    from edgekit.report import without_comparison
+
+    try:
+        return _compared(report, baseline)
+    except DataError as error:
+        return without_comparison(report, error)
+
+
+def _tell_refusal(report: dict[str, Any], json: bool) -> None:
+    """Refuses where a comparison was asked for and there is none; all files are written.
+
+    Raises:
+        GateError: "report.not-compared".
+    """
+    from edgekit.report import refused_words
+
+    if told := refused_words(report.get("baseline") or {}):
+        error = GateError(
+            told, code="report.not-compared",
+            hint="all files are written, and say so; edgekit compare --force compares anyway",
+        )  # fmt: skip
+        error.printed = json
+        raise error
+
+
+def _write(report: dict[str, Any], page: Path, *, keep: Path | None = None) -> None:
+    """Writes the page, and beside a run's own page its document; ``keep`` is not written over."""
+    from edgekit.bench import write_json
+    from edgekit.report import write_report
+
+    write_report(report, page)
+    document = page.with_suffix(".json")
+    if keep is None:
+        write_json(document, report)
+
+
+def _select(words: str, name: str, but: Result | None = None) -> list[Result]:
+    """Returns the baseline; "last" is the last one that is not the run itself."""
+    from edgekit.history import select
+
+    return select(words, name=name, but=but)
+
+
+def _compared(
+    report: dict[str, Any], baseline: str, *, beside: Path | None = None
+) -> dict[str, Any]:
+    """Returns the report with the comparison of its own bench.json with the baseline.
+
+    A report that was moved has it ``beside`` it.
+    """
+    from edgekit.errors import DataError
+    from edgekit.history import read_result
+    from edgekit.report import with_baseline
+
+    own = (report.get("files") or {}).get("bench")
+    if not report.get("bench") or not own:
+        raise DataError(
+            "the report holds no measurement to compare", code="report.not-measured",
+            hint="edgekit report CONFIG --baseline RUN measures first",
+        )  # fmt: skip
+    path = Path(own)
+    if beside is not None and not path.exists():
+        path = beside / path.name
+    result = read_result(path)
+    return with_baseline(report, _select(baseline, report["name"], result), [result])
 
 
 def _several(config: Config, json: bool, settings: dict[str, Any]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from edgekit.cli import _options as o
+from edgekit.cli import _written as written
 
 __all__ = ["command"]
 
@@ -18,12 +20,16 @@ __all__ = ["command"]
 @o.force
 @o.boards
 @o.talk
+@written.markdown
+@written.annotate
 def command(
     config: str,
     outputs: list[str] | None,
     missing: str | None,
     strict: bool | None,
     json: bool,
+    markdown: str | None,
+    annotate: Path | None,
     **settings: Any,
 ) -> None:
     from edgekit.report import terminal_summary
@@ -35,7 +41,13 @@ def command(
     }
     with o.open_pipeline(config, options, **settings) as pipeline:
         result = pipeline.run()
+        if annotate is not None:
+            from edgekit.pipeline import write_annotated
+
+            write_annotated(pipeline, annotate, result.report)
+    if markdown is not None:
+        written.write_markdown(result.report, markdown)
     if json:
         o.print_json(result.document)
-    else:
+    elif markdown != "-":
         terminal_summary(result.report, o.console())

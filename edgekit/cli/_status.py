@@ -39,6 +39,8 @@ def _show(document: dict[str, Any], again: list[str], verbose: bool) -> None:
             away = "failed" if board["reachable"] else "not reached"
             rows.add_row(plain(name), "-", away, "-", plain(board["error"]["message"]), "-")
             continue
+        if board.get("power"):
+            notes.append(f"{name}: {board['power']}")
         if not board["apps"]:
             rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
         for app, facts in board["apps"].items():

@@ -57,7 +57,8 @@ def _changed(document: Document, folder: Path, given: dict[str, Any]) -> Config:
 
     merged = _merge(document.value, given)
     paths = document.given | frozenset(_leaves(given))
-    changed = dataclasses.replace(document, value=merged, given=paths)
+    file = document.value if document.file is None else document.file
+    changed = dataclasses.replace(document, value=merged, given=paths, file=file)
     # checked first: only what the schema knows can be written as YAML
     checked = check_config(changed, folder, "")
     return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from edgekit.config._schema_bench import BenchSection
 from edgekit.config._schema_build import BuildSection, ContainerSection
 from edgekit.config._schema_calibration import CalibrationSection
 from edgekit.config._schema_deploy import BoardSection, DeploySection, HealthSection
@@ -219,14 +220,6 @@ class AccuracySection(_Section):
         if told:
             raise ValueError(told)
         return self
-
-
-class BenchSection(_Section):
-    """How the benchmark measures (trtexec's method)."""
-
-    warmup_ms: float = Field(200, ge=0, le=600_000, description="Warm-up time.")
-    duration_s: float = Field(3, ge=0, le=3600, description="Measure at least this long.")
-    iterations: int = Field(10, ge=1, le=1_000_000, description="Measure at least this often.")
 
 
 class ConfigFile(_Section):

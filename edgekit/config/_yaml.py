@@ -28,13 +28,17 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: plain values, the position of each by its path, and problems found."""
+    """A parsed file: plain values, the position of each by its path, and problems found.
+
+    ``given`` are the paths of options that won over it, ``file`` then its own values.
+    """
 
     name: str
     value: Any
     positions: dict[tuple[str | int, ...], tuple[int, int]]
     problems: tuple[Problem, ...]
     given: frozenset[tuple[str | int, ...]] = frozenset()
+    file: Any = None
 
     def where(self, path: tuple[str | int, ...]) -> str:
         """Returns ``file:line:column`` of the nearest known part of ``path``.

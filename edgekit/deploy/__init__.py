@@ -5,6 +5,7 @@ are methods of the ``BoardClient`` that ``open_board`` gives.
 """
 
 from edgekit._callable import make_callable
+from edgekit.deploy._bench_settings import BenchSettings
 from edgekit.deploy._client import BoardClient
 from edgekit.deploy._embedded import find_sshd, sshd
 from edgekit.deploy._install import install
@@ -16,6 +17,7 @@ from edgekit.deploy._transport import Completed, Transport
 from edgekit.deploy._types import Board, Container, Kind, Progress, Release
 
 __all__ = [
+    "BenchSettings",
     "Board",
     "BoardClient",
     "Completed",

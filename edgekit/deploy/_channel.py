@@ -48,6 +48,7 @@ class Channel:
         self._reconnect = reconnect
         self._placed: Place | None = None
         self._remembered = False
+        self._staged: set[str] = set()  # starts of the digests that the board has releases of
         self._apart = 0  # bytes that went on connections of their own
         home = board.python.startswith("~/") and board.kind != "local"
         # sshd starts commands in the account's home, where a quoted "~" means nothing
@@ -82,6 +83,7 @@ class Channel:
             answer = self._place(name, digest, packed, progress)
             sent = len(packed)
         self._placed = Place.read(answer)
+        self._staged.update(self._placed.releases)
         return sent
 
     def _place(
@@ -149,11 +151,13 @@ class Channel:
         timeout: float,
         data: bytes = b"",
         most_out: int = MOST_OUT,
+        told: Callable[[bytes], None] | None = None,
     ) -> Completed:
         """Runs a long command that stops when this call does, or this machine."""
         argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
+        more: dict[str, Any] = {} if told is None else {"told": told}
         return self._transport.run(
-            argv, stdin=pieces(data), timeout=timeout, hold_input=True, most_out=most_out
+            argv, stdin=pieces(data), timeout=timeout, hold_input=True, most_out=most_out, **more
         )
 
     def _renew(self) -> bool:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from edgekit.deploy._answers import failure
-from edgekit.deploy._channel import LONG_S, SHORT_S
-from edgekit.deploy._deliver import deliver
-from edgekit.deploy._deployments import DeploymentClient
-from edgekit.deploy._lanes import Heap
-from edgekit.deploy._offering import offer
+from edgekit.deploy._answers import document, failure
+from edgekit.deploy._bench_settings import BenchSettings
+from edgekit.deploy._channel import LONG_S
+from edgekit.deploy._sending import SendingClient
+from edgekit.deploy._stages import Staged
 from edgekit.deploy._streams import json_line, read_frames
 from edgekit.deploy._transport import Buffer
-from edgekit.deploy._types import Progress
 
 __all__ = ["BoardClient", "Buffer"]
 
@@ -24,8 +22,8 @@ _MOST_BYTES = 4 << 30
 _OUTSIDE = ("module", "board_id", "l4t", "power", "docker", "groups", "user", "memory")
 
 
-class BoardClient(DeploymentClient):
-    """One board, connected: releases, blobs, runs, deployments
+class BoardClient(SendingClient):
+    """One board, connected: releases, runs, what is sent (``SendingClient``), deployments
     (``DeploymentClient``) and jobs (``JobClient``)."""
 
     def hello(self) -> dict[str, Any]:
@@ -50,6 +48,26 @@ class BoardClient(DeploymentClient):
             ]
         found["jetpack"] = jetpack_of_l4t(found["l4t"]) if found["l4t"] else None
         return found
+
+    def sample(
+        self, told: Callable[[dict[str, Any]], bool], *, interval_ms: int = 1000, count: int = 0
+    ) -> None:
+        """Has the board sampled (docs/monitoring.md), each sample told as it comes.
+
+        Args:
+            told: Gets each sample; no more come when it answers False.
+            interval_ms: Between two samples.
+            count: How many; 0 goes on until ``told`` has seen enough.
+
+        Raises:
+            BoardError: The board failed, or was silent for long ("board.timeout").
+        """
+        from edgekit.deploy._samples import take_samples
+
+        options = (f"--interval-ms={interval_ms}", f"--count={count}", "--watch-stdin=0")
+        # a container sees less of the board than the board itself
+        argv = self._argv("sample", *options, outside=True)
+        take_samples(self._transport, argv, told, self.name, interval_ms / 1e3)
 
     def setup(self, *, undo: bool = False, apply: bool = False) -> dict[str, Any]:
         """Says what `doctor --setup` changes on the board itself, or changes it.
@@ -76,57 +94,6 @@ class BoardClient(DeploymentClient):
             "refused" (releases whose signatures the board does not believe any more).
         """
         return self._ask("trust", stdin=[json_line({"lines": list(lines), **changes})])
-
-    def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
-        """Returns which blobs the board lacks; ``verify`` reads those that it has again."""
-        options = ["--verify"] if verify else []
-        timeout = LONG_S if verify else SHORT_S
-        answer = self._ask("missing", *options, stdin=[json_line(list(digests))], timeout=timeout)
-        return tuple(answer["missing"])
-
-    def offer(self, manifest: bytes, signature: bytes | None, app: str) -> dict[str, Any]:
-        """Announces a bundle: first by its digest, and where it is new with its manifest.
-
-        Returns:
-            "digest", "app", "signer", "missing" (a list of [digest, bytes of it that are kept]),
-            "serving" (the release that serves this very bundle, whole, or None), "deployment" (how
-            that came to serve, or None) and "hello", as the command.
-        """
-        return offer(self._offer, manifest, signature, app)
-
-    def _offer(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        return self._ask("offer", "--hello", stdin=[json_line(document)])
-
-    def receive(
-        self,
-        blobs: Mapping[str, Buffer],
-        progress: Progress | None = None,
-        *,
-        kept: Mapping[str, int] | None = None,
-    ) -> int:
-        """Sends blobs by digest and returns the bytes sent; what arrives stays, also in part.
-
-        Args:
-            blobs: Bytes by digest.
-            progress: Called in this thread with phase "send" and bytes.
-            kept: Bytes of blobs that the board has already, by digest, as ``offer`` told them.
-        """
-        if not blobs:
-            return 0
-        heap = Heap(blobs, kept or {}, progress)
-        argv = self._argv("receive")
-        apart = deliver(heap, argv, self._transport, self.name, self.board.python)
-        self._apart += heap.to_send if apart else 0
-        return heap.to_send
-
-    def wire_bytes(self) -> int | None:
-        """Returns the bytes that went over the wire so far, both ways; None where nobody counts.
-
-        What OpenSSH's client carried on connections of its own counts with its payload.
-        """
-        count = getattr(self._transport, "wire_bytes", None)
-        carried = None if count is None else count()
-        return None if carried is None else int(carried) + self._apart
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
         """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""
@@ -174,24 +141,36 @@ class BoardClient(DeploymentClient):
     def bench(
         self,
         app: str,
+        settings: BenchSettings | None = None,
         *,
         release: str | None = None,
-        warmup_ms: float = 200.0,
-        duration_s: float = 3.0,
-        iterations: int = 10,
-        profile: bool = False,
-        threads: int = 0,
+        inputs: bytes | None = None,
+        progress: Callable[[str, float | None], None] | None = None,
     ) -> dict[str, Any]:
-        """Measures the release on the board by trtexec's method."""
-        options = [
-            *_which(app, release),
-            f"--warmup-ms={warmup_ms:g}",
-            f"--duration-s={duration_s:g}",
-            f"--iterations={iterations}",
-            f"--threads={threads}",
-            *(["--profile"] if profile else []),
-        ]
-        return self._ask_watched("bench", *options, timeout=LONG_S + 4 * duration_s)
+        """Measures the release on the board by trtexec's method.
+
+        Args:
+            app: Its application.
+            settings: How.
+            release: Which; the one that serves by default.
+            inputs: An ``.npz`` with one array an input, or with several frames in a further leading
+                axis. By default the bundle's samples, else its golden frames.
+            progress: Told of each stage as it begins ("measure", ...) and the seconds left at
+                least (None: nobody knows), in a thread of the transport's.
+
+        Returns:
+            ``edgekit.device.bench/1`` (docs/architecture.md).
+        """
+        settings = settings or BenchSettings()
+        options = [*_which(app, release), *settings.options(), *(["--inputs"] if inputs else [])]
+        staged = None if progress is None else Staged(progress)
+        options += ["--progress"] if staged else []
+        limit, told = LONG_S + settings.seconds(), staged.put if staged else None
+        with settings.told_of_clocks(self.name):
+            done = self._watched("bench", *options, data=inputs or b"", timeout=limit, told=told)
+            return document(
+                staged.completed(done) if staged else done, self.name, self.board.python, "bench"
+            )
 
     def releases(self, app: str | None = None) -> dict[str, Any]:
         """Returns apps with their releases, the current and the previous one."""

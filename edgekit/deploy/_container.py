@@ -8,7 +8,10 @@ from typing import Any
 
 from edgekit.deploy._types import Container
 
-__all__ = ["Place", "container_argv"]
+__all__ = ["SHORT", "Place", "container_argv"]
+
+#: How many digits of a digest a release's name ends with.
+SHORT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +23,21 @@ class Place:
         loader: The loader's file.
         user: "UID:GID" of the account.
         groups: Numbers of the account's groups.
+        releases: The starts (``SHORT`` digits) of the digests whose releases are there.
     """
 
     root: str
     loader: str
     user: str = ""
     groups: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Place:
         """Returns what the placing program answered."""
         groups = tuple(str(number) for number in answer.get("groups", ()))
-        return cls(answer["root"], answer["path"], str(answer.get("user", "")), groups)
+        releases = tuple(answer.get("releases", ()))
+        return cls(answer["root"], answer["path"], str(answer.get("user", "")), groups, releases)
 
 
 def container_argv(

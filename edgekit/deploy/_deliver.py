@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from edgekit.deploy._answers import document
 from edgekit.deploy._channel import LONG_S
 from edgekit.deploy._lanes import Heap, send_lanes
+from edgekit.deploy._openssh import FAILED, Begun
 from edgekit.deploy._ssh import SshTransport
 from edgekit.deploy._transport import Buffer, Completed, Transport
 from edgekit.errors import BoardError
 
-__all__ = ["deliver"]
+__all__ = ["begin", "deliver"]
 
 # from how many bytes on a connection of its own, which costs a handshake, is worth while
 _BULK = 24 << 20
@@ -19,12 +20,36 @@ _BULK = 24 << 20
 _LANE = 4 << 20
 # OpenSSH grants a channel a window of 2 MiB: several fill a line where the answer takes long
 _LANES = 4
-_SSH_FAILED = 255
 # as much may stand in pipes and windows before anything was taken
 _UNDER_WAY = 8 << 20
 
 
-def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, python: str) -> bool:
+def begin(argv: Sequence[str], transport: Transport, most: int) -> Begun | None:
+    """Begins ``argv`` (the command ``receive``) on a connection apart while it is not known yet
+    what is to be sent: its handshake and the loader's start are not waited for then.
+
+    Args:
+        argv: The board's command.
+        transport: The connection.
+        most: Bytes that there may be to send.
+    """
+    bulk = transport.bulk() if isinstance(transport, SshTransport) and most >= _BULK else None
+    if bulk is None:
+        return None
+    try:
+        return bulk.begin(argv)
+    except OSError:
+        return None  # nothing is lost but time
+
+
+def deliver(
+    heap: Heap,
+    argv: Sequence[str],
+    transport: Transport,
+    where: str,
+    python: str,
+    begun: Begun | None = None,
+) -> bool:
     """Sends the heap through as many runs of ``argv`` (the command ``receive``) as serve.
 
     Args:
@@ -33,6 +58,7 @@ def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, p
         transport: The connection.
         where: The board's name for errors.
         python: The board's interpreter for errors.
+        begun: One that runs already, on a connection apart.
 
     Returns:
         Whether it went on a connection apart.
@@ -45,11 +71,10 @@ def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, p
         document(transport.run(argv, stdin=stdin, timeout=LONG_S), where, python)
 
     remote = isinstance(transport, SshTransport)
-    bulk = (
-        transport.bulk() if isinstance(transport, SshTransport) and heap.to_send >= _BULK else None
-    )
-    if bulk is not None:
-        done = bulk.run(argv, stdin=heap.frames(tell=True), timeout=LONG_S)
+    if begun is None:
+        begun = begin(argv, transport, heap.to_send)
+    if begun is not None:
+        done = begun.run(heap.frames(tell=True), timeout=LONG_S)
         if not _unreached(done):
             document(done, where, python)
             return True
@@ -62,7 +87,7 @@ def deliver(heap: Heap, argv: Sequence[str], transport: Transport, where: str, p
 
 
 def _unreached(done: Completed) -> bool:
-    return done.status == _SSH_FAILED and not done.out.strip()
+    return done.status == FAILED and not done.out.strip()
 
 
 def _cut(where: str) -> BoardError:

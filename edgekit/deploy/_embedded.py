@@ -222,7 +222,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         "PermitUserRC no",
         "PrintMotd no",
         # bash reads ~/.bashrc for sshd's commands at shell level 1 only; ours need none of it
-        f"SetEnv SHLVL=1{_python_path()}",
+        f"SetEnv SHLVL=1{_passed('PYTHONPATH')}{_passed('EDGEKIT_REFERENCE_DELAYS')}",
         "UseDNS no",
         "MaxStartups 100",
         "LogLevel VERBOSE",
@@ -230,11 +230,13 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _python_path() -> str:
-    """Where this Python finds its packages, for the board's commands that run the same Python."""
-    path = os.environ.get("PYTHONPATH")
+def _passed(name: str) -> str:
+    """An environment variable for the board's commands: where the same Python finds its packages,
+    and the file of the reference backend's delays.
+    """
+    value = os.environ.get(name)
     # SetEnv knows quotes and no escapes
-    return f' "PYTHONPATH={path}"' if path and not set(path) & set('"\\\n') else ""
+    return f' "{name}={value}"' if value and not set(value) & set('"\\\n') else ""
 
 
 def _quoted(path: Path) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, cast
 
 from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
@@ -32,6 +32,7 @@ class LocalTransport:
         timeout: float | None = 60.0,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
+        told: Callable[[bytes], None] | None = None,
     ) -> Completed:
         """See ``Transport.run``; a program that is not there is status 127, as a shell has it."""
         try:
@@ -59,6 +60,7 @@ class LocalTransport:
             where=self._where,
             hold_input=hold_input,
             most_out=most_out,
+            told=told,
         )
 
     def close(self) -> None:

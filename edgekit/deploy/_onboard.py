@@ -60,9 +60,10 @@ def main(root):
     name, digest, size = sys.argv[2], sys.argv[3], int(sys.argv[4])
     folder = os.path.join(root, "bin")
     path = os.path.join(folder, name)
+    compiled = os.path.join(folder, "__pycache__")
     old = time.time() - 3600
-    if os.path.isdir(folder):
-        for entry in os.scandir(folder):
+    for place in (folder, compiled):
+        for entry in os.scandir(place) if os.path.isdir(place) else ():
             if entry.name.endswith(".tmp") and entry.stat().st_mtime < old:
                 os.unlink(entry.path)
     ready = False
@@ -83,14 +84,27 @@ def main(root):
         kin.sort(key=lambda e: e.stat().st_mtime)
         for entry in kin[:-3]:
             os.unlink(entry.path)
+        stay = tuple(e.name[:-4] + "." for e in kin[-3:] if e.name != name)
+        for entry in os.scandir(compiled) if os.path.isdir(compiled) else ():
+            if not entry.name.startswith(stay):
+                os.unlink(entry.path)
         link = os.path.join(folder, ".%s.%d.tmp" % (stem, os.getpid()))
         os.symlink(name, link)
         os.replace(link, os.path.join(folder, stem + ".pyz"))
     user = "%d:%d" % (os.getuid(), os.getgid())
-    return {"root": root, "path": path, "ready": ready, "user": user, "groups": os.getgroups()}
+    return {"root": root, "path": path, "ready": ready, "user": user, "groups": os.getgroups(),
+            "releases": releases(os.path.join(root, "apps"))}
+
+def releases(apps):
+    found = []
+    for app in os.listdir(apps) if os.path.isdir(apps) else ():
+        folder = os.path.join(apps, app, "releases")
+        found += os.listdir(folder) if os.path.isdir(folder) else ()
+    return sorted(name[-12:] for name in found)[:256]
 
 run(main)
 """
 """Arguments ROOT NAME SHA256 SIZE, that many bytes of the deflated loader on stdin; SIZE 0 only
-asks. Answers root, path, whether the loader is there, and the account by numbers. The three newest
-loaders stay, for commands that still run."""
+asks. Answers root, path, whether the loader is there, the account by numbers, and the starts of the
+digests of which there are releases. The three newest loaders stay, for commands that still run, and
+what they have compiled (``_bytecode``)."""

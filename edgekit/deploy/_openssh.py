@@ -13,6 +13,7 @@ import fcntl
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.deploy._local import _Child
+from edgekit.deploy._splice import Spliced
 from edgekit.deploy._sshconfig import Endpoint
 from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
 
-__all__ = ["OpenSsh", "openssh"]
+__all__ = ["FAILED", "Begun", "OpenSsh", "openssh"]
+
+#: OpenSSH's own status: it could not connect, or was cut.
+FAILED = 255
 
 _ALIAS = "edgekit-board"
 _PIPE = 1 << 20
@@ -49,6 +53,9 @@ _OPTIONS = (
     "ConnectTimeout=10",
     "ServerAliveInterval=15",
     "ServerAliveCountMax=2",
+    # a tenth of a second of the client's processor. What is left is what paramiko agrees on, too:
+    # ML-KEM where both ends know it, X25519 elsewhere
+    "KexAlgorithms=-sntrup761x25519*",
     # one pass over a packet, in hardware wherever there are boards; others where it is not allowed
     "Ciphers=^aes128-gcm@openssh.com,aes256-gcm@openssh.com",
 )
@@ -61,7 +68,7 @@ _SIGNED = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}
 class OpenSsh:
     """Runs commands as ``SshTransport`` does, each through a connection of its own.
 
-    A status of 255 without an answer is ssh's own: it could not connect, or was cut.
+    A status of ``FAILED`` without an answer is ssh's own.
 
     Attributes:
         program: The client.
@@ -85,7 +92,14 @@ class OpenSsh:
         most_out: int = MOST_OUT,
     ) -> Completed:
         """See ``Transport.run``."""
-        with self._known_hosts() as known_hosts:
+        return self.begin(argv).run(
+            stdin, timeout=timeout, hold_input=hold_input, most_out=most_out
+        )
+
+    def begin(self, argv: Sequence[str]) -> Begun:
+        """Connects and starts a command whose input is not known yet."""
+        with contextlib.ExitStack() as stack:
+            known_hosts = stack.enter_context(self._known_hosts())
             child = subprocess.Popen(
                 [*self._argv(known_hosts), shlex.join(argv)],
                 stdin=subprocess.PIPE,
@@ -96,14 +110,7 @@ class OpenSsh:
                 env={**os.environ, "SSH_ASKPASS_REQUIRE": "never"},
             )
             _widen(child.stdin)
-            return converse(
-                _Child(child),
-                stdin,
-                timeout=timeout,
-                where=self.where,
-                hold_input=hold_input,
-                most_out=most_out,
-            )
+            return Begun(child, self.where, stack.pop_all())
 
     @contextlib.contextmanager
     def _known_hosts(self) -> Iterator[Path]:
@@ -129,6 +136,53 @@ class OpenSsh:
         words = [word for option in options for word in ("-o", option)]
         address = ["-p", str(there.port), "-l", there.user, "--", there.host]
         return [self.program, "-F", "none", "-T", "-e", "none", *words, *address]
+
+
+class Begun:
+    """A command on a connection of its own; ``run`` it or ``end`` it.
+
+    Args:
+        child: OpenSSH's client.
+        where: The board's name for errors.
+        stack: What is there until it has ended.
+    """
+
+    def __init__(
+        self, child: subprocess.Popen[bytes], where: str, stack: contextlib.ExitStack
+    ) -> None:
+        self._child = child
+        self._where = where
+        self._stack = stack
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may still be run; one that could not connect says so when it is."""
+        return self._child.poll() in (None, FAILED)
+
+    def run(
+        self,
+        stdin: Iterable[Buffer],
+        *,
+        timeout: float | None = 60.0,
+        hold_input: bool = False,
+        most_out: int = MOST_OUT,
+    ) -> Completed:
+        """Gives it its input: see ``Transport.run``."""
+        with self._stack:
+            return converse(
+                Spliced(self._child),
+                stdin,
+                timeout=timeout,
+                where=self._where,
+                hold_input=hold_input,
+                most_out=most_out,
+            )
+
+    def end(self) -> None:
+        """Ends it at once: nothing was sent to it."""
+        # the child's own block closes its pipes and waits for it
+        with self._stack, self._child, contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
 
 
 def openssh(endpoint: Endpoint, host_key: tuple[str, bytes], where: str) -> OpenSsh | None:

@@ -86,14 +86,18 @@ def send(
     loader = board.ensure_loader(progress)
     sizes = _sizes(bundle)
     notes: list[str] = []
+    on_hand = 0 if fetches else _on_hand(bundle, sizes)
+    kept: dict[str, int] = {}
     while True:
-        offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
-        kept = _kept(offer["missing"], sizes, board.name)
-        blobs = {} if fetches else _payload(bundle, kept, board.name)
-        if kept and check is not None:
-            check(sum(sizes[digest] - have for digest, have in kept.items()), offer["hello"])
         try:
-            sent = board.receive(blobs, progress, kept=kept)
+            with board.ahead(bundle.digest, on_hand):
+                offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
+                kept = _kept(offer["missing"], sizes, board.name)
+                blobs = {} if fetches else _payload(bundle, kept, board.name)
+                if kept and check is not None:
+                    lacking = sum(sizes[digest] - have for digest, have in kept.items())
+                    check(lacking, offer["hello"])
+                sent = board.receive(blobs, progress, kept=kept)
             break
         except BoardError as error:
             # what was kept was wrong or is gone: the board threw it away, and asks for all of it
@@ -133,6 +137,12 @@ def _sizes(bundle: Bundle) -> dict[str, int]:
     """Returns the bytes of everything that the board must have, by digest."""
     blobs = {digest: int(blob["bytes"]) for digest, blob in bundle.manifest["blobs"].items()}
     return {**bundle.weight_bytes, **blobs}
+
+
+def _on_hand(bundle: Bundle, sizes: Mapping[str, int]) -> int:
+    """Returns the bytes of all that could be sent."""
+    return sum(size for digest, size in sizes.items()
+               if digest in bundle.blobs or digest in bundle.weights)  # fmt: skip
 
 
 def _payload(bundle: Bundle, lacking: Mapping[str, Any], where: str) -> dict[str, Buffer]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.deploy._shapes_bench import BENCH
+
 __all__ = ["ANSWERS", "RESULTS", "misshapen"]
 
 _FLAVOURS: Any = {"full": "text?", "lean": "text?", "dispatch": "text?"}
@@ -25,16 +27,11 @@ _EVENT: Any = {
     "n": "count", "time": "number", "phase": "text", "done": "count", "total": "count",
     "text": "text",
 }  # fmt: skip
-_TIMES: Any = {"*": "number"}
 _PERCENTILES: Any = {"*": "number?"}
 _SERVING: Any = {
     "release": "text?", "pid": "count?", "requests": "count", "errors": "count",
     "last_error": ({"message": "text", "code": "text", "*": "any"}, None),
     "latency_ms": (_PERCENTILES, None),
-}  # fmt: skip
-_SEGMENT_EVENT: Any = {
-    "frame": "count", "lane": "count", "index": "count", "device": "text", "start_us": "number",
-    "duration_us": "number",
 }  # fmt: skip
 _CHANGED: Any = {
     "release?": "text?", "state?": "text?", "on_change?": "text?", "error?": (_ERROR, None),
@@ -47,7 +44,8 @@ _DEPLOYMENT: Any = {
     "health?": ({"golden?": ({"*": "any"}, None), "notes?": (["text"], None)}, None),
 }  # fmt: skip
 _RELEASE: Any = {
-    "id": "text", "digest?": "text?", "signer?": "text?", "staged_at?": "text?", "ready?": "flag",
+    "id": "text", "digest?": "text?", "backend?": "text?", "signer?": "text?",
+    "staged_at?": "text?", "ready?": "flag",
 }  # fmt: skip
 _APP: Any = {"current": "text?", "previous": "text?", "releases": [_RELEASE]}
 _APP_STATUS: Any = {
@@ -66,7 +64,7 @@ _HELLO: Any = {
 #: By the loader's command. Those without a form here have answers of no inner form.
 ANSWERS: dict[str, Any] = {
     "place": {"ready": "flag", "root?": "text", "path?": "text", "groups?": ["count"],
-              "user?": "text"},
+              "user?": "text", "releases?": ["text"]},
     "hello": _HELLO,
     "trust": {
         "added": "count", "removed": "count", "revoked": "count", "signers": ["text"],
@@ -104,15 +102,7 @@ ANSWERS: dict[str, Any] = {
     "serve-unit": {"app": "text", "unit": "text", "file": "text?", "installed": "flag",
                    "text": "text", "notes": ["text"]},
     "setup": {"state": "text", "text": "text", "sudoers": "any", "groups": "any", "script": "any"},
-    "bench": {
-        "release": "text", "backend": "text", "clock": "text", "segments_clock": "text",
-        "iterations": "count", "duration_s": "number", "latency_ms": {"median": "number", **_TIMES},
-        "samples_ms": ["number"], "throughput_qps": "number",
-        "pipelined": ({"frames": "count", "throughput_qps": "number"}, None),
-        "segments": [{"lane": "count", "index": "count", "device": "text", "layers": ["text"],
-                      "latency_ms": {"median": "number", **_TIMES}}],
-        "events": [_SEGMENT_EVENT], "pipelined_events": [_SEGMENT_EVENT],
-    },
+    "bench": BENCH,
     "job-start": _JOB,
     "job-list": {"jobs": [_JOB_ROW]},
     "job-watch": {"state": "text", "events": [_EVENT], "next": "count",
@@ -157,6 +147,8 @@ RESULTS: dict[str, Any] = {
 _TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,), "count": (int,), "number": (int, float), "flag": (bool,),
 }  # fmt: skip
+# beyond these arithmetic overflows; nan is not within any
+_MOST = {"count": 2**63, "number": 1e100}
 
 
 def misshapen(value: object, form: Any, where: str = "") -> str:
@@ -202,4 +194,6 @@ def _is(value: object, form: str) -> bool:
         return True
     if form != "flag" and isinstance(value, bool):
         return False
+    if form in _MOST and isinstance(value, (int, float)):
+        return isinstance(value, _TYPES[form]) and -_MOST[form] <= value <= _MOST[form]
     return isinstance(value, _TYPES[form])

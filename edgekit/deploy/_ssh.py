@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import socket
@@ -96,6 +97,7 @@ class SshTransport:
         timeout: float | None = 60.0,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
+        told: Callable[[bytes], None] | None = None,
     ) -> Completed:
         """See ``Transport.run``. OpenSSH hands the line to a shell, so every word is quoted."""
         import paramiko
@@ -114,6 +116,7 @@ class SshTransport:
             where=self._where,
             hold_input=hold_input,
             most_out=most_out,
+            told=told,
         )
 
     def close(self) -> None:
@@ -183,7 +186,9 @@ class _Remote:
         return 128 + signal.SIGKILL
 
     def kill(self) -> None:
-        self._channel.close()
+        # closing tells the other side, which may be gone by now: paramiko then raises EOFError
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.close()
 
 
 def _patiently(read: Callable[[int], bytes]) -> bytes:

@@ -41,6 +41,9 @@ class Transport(Protocol):
 
     A command that prints more than ``most_out`` bytes is ended, BoardError "board.protocol": what
     a board says is bounded before it is kept.
+
+    With ``told`` the output is given to it as it comes, in a thread of the transport's, b"" at its
+    end, and nothing of it is kept.
     """
 
     def run(
@@ -51,6 +54,7 @@ class Transport(Protocol):
         timeout: float | None = 60.0,
         hold_input: bool = False,
         most_out: int = MOST_OUT,
+        told: Callable[[bytes], None] | None = None,
     ) -> Completed: ...
 
     def close(self) -> None: ...
@@ -85,9 +89,11 @@ class _Drain(threading.Thread):
         keep: int | None = None,
         most: int | None = None,
         stop: Callable[[], None] | None = None,
+        told: Callable[[bytes], None] | None = None,
     ) -> None:
         super().__init__(daemon=True)
         self._read = read
+        self._told = told
         self._keep = keep
         self._most = most
         self._flood = stop
@@ -97,6 +103,13 @@ class _Drain(threading.Thread):
 
     def run(self) -> None:
         """Collects until the end of the stream or the loss of it."""
+        try:
+            self._collect()
+        finally:
+            if self._told:
+                self._told(b"")
+
+    def _collect(self) -> None:
         while True:
             try:
                 chunk = self._read()
@@ -104,6 +117,9 @@ class _Drain(threading.Thread):
                 return
             if not chunk:
                 return
+            if self._told:
+                self._told(chunk)
+                continue
             if self.flooded:
                 continue  # to the end of what the pipe still holds, which closes it
             self._data += chunk
@@ -129,6 +145,7 @@ def converse(
     where: str,
     hold_input: bool = False,
     most_out: int = MOST_OUT,
+    told: Callable[[bytes], None] | None = None,
 ) -> Completed:
     """Feeds a command, reads it and waits for it; it is killed when anything else happens.
 
@@ -136,7 +153,7 @@ def converse(
     callback) comes out here and the command sees its input end in the middle.
     """
     try:
-        out = _Drain(process.read_out, most=most_out, stop=process.kill)
+        out = _Drain(process.read_out, most=most_out, stop=process.kill, told=told)
         err = _Drain(process.read_err, _ERR_KEPT)
         try:
             for chunk in stdin:

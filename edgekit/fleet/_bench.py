@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit._data import cache_folder
+from edgekit.bench import measured_facts
 from edgekit.fleet._driver import SshDriver
 from edgekit.fleet._inventory import load_inventory
 from edgekit.fleet._pool import Pool
@@ -44,29 +45,41 @@ def bench(
         tell: Called with a line for each board.
     """
     from edgekit.config import open_config
+    from edgekit.pipeline._measuring import board_settings, tensorrt_of
+    from edgekit.targets import get
 
     file = open_config(config).file
     members = select(load_inventory(inventory).members, selector)
     app = str(file.name)
+    target = get(file.target)
+    planned = target.mode(file.power_mode).name
     found: dict[str, dict[str, Any]] = {}
     driver = SshDriver(app, _no_bundle, state_folder=cache_folder(), idle=0,
                        accept_host_key=accept_host_key)  # fmt: skip
 
     def measure(row: dict[str, Any]) -> Mapping[str, Any]:
         with driver.client(row["member"]) as client:
-            section = file.bench
-            return client.bench(
-                app,
-                warmup_ms=section.warmup_ms,
-                duration_s=section.duration_s,
-                iterations=section.iterations,
-            )
+            hello = client.hello()
+            # a board that has TensorRT may serve with the reference backend, too
+            backend = _serving(client, app) or ("tensorrt" if hello["tensorrt"] else "reference")
+            tensorrt = None
+            if backend != "reference":
+                tensorrt = tensorrt_of(file.bench, hello, client.probe)
+            settings = board_settings(file.bench, backend=backend, tensorrt=tensorrt)
+            return client.bench(app, settings)
 
     def done(row: dict[str, Any], answer: Mapping[str, Any]) -> None:
         keys = ("release", "backend", "clock", "latency_ms", "throughput_qps")
-        found[row["name"]] = {**{key: answer[key] for key in keys}, "error": None}
+        facts = measured_facts(answer, target, planned)
+        told = {
+            "verdict": facts["verdict"],
+            "energy": facts["energy"],
+            "power": answer.get("power"),
+        }
+        found[row["name"]] = {**{key: answer[key] for key in keys}, **told, "error": None}
         if tell:
-            tell(f"{row['name']}: {answer['latency_ms']['median']:.3f} ms")
+            median, status = answer["latency_ms"]["median"], facts["verdict"]["status"]
+            tell(f"{row['name']}: {median:.3f} ms, {status}")
 
     def failed(row: dict[str, Any], error: EdgekitError, again: bool) -> None:
         found[row["name"]] = {"error": error.to_json()["error"]}
@@ -82,8 +95,21 @@ def bench(
             failed=failed,
         )
     boards = [{"board": m.name, "labels": dict(m.labels), **found[m.name]} for m in members]
-    return {"schema": "edgekit.fleet-bench/1", "app": app, "boards": boards,
-            "kinds": _kinds(members, found)}  # fmt: skip
+    own = "every board was measured with its release's own frames, not with bench.inputs"
+    return {
+        "schema": "edgekit.fleet-bench/1", "app": app, "boards": boards,
+        "kinds": _kinds(members, found), "notes": [own] if file.bench.inputs else [],
+    }  # fmt: skip
+
+
+def _serving(client: BoardClient, app: str) -> str | None:
+    """The backend of the release that serves; None where an older loader has not written it."""
+    state = client.releases(app)["apps"].get(app, {})
+    for release in state.get("releases", ()):
+        if release["id"] == state.get("current"):
+            backend = release.get("backend")
+            return str(backend) if backend else None
+    return None
 
 
 def _kinds(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
+    from edgekit.network._annotate import annotate_file, save_annotated
     from edgekit.network._builtin import builtin, builtin_names
     from edgekit.network._deferred import joined_weights
     from edgekit.network._digest import weight_digests
@@ -36,6 +37,7 @@ __all__ = [
     "Network",
     "Place",
     "Tensor",
+    "annotate_file",
     "builtin",
     "builtin_names",
     "canonical",
@@ -50,6 +52,7 @@ __all__ = [
     "parse_builtin",
     "places",
     "save",
+    "save_annotated",
     "session",
     "synthetic_description",
     "synthetic_inputs",
@@ -61,6 +64,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
+        "_annotate": "annotate_file save_annotated",
         "_builtin": "builtin builtin_names",
         "_deferred": "joined_weights",
         "_digest": "weight_digests",

@@ -8,6 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.pipeline._abstract import plan_of_profile, solve_problem
+    from edgekit.pipeline._annotating import write_annotated
     from edgekit.pipeline._cache import Cache
     from edgekit.pipeline._caches import diff_document, merge_document, show_document
     from edgekit.pipeline._changes import read_size
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from edgekit.pipeline._progress import Progress, Quiet, Terminal
     from edgekit.pipeline._several import plan_networks, write_networks_report
     from edgekit.pipeline._steps import STEPS
+    from edgekit.pipeline._tracing import TraceFiles, trace
+    from edgekit.pipeline._tune_run import tune
+    from edgekit.pipeline._tune_wish import Wish
     from edgekit.pipeline._verifying import verify_rewrites
 
 __all__ = [
@@ -31,6 +35,8 @@ __all__ = [
     "Quiet",
     "RunResult",
     "Terminal",
+    "TraceFiles",
+    "Wish",
     "check_model",
     "check_named",
     "diff_document",
@@ -44,7 +50,10 @@ __all__ = [
     "show_document",
     "solve_problem",
     "sparsity_document",
+    "trace",
+    "tune",
     "verify_rewrites",
+    "write_annotated",
     "write_networks_report",
 ]
 
@@ -52,6 +61,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_abstract": "plan_of_profile solve_problem",
+        "_annotating": "write_annotated",
         "_cache": "Cache",
         "_caches": "diff_document merge_document show_document",
         "_changes": "read_size",
@@ -64,6 +74,9 @@ __getattr__ = lazy(
         "_progress": "Progress Quiet Terminal",
         "_several": "plan_networks write_networks_report",
         "_steps": "STEPS",
+        "_tracing": "TraceFiles trace",
+        "_tune_wish": "Wish",
+        "_tune_run": "tune",
         "_verifying": "verify_rewrites",
     },
 )

@@ -12,6 +12,8 @@ from edgekit.pipeline._doctor_checks import CHECKS
 
 if TYPE_CHECKING:
     from edgekit.config import Config
+    from edgekit.config._schema import ConfigFile
+    from edgekit.targets import Target
 
 __all__ = ["examine"]
 
@@ -79,6 +81,8 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[Check]:
             f"{file.target} is {' or '.join(numbers)}, this is {own}",
             "write the right `target:` (edgekit targets)",
         )
+    yield from _mode(probe, get(file.target), file)
+    yield from _dla(probe, get(file.target), file)
     installed = probe["tensorrt"]["full"] or probe["tensorrt"]["python"]["full"]
     planned = config.tensorrt if hasattr(config, "tensorrt") else file.tensorrt
     if planned and installed:
@@ -91,3 +95,35 @@ def _fits(probe: Mapping[str, Any], config: Config) -> Iterator[Check]:
             f"planned for {planned}, the board has {installed}",
             "" if same else f"tensorrt: {'.'.join(installed.split('.')[:parts])}",
         )
+
+
+def _mode(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Iterator[Check]:
+    """Whether the board is in the power mode that the configuration plans for."""
+    now, planned = probe["power"]["mode"], target.mode(file.power_mode).name
+    if not now:
+        return
+    measured = file.bench.power_mode
+    same = str(now).upper().removeprefix("MODE_") == planned.upper()
+    yield Check(
+        "fits.power-mode",
+        "The config's power mode",
+        "ok" if same else "warn",
+        planned if same else f"planned for {planned}, the board is in {now}",
+        ""
+        if same
+        else f"sudo nvpmodel -m, or power_mode: {str(now).removeprefix('MODE_')}; a bench sets "
+        f"{f'{measured} itself' if measured else f'it with --power-mode {planned}'}",
+    )
+
+
+def _dla(probe: Mapping[str, Any], target: Target, file: ConfigFile) -> Iterator[Check]:
+    """A plan for DLA cores needs a board that shows some."""
+    if probe["dla"]["devices"] or not target.dla.cores or file.placement.dla_cores == []:
+        return
+    yield Check(
+        "fits.dla",
+        "The config's DLA cores",
+        "warn",
+        f"{file.target} has {target.dla.cores}, this board's device tree shows none",
+        "placement.dla_cores: [] plans without; in a container, look on the board itself",
+    )

@@ -69,8 +69,17 @@ def cuda(probe: Mapping[str, Any]) -> Iterator[Check]:
             "CUDA",
             "missing" if probe["l4t"] else "warn",
             why,
-            "is the account in the groups video and render?" if probe["l4t"] else "",
+            _cuda_fix(why) if probe["l4t"] else "",
         )
+
+
+def _cuda_fix(why: str) -> str:
+    if "cannot open shared object file" in why:
+        return (
+            "the driver's library is not there: sudo apt-get install nvidia-l4t-cuda; in a "
+            "container, start it with --runtime nvidia"
+        )
+    return "is the account in the groups video and render?"
 
 
 def dla(probe: Mapping[str, Any]) -> Iterator[Check]:

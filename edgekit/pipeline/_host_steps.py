@@ -22,7 +22,7 @@ from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
 from edgekit.pipeline._translated import float_note
 from edgekit.pipeline._typed_file import TYPED_NAME, write_typed
-from edgekit.pipeline._wishes import check_names, check_wishes
+from edgekit.pipeline._wishes import check_graph, check_names, check_wishes
 from edgekit.pipeline._work import Work
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ class HostSteps:
             self.boards.look()
         self._calibrate()
         self._plan()
+        if "bench" in self._steps.names:
+            check_graph(self.work, self.building.backend)
         self._build()
         return check
 

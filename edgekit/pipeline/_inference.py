@@ -86,32 +86,46 @@ def bench(
         step: The step, for its detail.
         again: Measure even when the same release was measured before.
     """
-    from edgekit.bench import Limits, bench_document, trace_document, write_json
+    from edgekit.bench import bench_document, trace_document, write_json
+    from edgekit.pipeline._measuring import (
+        board_settings,
+        frames,
+        recorded,
+        stages_told,
+        tensorrt_of,
+    )  # fmt: skip
+    from edgekit.pipeline._newest import Newest
 
-    boards, cache, work = pipeline.boards, pipeline.cache, pipeline.work
+    boards, work = pipeline.boards, pipeline.work
     client = boards.clients()[0]
     section = pipeline.file.bench
-    settings = section.model_dump()
-    key = cache.key("bench", boards.identity(client), release["digest"], settings)
-    measured = None if again or work.force else cache.get("bench", key)
+    newest = Newest(pipeline, [boards.identity(client), release["digest"]])
+    measured = None if again or work.force else newest.find()
     if measured is None:
         work.fresh.add("bench")
-        measured = client.bench(
-            release_app(pipeline),
-            release=release["release"],
-            warmup_ms=section.warmup_ms,
-            duration_s=section.duration_s,
-            iterations=section.iterations,
+        settings = board_settings(
+            section,
+            backend=pipeline.building.first().artefacts.backend,
+            tensorrt=tensorrt_of(
+                section, release.get("hello") or {}, lambda: pipeline.building.probe(client)
+            ),
             profile=True,
         )
-        cache.put("bench", key, measured)
+        measured = client.bench(
+            release_app(pipeline),
+            settings,
+            release=release["release"],
+            inputs=frames(pipeline),
+            progress=stages_told(pipeline),
+        )
+        newest.keep(measured)
     document = bench_document(
         measured,
         work.plan,
         name=pipeline.file.name,
         board=boards.describe(client),
         environment={"release": release["release"], **_environment(release)},
-        limits=Limits(section.iterations, section.duration_s, section.warmup_ms),
+        target=work.target,
     )
     trace = trace_document(
         work.plan,
@@ -122,6 +136,8 @@ def bench(
     )
     files = {"bench": pipeline.out / "bench.json", "trace": pipeline.out / "trace.json"}
     document["files"] = {name: str(path) for name, path in files.items()}
+    fresh = "bench" in work.fresh
+    document["notes"] = recorded(document, pipeline.config, release) if fresh else newest.notes
     write_json(files["bench"], document)
     write_json(files["trace"], trace)
     latency = document["latency_ms"]
@@ -129,6 +145,7 @@ def bench(
         f"median {latency['median']:.2f} ms over {document['iterations']} inferences, "
         f"{document['clock']}, {document['verdict']['status'] if document['verdict'] else ''}"
     )
+    step.detail += "" if fresh else f"; {newest.told}"
     return document
 
 

@@ -165,6 +165,11 @@ class Placing(Typed):
         for name in ("_seen", "scales", "ask", "plan", "build_key", "artefacts", "accuracy"):
             self.__dict__.pop(name, None)
 
+    def take(self, plan: Plan, kept: Iterable[str] = ()) -> None:
+        """Takes a placement that somebody else chose, and layers that stay in FP16 for it."""
+        self.keep(kept)
+        self.__dict__["plan"] = plan
+
     def _looking(self, what: str, done: int, total: int) -> None:
         self.update(done, total, what)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def report_facts(
         refit=refit,
         built=tuple(board_document(one) for one in pipeline.building.every() if one.board),
         bench=bench,
+        trace=_trace(files["trace"]),
         board=releases[0]["board"],
         rewrites=tuple({"name": item["rewrite"], **item} for item in work.rewrites),
         steps=tuple(steps),
@@ -140,6 +142,15 @@ def report_facts(
         environment=_environment(),
         notes=tuple(pipeline.notes()),
     )  # fmt: skip
+
+
+def _trace(path: str) -> Any:
+    """Returns the trace that the bench step wrote."""
+    import json
+
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    return None
 
 
 def _environment() -> dict[str, str]:

@@ -9,7 +9,7 @@ from edgekit.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
 
-__all__ = ["check_names", "check_wishes"]
+__all__ = ["check_graph", "check_names", "check_wishes"]
 
 
 def check_wishes(work: Work) -> None:
@@ -35,6 +35,28 @@ def check_wishes(work: Work) -> None:
     driven = asked_dla or drives_dla(work.target, work.tensorrt)
     dla = bool(work.file.placement.dla_cores and work.target.dla.cores and driven)
     decide(wish_of(work, dla=dla))
+
+
+def check_graph(work: Work, backend: str) -> None:
+    """Refuses a bench by CUDA graph of a plan that uses a DLA, before a board builds it.
+
+    Raises:
+        ConfigError: "bench.graph".
+    """
+    if not work.file.bench.graph or backend == "reference":
+        return
+    devices = {layer.device for share in work.plan.plans for layer in share.layers}
+    cores = sorted(device for device in devices if device.startswith("DLA"))
+    if cores:
+        raise ConfigError(
+            [Problem(
+                f"a CUDA graph cannot hold what runs on {' and '.join(cores)}",
+                work.config.document.where(("bench", "graph")),
+                "measure without --graph (bench.graph), or plan for the GPU alone "
+                "(placement.dla_cores: 0)",
+            )],
+            code="bench.graph",
+        )  # fmt: skip
 
 
 def check_names(work: Work) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from edgekit.errors import UsageError
 from edgekit.network import Layer, Network
 from edgekit.placement._ask import UNITS, Ask, plan_value
+from edgekit.placement._booked import booked_layers
 from edgekit.placement._explain_costs import Costing
 from edgekit.placement._explain_trials import SAME, Tell, Trials
 from edgekit.placement._options import usable_cores
@@ -59,6 +60,11 @@ def explain_layer(ask: Ask, plan: Plan, name: str, progress: Tell | None = None)
         "shares": _shares(plan, layer.name),
         "dla": verdict.to_json(),
         "kernel": members,
+        "planned_us": sum(
+            one.predicted_us
+            for one in booked_layers(plan.plans[0], ask.network)
+            if one.name in members
+        ),
         "costs": costing.costs(kernel, "GPU")
         + [row for core in cores if verdict.ok for row in costing.costs(kernel, f"DLA{core}")],
         "launch_us": costing.model.launch_us() if cores else None,

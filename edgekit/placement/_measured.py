@@ -15,7 +15,7 @@ from edgekit.placement._measured_match import Matched, match_rows
 from edgekit.placement._measured_table import Table, Timed, shares
 from edgekit.placement._profile_types import Profile
 
-__all__ = ["Measured", "measured_model"]
+__all__ = ["Measured", "check_origin", "measured_model"]
 
 FEWEST = 0.2
 """The part of a profile's rows that must be layers of the model; below, it is another model's."""
@@ -43,6 +43,10 @@ def measured_model(
     """
     if profile is None:
         return model
+    if profile.kind == "table":
+        from edgekit.placement._learnt import LearntModel
+
+        return LearntModel.over(model, profile, network, able)
     return Measured.over(model, profile, network, able)
 
 
@@ -68,7 +72,7 @@ class Measured(CostModel):
         able: Mapping[str, bool] | None = None,
     ) -> Measured:
         """Puts a profile over a model; raises as :func:`measured_model`."""
-        _check_origin(profile, model)
+        check_origin(profile, model)
         matched = match_rows(profile, network, able)
         hits = matched.rows - len(matched.unmatched)
         if hits < FEWEST * matched.rows:
@@ -218,7 +222,8 @@ def _has_bytes(layout: Layout) -> bool:
     return True
 
 
-def _check_origin(profile: Profile, model: CostModel) -> None:
+def check_origin(profile: Profile, model: CostModel) -> None:
+    """Raises DataError where a profile is of another board, power mode or precision."""
     target = model.target
     log, timings = profile.log, profile.timings
     boards = []
@@ -226,8 +231,11 @@ def _check_origin(profile: Profile, model: CostModel) -> None:
         boards.append((log.compute_capability, target.compute_capability, "compute capability"))
     if timings and timings.sms and model.mode.gpu_sms:
         boards.append((str(timings.sms), str(model.mode.gpu_sms), "multiprocessors"))
-    if profile.kind == "bench" and profile.board:
+    if profile.kind in ("bench", "table") and profile.board:
         boards.append((profile.board, target.name, "board"))
+    mode = (profile.table or {}).get("power_mode")
+    if mode:
+        boards.append((str(mode), model.mode.name, "power mode"))
     for theirs, ours, what in boards:
         if theirs != ours:
             raise DataError(

@@ -42,7 +42,7 @@ class Matched:
 
 
 def match_rows(
-    profile: Profile, network: Network, able: Mapping[str, bool] | None = None
+    profile: Profile, network: Network, able: Mapping[str, bool] | None = None, *, join: bool = True
 ) -> Matched:
     """Matches by the builder's names: layers, fusions, and subgraphs by their first and last.
 
@@ -91,7 +91,8 @@ def match_rows(
         taken.update(within)
         members_ = tuple(within)
         groups.append(Group(_device(row, members_, network, able), members_, row))
-    return Matched(tuple(_disjoint(groups)), tuple(unmatched), len(profile.rows))
+    found_groups = _disjoint(groups) if join else groups
+    return Matched(tuple(found_groups), tuple(unmatched), len(profile.rows))
 
 
 def _all(names: Names, parts: Sequence[str], place: Mapping[str, int]) -> tuple[int, ...]:

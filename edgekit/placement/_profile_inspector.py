@@ -11,12 +11,13 @@ __all__ = ["LayerInfo", "layer_infos"]
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A layer's type, and names and formats of its tensors where the engine was built detailed."""
+    """A layer's type, and names and formats of its tensors, where the engine was built detailed."""
 
     kind: str
     inputs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 def layer_infos(document: Any) -> dict[str, LayerInfo]:
@@ -32,6 +33,7 @@ def layer_infos(document: Any) -> dict[str, LayerInfo]:
             tuple(str(tensor.get("Name", "")) for tensor in inputs),
             tuple(map(_format, inputs)),
             tuple(map(_format, outputs)),
+            tuple(str(tensor.get("Name", "")) for tensor in outputs),
         )
     return found
 

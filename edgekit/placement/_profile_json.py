@@ -13,8 +13,10 @@ from typing import Any
 from edgekit._listed import listed
 from edgekit.buildlog import Combination
 from edgekit.errors import DataError
+from edgekit.placement._profile_bench import MEASURED, bench_rows
 from edgekit.placement._profile_inspector import LayerInfo, layer_infos
 from edgekit.placement._profile_rows import attributed
+from edgekit.placement._profile_table import SCHEMA, check_table
 from edgekit.placement._profile_types import MeasuredReformat, Profile, Row
 
 __all__ = ["profile_of_json"]
@@ -32,7 +34,6 @@ _TIMES = (
 )  # fmt: skip
 _LISTS = ("layers", "Layers", "profile", "times")
 _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
-_MEASURED = "board-measured"
 
 
 def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
@@ -74,7 +75,11 @@ def _read(path: Path, layer_info: str | Path | None) -> Profile:
 
 
 def _of_rows(kind: str, path: Path, rows: Sequence[Row], infos: Mapping[str, LayerInfo]) -> Profile:
-    layers, others = attributed(rows, {name: info.kind for name, info in infos.items()})
+    layers, others = attributed(
+        rows,
+        {name: info.kind for name, info in infos.items()},
+        {name: info.outputs for name, info in infos.items()},
+    )
     if not sum(row.us for row in layers):
         raise DataError(
             "every time in the profile is zero",
@@ -186,48 +191,55 @@ def _infos(path: Path) -> dict[str, LayerInfo]:
 
 
 def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
-    if document["schema"] not in _BENCH:
+    if document["schema"] not in (*_BENCH, SCHEMA):
         raise DataError(
             f"a document of schema {document['schema']!r} holds no measured times",
-            code="profile.unknown", where=str(path), hint="give the output of `edgekit bench`",
+            code="profile.unknown", where=str(path),
+            hint="give the output of `edgekit bench` or the profile that `edgekit tune` writes",
         )  # fmt: skip
     clock = document.get("clock")
-    if clock != _MEASURED:
+    if clock != MEASURED:
         what = "a CPU's" if clock == "cpu-measured" else "predicted"
         raise DataError(
             f"the times are {what} (clock {clock!r}), they say nothing about the board's",
             code="profile.clock", where=str(path), hint="give a bench of the board itself",
         )  # fmt: skip
-    rows = _segments(document)
+    if document["schema"] == SCHEMA:
+        return _table(path, document)
+    rows, notes = bench_rows(document)
     if not rows:
         raise DataError(
-            "the bench has no times of segments",
+            next(iter(notes), "the bench has no times of segments"),
             code="profile.no_times", where=str(path), hint="bench a bundle on the board",
         )  # fmt: skip
     reasons = _objects(_object(document.get("verdict")).get("reasons"))
-    notes = tuple(f"the bench is not valid: {reason.get('message')}" for reason in reasons)
+    invalid = tuple(f"the bench is not valid: {reason.get('message')}" for reason in reasons)
     precision = document.get("precision")
     return Profile(
-        "bench", str(path), tuple(rows), board=str(document.get("target") or ""),
+        "bench", str(path), rows, board=str(document.get("target") or ""),
         tensorrt=str(_object(document.get("environment")).get("tensorrt") or ""),
-        precisions=(precision,) if isinstance(precision, str) else (), notes=notes,
+        precisions=(precision,) if isinstance(precision, str) else (), notes=(*invalid, *notes),
     )  # fmt: skip
 
 
-def _segments(document: Mapping[str, Any]) -> list[Row]:
-    """Returns the segments; frames of a mix take several lanes, a layer's first time counts."""
-    rows: list[Row] = []
-    timed: set[tuple[str, str]] = set()
-    for segment in _objects(document.get("segments")):
-        latency, layers = _object(segment.get("latency_ms")), segment.get("layers")
-        us = _us(latency.get("median") or latency.get("mean"), 1e3)
-        device = "GPU" if segment.get("device") == "GPU" else "DLA"
-        names = [str(layer) for layer in layers] if isinstance(layers, list) else []
-        keys = {(device, name) for name in names}
-        if us and keys and not keys & timed:
-            timed |= keys
-            rows.append(Row(f"segment {segment.get('index', len(rows))}", us, device, tuple(names)))
-    return rows
+def _table(path: Path, document: Mapping[str, Any]) -> Profile:
+    table = check_table(document, path)
+    rows = tuple(
+        Row(f"row {number}", row["us"], row["device"], tuple(row["layers"]))
+        for number, row in enumerate(table["rows"])
+    )
+    if not rows:
+        raise DataError(
+            "the table has no measured times",
+            code="profile.no_times", where=str(path), hint="tune again, and measure a plan",
+        )  # fmt: skip
+    precision, notes = table.get("precision"), table.get("notes")
+    return Profile(
+        "table", str(path), rows, board=str(table.get("board") or ""),
+        tensorrt=str(table.get("tensorrt") or ""),
+        precisions=(precision,) if isinstance(precision, str) else (),
+        notes=tuple(map(str, notes)) if isinstance(notes, list) else (), table=table,
+    )  # fmt: skip
 
 
 def _object(value: Any) -> Mapping[str, Any]:

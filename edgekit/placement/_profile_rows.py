@@ -24,34 +24,66 @@ _COPY = re.compile(
 
 
 def attributed(
-    rows: Sequence[Row], kinds: Mapping[str, str]
+    rows: Sequence[Row],
+    kinds: Mapping[str, str],
+    writes: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Returns (layers, what is no layer) with the DLA's time on the DLA's rows.
+
+    Several loadables can run before the first wait (two cores, or one after the other): a wait
+    belongs to the loadable that writes its tensor, where the layer information lists that; else
+    each loadable has the next wait in turn, and where waits are fewer the last loadables have
+    them, for whom the earlier ones were waited with.
 
     Args:
         rows: In running order.
         kinds: Layer types of --exportLayerInfo by name; empty without.
+        writes: Tensors that each layer writes, of the same file.
     """
     nvm = any(_FROM.search(row.name) or _TO.search(row.name) for row in rows)
     layers: list[Row] = []
-    others: list[Row] = []
-    waiting: int | None = None  # the loadable whose wait is still to come
-    for row in rows:
+    others: list[tuple[int, Row]] = []
+    pending: list[int] = []  # loadables whose wait is still to come
+    waits: list[tuple[int, Row]] = []  # waits that no tensor's name gives to one of them
+
+    def settle() -> None:
+        takers = pending if len(waits) >= len(pending) else pending[-len(waits) :]
+        for (_, row), place in zip(waits, takers, strict=False):
+            layers[place] = replace(layers[place], us=layers[place].us + row.us)
+        others.extend((at, replace(row, device="GPU")) for at, row in waits[len(takers) :])
+        pending.clear()
+        waits.clear()
+
+    for at, row in enumerate(rows):
         kind = kinds.get(row.name, "")
         if _FOREIGN.match(row.name):
             device = "DLA" if kind == "DLA" or (nvm and not kind) else "GPU" if kind else ""
             if device == "DLA" and nvm:
-                waiting = len(layers)
+                if waits:
+                    settle()
+                pending.append(len(layers))
             layers.append(replace(row, device=device))
         elif _FROM.search(row.name):
-            if waiting is not None:
-                loadable = layers[waiting]
-                layers[waiting] = replace(loadable, us=loadable.us + row.us)
-                waiting = None
+            tensor = _FROM.sub("", row.name)
+            writer = next(
+                (
+                    place
+                    for place in pending
+                    if tensor in (writes or {}).get(layers[place].name, ())
+                ),
+                None,
+            )
+            if writer is not None:
+                layers[writer] = replace(layers[writer], us=layers[writer].us + row.us)
+                pending.remove(writer)
+            elif pending:
+                waits.append((at, row))
             else:
-                others.append(replace(row, device="GPU"))
+                others.append((at, replace(row, device="GPU")))
         elif _TO.search(row.name) or _COPY.search(row.name) or kind == "Reformat":
-            others.append(replace(row, device="GPU"))
+            others.append((at, replace(row, device="GPU")))
         else:
             layers.append(replace(row, device="DLA" if kind == "DLA" else "GPU"))
-    return tuple(layers), tuple(others)
+    if waits:
+        settle()
+    return tuple(layers), tuple(row for _, row in sorted(others, key=lambda item: item[0]))

@@ -47,7 +47,8 @@ class Profile:
     """Measured times of an engine on a board.
 
     Attributes:
-        kind: "log" (a verbose build), "trtexec" (its profile), "iprofiler" or "bench" (edgekit's).
+        kind: "log" (a verbose build), "trtexec" (its profile), "iprofiler", "bench" (edgekit's) or
+            "table" (``edgekit.profile/1``: sums that may overlap).
         path: The file, as it was given.
         rows: Layers and loadables, in running order.
         reformats: Conversions by tensor.
@@ -59,6 +60,7 @@ class Profile:
         notes: What to know before believing it.
         log: The build log it comes from, or None.
         timings: The log's timings, or None.
+        table: The ``edgekit.profile/1`` document it comes from, or None.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     log: BuildLog | None = field(default=None, repr=False)
     timings: Timings | None = field(default=None, repr=False)
+    table: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_json(self) -> Mapping[str, Any]:
         """Returns what identifies it, and its rows."""

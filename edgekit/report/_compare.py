@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.report._text import clean, plural
+from edgekit.report._text import POOLS, clean, plural
 
 if TYPE_CHECKING:
     from edgekit.buildlog import Comparison, LayerComparison, LoadableComparison, PoolComparison
@@ -16,11 +16,6 @@ __all__ = ["render_comparison"]
 _WIDTH = 80
 _MOST = 10
 _MIB = 1 << 20
-_POOLS = {
-    "managed_sram": "managed SRAM",
-    "local_dram": "local DRAM",
-    "global_dram": "global DRAM",
-}
 _PLACES = {
     "DLA": "DLA",
     "GPU": "GPU",
@@ -130,7 +125,7 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
 
 def _pools(pools: Sequence[PoolComparison]) -> str:
     return ", ".join(
-        f"{_POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
+        f"{POOLS[pool.pool]} {pool.predicted / _MIB:g}/{pool.builder / _MIB:g}"
         + ("" if pool.verdict == "right" else f" ({pool.verdict})")
         for pool in pools
     )

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.report._document_parts import headline, histogram, timeline
+from edgekit.report._graph import graph_of
 from edgekit.report._layers import device_rows, layer_rows, why_not
-from edgekit.report._text import count, percent, plural
+from edgekit.report._measured import trace_summary
+from edgekit.report._power import power_of
+from edgekit.report._verdict import pool_uses, verdict_of
 
 if TYPE_CHECKING:
     from edgekit.placement import Plan
@@ -23,7 +27,9 @@ BASELINES = (
     ("tensorrt_auto", "TensorRT automatic DLA"),
     ("best_cut", "Best single cut"),
 )
-HISTOGRAM_BINS = 32
+
+
+BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
 
 def comparison(plan: Plan) -> list[dict[str, Any]]:
@@ -54,6 +60,15 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
+def _pool_limits(facts: RunFacts) -> dict[str, int]:
+    """Returns what each pool may be: what the build was given, or gets by itself."""
+    from edgekit.dla import pool_limits
+
+    if facts.target.dla.cores == 0:
+        return {}
+    return pool_limits(facts.target).to_json() | dict(facts.plan.constraints.get("pools") or {})
+
+
 def _loadables(plan: Plan) -> list[dict[str, Any]]:
     return [
         {
@@ -80,6 +95,7 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "disputed_layers": sum(row["certainty"] == "disputed" for row in rows),
         "loadables": _loadables(plan),
         "pools": dict(plan.pools),
+        "pool_limits": _pool_limits(facts),
         "transitions": plan.transitions,
         "segments": len({row["segment"] for row in rows}),
         "objective": plan.objective,
@@ -93,70 +109,15 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     }
 
 
-def _headline(facts: RunFacts, placement: Mapping[str, Any]) -> str:
-    """Returns the answer in one sentence."""
-    layers, on_dla = placement["layers"], placement["dla_layers"]
-    if facts.target.dla.cores == 0:
-        return f"{facts.target.title} has no DLA: all {plural(layers, 'layer')} run on the GPU."
-    if on_dla == 0:
-        capable = count(placement["dla_capable_layers"])
-        return (
-            f"All {plural(layers, 'layer')} run on the GPU; {capable} could run on a DLA, "
-            f"but for the objective {facts.plan.objective} the GPU alone was chosen."
-        )
-    share = f"{percent(placement['dla_macs_fraction'])} of the MACs"
-    plans = len(placement["shares"])
-    if plans > 1:
-        return (
-            f"{plans} plans share the frames; the most frequent one has {count(on_dla)} of "
-            f"{plural(layers, 'layer')} and {share} on a DLA core."
-        )
-    loadables = plural(len(placement["loadables"]), "loadable")
-    return (
-        f"{count(on_dla)} of {plural(layers, 'layer')} and {share} run on the DLA, in {loadables}."
-    )
-
-
-def _timeline(facts: RunFacts) -> dict[str, Any]:
-    from edgekit.bench import predicted_schedule
-
-    slots = predicted_schedule(facts.plan, facts.network)
-    tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
-    tracks += sorted({slot.device for slot in slots} - set(tracks))
-    return {
-        "clock": "predicted",
-        "end_us": max((slot.start_us + slot.duration_us for slot in slots), default=0.0),
-        "tracks": tracks,
-        "slots": [
-            {
-                "plan": slot.variant, "segment": slot.segment, "device": slot.device,
-                "start_us": slot.start_us, "duration_us": slot.duration_us,
-                "layers": len(slot.layers), "first": slot.layers[0][0], "last": slot.layers[-1][0],
-            }
-            for slot in slots
-        ],
-    }  # fmt: skip
-
-
-def _histogram(samples: Sequence[float]) -> dict[str, Any] | None:
-    """Returns counts of equal bins from the fastest to the slowest sample, in milliseconds."""
-    if len(samples) < 2:
-        return None
-    low, high = min(samples), max(samples)
-    width = (high - low) / HISTOGRAM_BINS
-    counts = [0] * HISTOGRAM_BINS
-    for value in samples:
-        place = int((value - low) / width) if width > 0 else 0
-        counts[min(place, HISTOGRAM_BINS - 1)] += 1
-    return {"low_ms": low, "high_ms": high, "counts": counts}
-
-
 def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the measurement without its samples, which the bench file keeps."""
+    """Returns the measurement without its samples, which the bench file keeps.
+
+    What the monitor saw is in "power", the other parts have places of their own, too.
+    """
     if bench is None:
         return None
-    kept = {key: value for key, value in bench.items() if key not in ("samples_ms", "predicted")}
-    return kept | {"histogram": _histogram(bench.get("samples_ms") or ())}
+    kept = {key: value for key, value in bench.items() if key not in BENCH_ONLY}
+    return kept | {"histogram": histogram(bench.get("samples_ms") or ())}
 
 
 def report_document(facts: RunFacts) -> dict[str, Any]:
@@ -176,6 +137,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
     rows = layer_rows(facts)
     placement = _placement(facts, rows)
     scales = facts.scales
+    pools = pool_uses(placement["loadables"], placement["pool_limits"])
     return {
         "schema": SCHEMA,
         "name": facts.name,
@@ -186,7 +148,11 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "tensorrt": plan.tensorrt,
         "mode": facts.mode,
         "backend": facts.backend or None,
-        "headline": _headline(facts, placement),
+        "headline": headline(facts, placement),
+        "verdict": verdict_of(
+            facts.bench, accuracy=facts.accuracy, refit=facts.refit, pools=pools,
+            steps=facts.steps, baseline=facts.baseline,
+        ),
         "placement": placement,
         "predicted": {
             "clock": "predicted",
@@ -206,14 +172,18 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "refit": dict(facts.refit) if facts.refit else None,
         "built": [dict(board) for board in facts.built],
         "bench": _bench(facts.bench),
+        "power": power_of(facts.bench),
+        "baseline": dict(facts.baseline) if facts.baseline else None,
         "board": dict(facts.board) if facts.board else None,
         "rewrites": [dict(rewrite) for rewrite in facts.rewrites],
         "layers": rows,
         "why_not": why_not(facts.judgement),
-        "timeline": _timeline(facts),
+        "graph": graph_of(facts.network, rows),
+        "timeline": timeline(facts),
+        "trace": trace_summary(facts.trace, facts.files.get("trace")),
         "steps": [dict(step) for step in facts.steps],
         "files": dict(facts.files),
         "config": facts.config_text,
         "environment": dict(facts.environment),
         "notes": list(dict.fromkeys([*facts.notes, *plan.notes])),
-    }
+    }  # fmt: skip

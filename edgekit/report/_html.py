@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from edgekit.report._view import page_view
 __all__ = ["page_of", "render_html", "write_report"]
 
 HERE = Path(__file__).parent
+STYLES = ("page_graph.css", "page_print.css")
+SCRIPTS = ("page.js", "page_graph.js")
 
 
-def _inline(name: str) -> tuple[str, str]:
-    """Returns a file's text for inlining, and its source expression for the security policy."""
-    text = (HERE / name).read_text(encoding="utf-8")
+def _inline(*names: str) -> tuple[str, str]:
+    """Returns files' text for inlining, and its source expression for the security policy."""
+    text = "".join((HERE / name).read_text(encoding="utf-8") for name in names)
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return text, f"'sha256-{digest}'"
 
@@ -28,12 +30,27 @@ def render_html(document: Mapping[str, Any]) -> str:
     The page is self-contained: styles, script and charts are inline, and its Content Security
     Policy allows only those two by their digests, so that nothing that comes from a model could
     run or be fetched even if it got through the escaping.
+
+    Raises:
+        DataError: The document does not fit the schema of ``edgekit.report/1``.
     """
-    return page_of("page.html.j2", page_view(document), script="page.js")
+    from edgekit.report._schema import checked
+
+    view = page_view(checked(document))
+    return page_of("page.html.j2", view, early="page_theme.js", late=SCRIPTS)
 
 
-def page_of(template: str, view: Mapping[str, Any], *, script: str | None) -> str:
-    """Returns a template's page with the style sheet and, if any, its script inside."""
+def page_of(
+    template: str, view: Mapping[str, Any], *, early: str = "", late: Sequence[str] = ()
+) -> str:
+    """Returns a template's page with the style sheet and its scripts inside.
+
+    Args:
+        template: File name.
+        view: What it shows.
+        early: The script that runs before anything is drawn.
+        late: Those that run, as one, when the page is there.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -44,14 +61,18 @@ def page_of(template: str, view: Mapping[str, Any], *, script: str | None) -> st
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style, style_source = _inline("page.css")
-    code, script_source = _inline(script) if script else ("", "'none'")
+    style, style_source = _inline("page.css", *STYLES)
+    codes = [_inline(*names) for names in ((early,) if early else (), late) if names]
+    allowed = " ".join(source for _, source in codes) or "'none'"
     policy = (
-        f"default-src 'none'; style-src {style_source}; script-src {script_source}; "
+        f"default-src 'none'; style-src {style_source}; script-src {allowed}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     page = environment.get_template(template).render(
-        view=view, style=Markup(style), script=Markup(code), policy=Markup(policy)
+        view=view,
+        style=Markup(style),
+        scripts=[Markup(code) for code, _ in codes],
+        policy=Markup(policy),
     )
     return page.rstrip() + "\n"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.report._measured import layer_times
+
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.report._types import RunFacts
@@ -14,9 +16,14 @@ __all__ = ["device_rows", "layer_rows", "why_not"]
 
 def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
     """Returns one row a layer in graph order: place, verdict, prediction and size."""
+    from edgekit.placement import booked_layers
+
+    times = layer_times(facts.trace)
+    clock = (facts.bench or {}).get("clock", "")
     known = {layer.name: layer for layer in facts.network.layers}
     rows = []
-    for number, placed in enumerate(facts.plan.layers, start=1):
+    booked = booked_layers(facts.plan.plans[0], facts.network)
+    for number, placed in enumerate(booked, start=1):
         layer = known.get(placed.name)
         verdict = facts.judgement.verdicts.get(placed.name)
         rows.append({
@@ -33,6 +40,9 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
             "macs": layer.macs if layer else 0,
             "predicted_us": placed.predicted_us,
             "predicted_uj": placed.predicted_uj,
+            "measured": {"clock": clock, "us": times[placed.name]}
+            if placed.name in times
+            else None,
         })  # fmt: skip
     return rows
 

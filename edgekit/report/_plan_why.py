@@ -52,6 +52,9 @@ def _costs(page: Page, document: Mapping[str, Any]) -> None:
           row["clock"], text.energy(row["uj"])] for row in document["costs"]],
         "lllrlr",
     )  # fmt: skip
+    if document["costs"] and document["costs"][0]["us"] and not document["planned_us"]:
+        page.add("in this plan it takes no time of its own: a kernel of its neighbour computes it, "
+                 "and is booked with the whole time (predicted)", hang=2)  # fmt: skip
     if document["launch_us"] and any(row["device"] != "GPU" for row in document["costs"]):
         page.add(
             f"starting a loadable takes {text.microseconds(document['launch_us'])} (predicted)"

@@ -16,7 +16,7 @@ __all__ = ["render_plans", "write_plans_report"]
 
 def render_plans(document: Mapping[str, Any], *, name: str = "") -> str:
     """Returns the page for an ``edgekit.plans/1`` document; it needs no network and no script."""
-    return page_of("plans.html.j2", _view(document, name), script=None)
+    return page_of("plans.html.j2", _view(document, name))
 
 
 def write_plans_report(document: Mapping[str, Any], path: Path, *, name: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The view of what came out: headline tiles, accuracy, bundle and the measurement."""
+"""The view of what came out: headline tiles, accuracy and bundle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
 
-__all__ = ["accuracy_view", "bench_view", "bundle_view", "measure_words", "tiles"]
+__all__ = ["accuracy_view", "bundle_view", "measure_words", "tiles"]
 
 MEASURES = (
     ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
@@ -17,7 +17,6 @@ MEASURES = (
 # top-1 agreement means something for the outputs only
 SEGMENT_MEASURES = MEASURES[:3]
 CHANGES_SHOWN = 20
-PERCENTILES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 
 
 def measure_words(measures: Mapping[str, Any], key: str) -> str:
@@ -55,8 +54,8 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         "detail": f"GPU only: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
     })  # fmt: skip
     found.append({
-        "name": "Throughput", "value": f"{text.significant(plan.get('throughput_qps'))} per second",
-        "detail": f"GPU only: {text.significant(gpu_only.get('throughput_qps'))}",
+        "name": "Throughput", "value": f"{text.significant(plan.get('throughput_qps'))}/s",
+        "detail": f"GPU only: {text.significant(gpu_only.get('throughput_qps'))}/s",
         "clock": "predicted",
     })  # fmt: skip
     if document["accuracy"]:
@@ -78,9 +77,23 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
             "name": "CPU latency" if bench["clock"] == "cpu-measured" else "Measured latency",
             "value": text.microseconds(None if median is None else 1000 * median),
             "detail": "median; not a board time" if bench["clock"] == "cpu-measured" else "median",
-            "clock": "measured",
+            "clock": bench["clock"],
         })  # fmt: skip
-    return found
+    return [*found, *_energy_tile(document["power"])]
+
+
+def _energy_tile(power: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Returns the measured energy of an inference, where a board's rails were read."""
+    energy = (power or {}).get("energy") or {}
+    total = energy.get("total")
+    if not isinstance(total, Mapping) or total.get("uj_per_inference") is None:
+        return []
+    over = total.get("over_idle_uj")
+    return [{
+        "name": "Energy", "value": text.energy(total["uj_per_inference"]),
+        "detail": f"an inference; {text.energy(over)} over idle" if over else "an inference",
+        "clock": str(energy.get("clock") or power["clock"] if power else ""),
+    }]  # fmt: skip
 
 
 def accuracy_view(
@@ -160,40 +173,4 @@ def bundle_view(
         "digest": text.clean(bundle.get("digest", "")),
         "path": text.clean(bundle.get("path", "")),
         "refit": words.get(refit.get("bit_equal"), "not compared") if refit else "",  # type: ignore[arg-type]
-    }
-
-
-def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the measurement, its verdict and its histogram; None when nothing was measured."""
-    from markupsafe import Markup
-
-    if not bench or not bench["latency_ms"]:
-        return None
-    latency = bench["latency_ms"]
-    drawing, pipelined = bench["histogram"], bench.get("pipelined")
-    verdict = bench["verdict"] or {"status": "", "reasons": []}
-    return {
-        "on_cpu": bench["clock"] == "cpu-measured",
-        "note": text.clean(bench["note"]),
-        "latency": [
-            {"name": name, "value": text.microseconds(1000 * latency[name])}
-            for name in PERCENTILES
-            if latency.get(name) is not None
-        ],
-        "throughput": f"{text.significant(bench['throughput_qps'])} inferences/s",
-        "pipelined": f"{text.significant(pipelined['throughput_qps'])} inferences/s"
-        if pipelined
-        else "",
-        "iterations": text.count(bench.get("iterations")),
-        "variation": text.percent(bench.get("coefficient_of_variation")),
-        "status": verdict["status"],
-        "reasons": [
-            {"message": text.clean(reason["message"]), "remedy": text.clean(reason["remedy"])}
-            for reason in verdict["reasons"]
-        ],
-        "histogram": Markup(charts.histogram(drawing["counts"], "Distribution of the latencies"))
-        if drawing
-        else "",
-        "low": text.microseconds(1000 * drawing["low_ms"]) if drawing else "",
-        "high": text.microseconds(1000 * drawing["high_ms"]) if drawing else "",
     }

@@ -117,7 +117,7 @@ def _bench(bench: Mapping[str, Any]) -> tuple[str, str]:
     reasons = [text.clean(reason["message"]) for reason in bench["verdict"]["reasons"]]
     told += "".join(f"\n{reason}" for reason in reasons)
     if on_cpu:
-        told += "\nmeasured on this CPU; not a board time"
+        told += "\nmeasured on a CPU, reference backend; not a board time"
     return ("CPU latency" if on_cpu else "Latency", told)
 
 
@@ -154,6 +154,15 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))
     if document["bench"] and document["bench"]["latency_ms"]:
         rows.append(_bench(document["bench"]))
+    if document.get("baseline"):
+        from edgekit.report._baseline import refused_words
+        from edgekit.report._history import headline
+
+        against = document["baseline"]
+        if not (told := text.clean(refused_words(against))):
+            label = text.clean(against["a"]["label"])
+            told = f"{against['metric']} {headline(against)}\nagainst {label}"
+        rows.append(("Baseline", told))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -161,7 +170,7 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         grid.add_row(name, Text(value))
     width = min(console.width, WIDTH)
     facts = [
-        document["target"]["name"], document["power_mode"], document["precision"].upper(),
+        document["target"]["name"], text.mode_words(document), document["precision"].upper(),
         f"TensorRT {document['tensorrt']}",
     ]  # fmt: skip
     console.print()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
     "ABSENT",
@@ -13,6 +15,7 @@ __all__ = [
     "energy",
     "macs",
     "microseconds",
+    "mode_words",
     "percent",
     "plural",
     "seconds",
@@ -122,6 +125,17 @@ def change(percent: float) -> str:
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else None
     shown = f"{percent:+.3g}" if digits is None else f"{percent:+,.{digits}f}"
     return f"{shown} %"
+
+
+def mode_words(document: Mapping[str, Any]) -> str:
+    """Returns a report's power mode: the plan's, and the measured one where that is another."""
+    planned, bench = document["power_mode"], document.get("bench") or {}
+    if not planned or not bench.get("latency_ms"):
+        return str(planned or "")
+    seen = str(bench.get("power_mode") or "")
+    if seen.upper().removeprefix("MODE_") == planned.upper():
+        return str(planned)
+    return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
 
 
 def plural(number: int, noun: str) -> str:

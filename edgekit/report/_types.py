@@ -38,6 +38,9 @@ class RunFacts:
         refit: {"bit_equal"}.
         built: What boards built, as the ``boards`` of an ``edgekit.build/1``.
         bench: The ``edgekit.bench/1`` document.
+        trace: The ``edgekit.trace/1`` document of the same measurement: gives the measured frame
+            and the layers' measured times.
+        baseline: An ``edgekit.compare/1`` document of this run against another.
         board: {"name", "kind"}.
         rewrites: Applied rewrites: {"name", "nodes"}, and where known "reason" and "max_error".
         steps: {"name", "status": "done" | "reused" | "failed", "seconds"}, in order.
@@ -61,6 +64,8 @@ class RunFacts:
     refit: Mapping[str, Any] | None = None
     built: tuple[Mapping[str, Any], ...] = ()
     bench: Mapping[str, Any] | None = None
+    trace: Mapping[str, Any] | None = None
+    baseline: Mapping[str, Any] | None = None
     board: Mapping[str, Any] | None = None
     rewrites: tuple[Mapping[str, Any], ...] = ()
     steps: tuple[Mapping[str, Any], ...] = ()

@@ -8,18 +8,25 @@ from typing import Any
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
 from edgekit.report._built import built_view
-from edgekit.report._results import accuracy_view, bench_view, bundle_view, tiles
+from edgekit.report._results import accuracy_view, bundle_view, tiles
+from edgekit.report._view_baseline import baseline_view
+from edgekit.report._view_bench import bench_view
+from edgekit.report._view_graph import graph_view
+from edgekit.report._view_layers import layers_view, why_not_view
+from edgekit.report._view_power import power_view
+from edgekit.report._view_times import timeline_view, trace_view
+from edgekit.report._view_verdict import clock_tag, verdict_view
 
 __all__ = ["page_view"]
 
-POOLS = {
-    "managed_sram": "Managed SRAM", "local_dram": "Local DRAM", "global_dram": "Global DRAM",
-}  # fmt: skip
 OBJECTIVES = {
     "latency": "lowest latency", "throughput": "highest throughput", "period": "shortest period",
     "energy": "least energy", "gpu_time": "least GPU time",
 }  # fmt: skip
-DLA_WORDS = {True: "yes", False: "no", None: "–"}
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _markup(svg: str) -> Any:
@@ -58,21 +65,39 @@ def _placement(placement: Mapping[str, Any]) -> dict[str, Any]:
         "capable": text.count(placement["dla_capable_layers"]),
         "disputed": text.count(placement["disputed_layers"]),
         "pools": [
-            {"name": POOLS.get(name, name), "size": text.size(value)}
+            {"name": _capital(text.POOLS.get(name, text.clean(name))), "size": text.size(value)}
             for name, value in placement["pools"].items()
+        ],
+        "limits": [
+            text.size(limit) if (limit := placement["pool_limits"].get(pool)) else text.ABSENT
+            for pool in text.POOLS
         ],
         "loadables": [
             {
                 "core": f"DLA{row['core']}", "css": charts.device_class(f"DLA{row['core']}"),
                 "layers": text.count(row["layers"]), "first": text.clean(row["first"]),
                 "last": text.clean(row["last"]),
-                "memory": [text.size(row["memory"][pool]) for pool in POOLS],
+                "memory": [
+                    _pool(row["memory"].get(pool), placement["pool_limits"].get(pool))
+                    for pool in text.POOLS
+                ],
             }
             for row in placement["loadables"]
         ],
         "plans": [text.percent(share) for share in placement["shares"]]
         if len(placement["shares"]) > 1
         else [],
+    }  # fmt: skip
+
+
+def _pool(need: int | None, limit: int | None) -> dict[str, Any]:
+    """Returns a pool of a loadable: its size, and a bar against its limit where that is known."""
+    if need is None or not limit:
+        return {"size": text.size(need), "share": "", "bar": "", "over": False}
+    part = need / limit
+    return {
+        "size": text.size(need), "share": text.percent(part, 0), "over": part > 1,
+        "bar": _markup(charts.limit_bar(part, "fill-plan")),
     }  # fmt: skip
 
 
@@ -97,61 +122,6 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "model_error": text.clean(predicted["model_error"])}
 
 
-def _timeline(timeline: Mapping[str, Any]) -> dict[str, Any]:
-    end = timeline["end_us"]
-    plans = len({slot["plan"] for slot in timeline["slots"]})
-    return {
-        "tracks": [
-            {"device": device, "css": charts.device_class(device),
-             "chart": _markup(charts.track(timeline, device))}
-            for device in timeline["tracks"]
-        ],
-        "ticks": [text.microseconds(end * step / 4) for step in range(5)],
-        "title": "Timeline of a frame of each plan" if plans > 1 else "Timeline of a frame",
-        "empty": end <= 0,
-    }  # fmt: skip
-
-
-def _layers(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    slowest = max((row["predicted_us"] for row in rows), default=0.0)
-    return [
-        {
-            "number": row["number"], "name": text.clean(row["name"]),
-            "kind": text.clean(row["kind"]),
-            "device": row["device"], "css": charts.device_class(row["device"]),
-            "precision": row["precision"], "segment": row["segment"],
-            "dla": "disputed" if row["certainty"] == "disputed" else DLA_WORDS[row["dla_ok"]],
-            "reasons": [
-                {"message": text.clean(reason["message"]), "fix": text.clean(reason["fix"])}
-                for reason in row["reasons"]
-            ],
-            "macs": text.macs(row["macs"]), "macs_value": row["macs"],
-            "time": text.microseconds(row["predicted_us"]), "time_value": row["predicted_us"],
-            "bar": _markup(charts.bar(
-                row["predicted_us"] / slowest if slowest > 0 else 0.0,
-                f"fill-{charts.device_class(row['device'])}",
-            )),
-        }
-        for row in rows
-    ]  # fmt: skip
-
-
-def _why_not(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "rule": text.clean(group["rule"]),
-            "count": text.plural(group["count"], "layer"),
-            "fixes": [text.clean(fix) for fix in group["fixes"]],
-            "sources": [text.clean(source) for source in group["sources"]],
-            "layers": [
-                {key: text.clean(layer[key]) for key in ("name", "message", "found", "limit")}
-                for layer in group["layers"]
-            ],
-        }
-        for group in groups
-    ]
-
-
 def _pairs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Flattens nested facts to "a.b" names."""
     rows: list[dict[str, str]] = []
@@ -174,7 +144,7 @@ def _rewrites(rewrites: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "name": text.clean(rewrite["name"]),
             "reason": text.clean(rewrite.get("reason", "")),
             "nodes": text.clean(", ".join(map(str, rewrite.get("nodes") or ()))),
-            "proof": text.ABSENT if error is None else f"{error:.1e}",
+            "proof": text.ABSENT if error is None else f"{error:.1e}" if error else "0",
         }
         for rewrite in rewrites
         for error in [rewrite.get("max_error")]
@@ -191,24 +161,35 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "facts": [
             text.clean(fact)
             for fact in (
-                target["title"], document["power_mode"], document["precision"].upper(),
+                target["title"], text.mode_words(document), document["precision"].upper(),
                 f"TensorRT {document['tensorrt']}", document["mode"],
                 f"{document['backend']} backend" if document["backend"] else "",
             )
             if fact
         ],
         "headline": text.clean(document["headline"]),
-        "tiles": tiles(document),
+        "verdict": verdict_view(document["verdict"]),
+        "tiles": [
+            {**tile, "clock": clock_tag(tile["clock"]) if tile["clock"] else None}
+            for tile in tiles(document)
+        ],
+        "graph": graph_view(document),
         "placement": _placement(document["placement"]),
         "prediction": _prediction(document["predicted"]),
-        "timeline": _timeline(document["timeline"]),
+        "timeline": timeline_view(
+            document["timeline"], {one["segment"] for one in document["graph"]["segments"]}
+        ),
         "accuracy": accuracy_view(document["accuracy"], document["calibration"]),
         "bundle": bundle_view(document["bundle"], document["refit"]),
         "built": built_view(document["built"]),
         "bench": bench_view(document["bench"]),
-        "why_not": _why_not(document["why_not"]),
-        "layers": _layers(document["layers"]),
-        "layer_count": text.plural(len(document["layers"]), "layer"),
+        "power": power_view(document["power"]),
+        "baseline": baseline_view(document["baseline"]),
+        "trace": trace_view(document["trace"]),
+        "why_not": why_not_view(
+            document["why_not"], {row["name"]: row["number"] for row in document["layers"]}
+        ),
+        "layers": layers_view(document["layers"]),
         "rewrites": _rewrites(document["rewrites"]),
         "steps": [
             {

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from edgekit.targets._jetpack import JetPack, jetpack_of_l4t, jetpacks, tensorrt_of_jetpack
     from edgekit.targets._load import alike, get, names
     from edgekit.targets._modes import find_mode
-    from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
+    from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Rails, Target
 
 __all__ = [
     "Dla",
@@ -18,6 +18,7 @@ __all__ = [
     "Gpu",
     "JetPack",
     "PowerMode",
+    "Rails",
     "Target",
     "alike",
     "find_mode",
@@ -34,6 +35,6 @@ __getattr__ = lazy(
         "_jetpack": "JetPack jetpack_of_l4t jetpacks tensorrt_of_jetpack",
         "_load": "alike get names",
         "_modes": "find_mode",
-        "_types": "Dla Dram Gpu PowerMode Target",
+        "_types": "Dla Dram Gpu PowerMode Rails Target",
     },
 )

@@ -12,7 +12,7 @@ from edgekit._data import data_folder
 from edgekit._knowledge import read_knowledge
 from edgekit.errors import DataError, UsageError
 from edgekit.targets._schema import Section, resolve_sources
-from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Target
+from edgekit.targets._types import Dla, Dram, Gpu, PowerMode, Rails, Target
 
 __all__ = ["alike", "get", "names", "read_yaml"]
 
@@ -125,6 +125,7 @@ def _target(name: str, root: Section, facts: Mapping[str, object]) -> Target:
         power_modes={key: _mode(key, modes.section(key), dla, gpu, emc) for key in modes.names()},
         tensorrt=root.section("software").text("tensorrt"),
         facts=facts,
+        rails=_rails(root.section("rails")) if root.has("rails") else None,
     )
 
 
@@ -139,6 +140,15 @@ def _dla(part: Section) -> Dla:
         max_mhz=part.number("max_mhz"),
         int8_macs_per_clock=part.whole("int8_macs_per_clock"),
         sram_bytes=part.whole("sram_kib") * _KIB,
+    )
+
+
+def _rails(part: Section) -> Rails:
+    return Rails(
+        total=part.texts("total"),
+        devices=part.text_by_text("devices"),
+        inside=part.text_by_text("inside"),
+        settle_s=part.number("settle_s"),
     )
 
 

@@ -81,6 +81,22 @@ class Section:
             self.fail(key, f"a clock in MHz, a list of them or {_NO_CAP!r}")
         return tuple(float(item) for item in items)
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Returns a list of texts, not empty."""
+        value = self._values.get(key)
+        if not isinstance(value, list) or not value or not all(type(i) is str for i in value):
+            self.fail(key, "a list of texts")
+        return tuple(value)
+
+    def text_by_text(self, key: str) -> dict[str, str]:
+        """Returns a mapping of texts to texts; empty when absent."""
+        value = self._values.get(key, {})
+        if not isinstance(value, Mapping) or not all(
+            type(one) is str for pair in value.items() for one in pair
+        ):
+            self.fail(key, "a mapping of texts")
+        return dict(value)
+
     def releases(self, key: str) -> None:
         """Checks a list of ``{since, until}`` (until is exclusive and may be left out)."""
         value = self._values.get(key)
@@ -110,7 +126,8 @@ def resolve_sources(facts: Mapping[str, Any], shared: frozenset[str], path: str)
     """
     own = facts.get("sources", {})
     known = shared | frozenset(own if isinstance(own, Mapping) else ())
-    for key in ("module", "software", "dla", "gpu", "dram"):
+    rails = ("rails",) if "rails" in facts else ()
+    for key in ("module", "software", "dla", "gpu", "dram", *rails):
         section = facts.get(key)
         named = section.get("source") if isinstance(section, Mapping) else None
         _check(named, known, f"{key}.source", path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Dla", "Dram", "Gpu", "PowerMode", "Target"]
+__all__ = ["Dla", "Dram", "Gpu", "PowerMode", "Rails", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,23 @@ class PowerMode:
     warning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """The power rails that a board measures.
+
+    Attributes:
+        total: The rails whose sum is the board's draw.
+        devices: The rail that "GPU", "DLA" and "CPU" draw from; none on Orin is the DLA's alone.
+        inside: Rails that are a part of another one, and of which; never added to it.
+        settle_s: Seconds that a rail lags behind the load, for its sensor averages.
+    """
+
+    total: tuple[str, ...]
+    devices: Mapping[str, str]
+    inside: Mapping[str, str]
+    settle_s: float
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """A board as ``targets/NAME.yaml`` describes it.
@@ -75,6 +92,7 @@ class Target:
         compute_capability: For example "8.7".
         tensorrt: The TensorRT version assumed without ``--tensorrt`` (Orin 10.3, Xavier 8.5.2).
         energy: Joules per operation and idle watts by device, where known (see the file).
+        rails: Its power rails; None where they are not known.
         facts: The raw YAML, for anything else; each fact there names its source.
     """
 
@@ -87,6 +105,7 @@ class Target:
     power_modes: Mapping[str, PowerMode]
     tensorrt: str
     facts: Mapping[str, object]
+    rails: Rails | None = None
 
     def mode(self, name: str | None = None) -> PowerMode:
         """Returns a power mode by NVIDIA's name, with or without ``MODE_``, in any case.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.trt._releases import Release, python_of, release
     from edgekit.trt._request import BuildOptions, Request, build_request
     from edgekit.trt._trtexec import command
+    from edgekit.trt._trtexec_run import run_command
     from edgekit.trt._types import Attempt, Choice, Decision, Wish
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "release",
     "remember",
     "rows",
+    "run_command",
     "settled",
     "tensorrt_page",
 ]
@@ -63,6 +65,7 @@ __getattr__ = lazy(
         "_releases": "Release python_of release",
         "_request": "BuildOptions Request build_request",
         "_trtexec": "command",
+        "_trtexec_run": "run_command",
         "_types": "Attempt Choice Decision Wish",
     },
 )

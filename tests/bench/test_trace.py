@@ -181,7 +181,7 @@ def _break(document, change):
 
 
 def last(document):
-    return document["traceEvents"][-1]
+    return [event for event in document["traceEvents"] if event["ph"] == "X"][-1]
 
 
 BREAKS = {

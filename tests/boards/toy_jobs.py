@@ -81,7 +81,7 @@ def request(*steps: list[Any], name: str = "net") -> dict[str, Any]:
     return {"name": name, "steps": list(steps)}
 
 
-def until(true: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Asks again until the answer is true; the time is only a limit."""
     deadline = time.monotonic() + seconds
     while not (answer := true()):

@@ -44,7 +44,7 @@ def test_a_verbose_log_agrees(net: Network) -> None:
     assert found.only_builder == ()
     document = found.to_json()
     assert json.loads(json.dumps(document)) == document
-    assert document["schema"] == "edgekit.compare/1"
+    assert document["schema"] == "edgekit.compare-log/1"
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_a_comparison_with_a_log_is_a_part_of_the_document(model, run, tmp_path)
     told = json.loads(run("check", model, "-t", ORIN, "--compare-log", log, "--json"))
     compared = told.pop("compare")
     assert told == alone
-    assert compared["schema"] == "edgekit.compare/1"
+    assert compared["schema"] == "edgekit.compare-log/1"
     assert [one["layer"] for one in compared["layers"]] == [one["name"] for one in alone["layers"]]
 
 

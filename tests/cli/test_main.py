@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import click
 import pytest
 
 from edgekit.cli import _main
@@ -78,6 +79,7 @@ def test_wrong_usage_is_status_2_and_one_json_document(arguments, words, capsys)
         (GateError("no", code="a.b"), 1, "a.b"),
         (BoardError("no", code="c.d"), 4, "c.d"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt("the clocks go back"), 130, "interrupted"),
         (OSError(28, "No space left on device", "/x"), 3, "os.error"),
         (MemoryError(), 3, "os.memory"),
         (ZeroDivisionError("x"), 70, "internal"),
@@ -94,6 +96,19 @@ def test_what_is_raised_becomes_a_status(raised, status, code, capsys, monkeypat
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"]["code"] == code
     assert "Traceback" not in captured.err
+
+
+def test_an_interrupt_that_a_library_wraps_keeps_its_words(monkeypatch, capsys):
+    def stop(*args, **kwargs):
+        try:
+            raise KeyboardInterrupt("the clocks go back")
+        except KeyboardInterrupt as interrupt:
+            raise click.Abort from interrupt
+
+    monkeypatch.setattr(_main, "app", stop)
+    monkeypatch.setattr(_main, "_signals", [2])
+    assert _main._status(["bench"]) == 130
+    assert "the clocks go back" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback_and_keeps_the_status(monkeypatch, capsys):

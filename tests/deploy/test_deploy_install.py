@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import allowed_signers_line, build_zipapp, ensure_key, sign
-from edgekit.deploy import Board, BoardClient, LocalTransport, install
+from edgekit.deploy import BenchSettings, Board, BoardClient, LocalTransport, install
 from edgekit.deploy._connect import connect
 from edgekit.deploy._local import _Child
 from edgekit.deploy._ssh import _Remote
@@ -224,8 +225,7 @@ def test_interrupt_leaves_the_old_release_and_the_next_run_finishes(
     board = client(remote(server))
     release = install(old, board, signature=sign(old.manifest_bytes, signer))
     if phase == "loader":  # as after an update of edgekit: the board has another loader
-        for file in (root / "bin").iterdir():
-            file.unlink()
+        shutil.rmtree(root / "bin")
         board = BoardClient(remote(server), connect(remote(server)), board._loader)
 
     def interrupt(current: str, done: int, total: int) -> None:
@@ -438,7 +438,7 @@ def test_interrupt_ends_what_runs_on_the_board(
     waiting = _Remote if kind == "ssh" else _Child
     monkeypatch.setattr(waiting, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        board.bench("net", duration_s=600.0)
+        board.bench("net", BenchSettings(duration_s=600.0))
     assert len(seen) == 1
     until = time.monotonic() + 20.0
     while _running(loader) and time.monotonic() < until:

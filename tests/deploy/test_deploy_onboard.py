@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.deploy import Completed, LocalTransport
+from edgekit.deploy import BenchSettings, Completed, LocalTransport
 from edgekit.deploy._answers import document
 from edgekit.deploy._onboard import ENSURE
 from edgekit.errors import BoardError, BundleError
@@ -72,6 +72,34 @@ def test_old_loaders_and_leftovers_go(tmp_path: Path) -> None:
     assert (tmp_path / "bin/edgekit_device.pyz").read_bytes() == b"newest"
 
 
+def test_of_which_bundles_there_are_releases(tmp_path: Path) -> None:
+    assert place(tmp_path, b"loader")["releases"] == []
+    for app, name in (("a", "000001-0123456789ab"), ("b", "000009-ba9876543210")):
+        (tmp_path / "apps" / app / "releases" / name).mkdir(parents=True)
+    (tmp_path / "apps" / "c").mkdir()
+    assert place(tmp_path, b"loader")["releases"] == ["0123456789ab", "ba9876543210"]
+
+
+def test_what_old_loaders_have_compiled_goes_with_them(tmp_path: Path) -> None:
+    compiled = tmp_path / "bin" / "__pycache__"
+    for number in range(4):
+        path = Path(place(tmp_path, b"loader %d" % number)["path"])
+        os.utime(path, (number, number))
+        compiled.mkdir(exist_ok=True)
+        (compiled / f"{path.stem}._hello.cpython-311.pyc").write_bytes(b"code")
+    stale = compiled / f"{path.stem}._hello.cpython-311.pyc.77.tmp"
+    stale.write_bytes(b"half")
+    os.utime(stale, (0, 0))
+    loaders = {file.stem for file in path.parent.glob("edgekit_device-*")}
+    assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders
+    place(tmp_path, b"loader 3")
+    assert not stale.exists()
+    # a loader that was altered may have been compiled
+    path.write_bytes(b"tampered")
+    place(tmp_path, b"loader 3")
+    assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders - {path.stem}
+
+
 def test_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BoardError) as caught:
@@ -86,6 +114,21 @@ def answer(status: int, out: bytes, err: bytes = b"") -> dict[str, Any]:
 
 def test_chatty_login_shell_is_passed_over() -> None:
     assert answer(0, b'Welcome!\n{"a": 1}\n') == {"a": 1}
+
+
+@pytest.mark.parametrize("settings", [{"lock_clocks": True}, {"power_mode": "MAXN"}, {}])
+def test_a_bench_that_is_cut_off_says_what_may_still_be_set(settings: dict[str, Any]) -> None:
+    held = BenchSettings(**settings)
+    with pytest.raises(BoardError) as killed, held.told_of_clocks("lab"):
+        answer(137, b"")
+    assert "dmesg" in killed.value.hint
+    assert ("`edgekit status lab` takes them back" in killed.value.hint) is bool(settings)
+    with pytest.raises(KeyboardInterrupt) as stopped, held.told_of_clocks("lab"):
+        raise KeyboardInterrupt
+    assert ("takes power mode and clocks back" in str(stopped.value)) is bool(settings)
+    with pytest.raises(BoardError) as refused, held.told_of_clocks("lab"):
+        answer(4, json.dumps({"error": {"code": "power.mode"}}).encode())
+    assert "takes them back" not in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from edgekit.bundle import Bundle, allowed_signers_line, build_zipapp, ensure_key, sign
+from edgekit.bundle._types import blob_view
 from edgekit.deploy import Board, BoardClient
 from edgekit.deploy import _deliver as deliver
 from edgekit.deploy._connect import connect
@@ -24,7 +27,7 @@ from edgekit.deploy._openssh import OpenSsh, openssh
 from edgekit.deploy._send import send
 from edgekit.deploy._ssh import SshTransport
 from edgekit.deploy._sshconfig import Endpoint
-from edgekit.errors import BoardError
+from edgekit.errors import BoardError, BundleError
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
 from tests.faults.tcp_relay import Relay
@@ -211,8 +214,8 @@ class _Ways:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[str] = []
-        for kind in (SshTransport, OpenSsh):
-            monkeypatch.setattr(kind, "run", self._wrapped(kind.__name__, kind.run))
+        for kind, name in ((SshTransport, "run"), (OpenSsh, "begin")):
+            monkeypatch.setattr(kind, name, self._wrapped(kind.__name__, getattr(kind, name)))
 
     def _wrapped(self, name: str, run: Any) -> Any:
         def wrapped(transport: Any, argv: Any, **options: Any) -> Any:
@@ -258,6 +261,64 @@ def test_much_goes_through_openssh_to_the_same_host_key(
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
+def test_the_connection_for_much_is_made_while_the_bundle_is_offered(
+    boards: StartBoard,
+    client: Client,
+    send_key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deliver, "_BULK", 1 << 20)
+    root = tmp_path / "board"
+    server = boards(root)
+    board = client(remote(server))
+    order: list[str] = []
+    children: list[Any] = []
+    begin, ask = OpenSsh.begin, BoardClient._offer
+
+    def noted(way: OpenSsh, argv: Any) -> Any:
+        order.append("begin")
+        begun = begin(way, argv)
+        children.append(begun._child)
+        return begun
+
+    def asked(board: BoardClient, document: Any) -> Any:
+        order.append("offer")
+        return ask(board, document)
+
+    monkeypatch.setattr(OpenSsh, "begin", noted)
+    monkeypatch.setattr(BoardClient, "_offer", asked)
+    first = _bundle(send_key, {"large": 3_000_000})
+    send(board, first)
+    assert order == ["begin", "offer"]
+    release = board.stage(first.manifest_bytes, first.signature)["release"]
+    # who has sent it before, and whom the board tells of the release, begin nothing for it
+    for one in (board, client(remote(server))):
+        order.clear()
+        assert send(one, first).bytes_sent == 0
+        assert "begin" not in order
+    # where nobody knows, what was begun ends with the offer, and with an error of it
+    board._staged.clear()
+    order.clear()
+    assert send(board, first).bytes_sent == 0
+    assert order == ["begin", "offer"]
+    with pytest.raises(BundleError):
+        send(board, replace(_bundle(send_key, {"other": 3_000_000}), signature=b"none"))
+    assert len(children) == 3
+    assert all(child.poll() is not None and child.stdin.closed for child in children)
+    assert release in str(next(root.glob("apps/net/releases/*")))
+    # one that the board has given up is begun anew
+    waited = _bundle(send_key, {"third": 3_000_000})
+    with board.ahead(waited.digest, 3_000_000):
+        children[-1].stdin.write(b"nonsense\n")
+        children[-1].wait(30.0)
+        assert children[-1].returncode == 4
+        board.receive({digest: blob_view(data) for digest, data in waited.weights.items()})
+    assert len(children) == 5
+    assert _whole(root, replace(waited, blobs={}))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
 def test_openssh_takes_the_proxy_command_of_the_connection(
     boards: StartBoard, home: Path, client: Client, tmp_path: Path
 ) -> None:
@@ -287,6 +348,26 @@ def test_openssh_takes_the_proxy_command_of_the_connection(
     done = way.run(["cat"], stdin=[b"through"])
     assert (done.status, done.out) == (0, b"through"), done.err
     assert marker.read_text() == before + "used "
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
+def test_both_connections_agree_on_the_same_key_exchange(
+    boards: StartBoard, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "paramiko.transport")
+    transport = client(remote(boards(tmp_path / "board")))._transport
+    assert isinstance(transport, SshTransport)
+    way = transport.bulk()
+    assert way is not None
+    with way._known_hosts() as known_hosts:
+        program, *words = way._argv(known_hosts)
+        argv = [program, "-v", *words, "true"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    ours = {name.split("@")[0] for name in re.findall(r"Kex: (\S+)", caplog.text)}
+    theirs = {name.split("@")[0] for name in re.findall(r"kex: algorithm: (\S+)", done.stderr)}
+    assert len(ours) == 1
+    # OpenSSH may know ML-KEM where Python's cryptography does not yet
+    assert theirs in (ours, {"mlkem768x25519-sha256"})
 
 
 def test_jump_hosts_are_left_to_the_connection() -> None:

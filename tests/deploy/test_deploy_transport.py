@@ -166,3 +166,19 @@ def _read_fifo(reader: int) -> bytes:
     ready, _, _ = select.select([reader], [], [], 10.0)
     assert ready, "the command never saw its input end"
     return os.read(reader, 100)
+
+
+def test_an_answer_counts_though_the_connection_is_cut_while_its_channel_closes(
+    boards: StartBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import paramiko
+
+    connection = connect(boards().board)
+
+    def gone(channel: paramiko.Channel) -> None:
+        raise EOFError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(paramiko.Channel, "close", gone)
+        assert connection.run(["echo", "done"]).out == b"done\n"
+    connection.close()

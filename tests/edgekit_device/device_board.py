@@ -1,11 +1,10 @@
-"""A board in a folder: the real zipapp in a process of its own, spoken to as the host does."""
+"""A board in a folder: the real zipapp in processes of their own, spoken to as the host does."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from edgekit.bundle import Bundle
 from edgekit.bundle._types import blob_view
 from edgekit_device._npz import write_npz
+from tests.edgekit_device.forking_loader import run_forked
 
 
 class Refused(Exception):
@@ -40,10 +40,8 @@ class BoardFolder:
 
     def raw(self, command: str, *options: str, stdin: bytes = b"") -> bytes:
         """Runs a command; standard error must stay silent."""
-        done = subprocess.run(
-            self.argv(command, *options), input=stdin, capture_output=True, check=False,
-            env={**os.environ, "PYTHONWARNINGS": "error"}, timeout=120,
-        )  # fmt: skip
+        python, *argv = self.argv(command, *options)
+        done = run_forked(python, argv, stdin, {**os.environ, "PYTHONWARNINGS": "error"}, 120)
         assert done.stderr == b"", done.stderr.decode()
         if done.returncode:
             assert done.returncode == 4

@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from edgekit_device._monitor_devices import DlaCores
+from edgekit_device._monitor_tegrastats import read_line
 from edgekit_device._probe_files import l4t
-from edgekit_device._probe_power import parse_clocks, parse_modes, parse_power_mode
+from edgekit_device._probe_power import (
+    parse_board,
+    parse_clocks,
+    parse_modes,
+    parse_parameters,
+    parse_power_mode,
+)
 
 FOLDER = os.environ.get("EDGEKIT_LOGS", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="EDGEKIT_LOGS names no folder of logs")
@@ -62,3 +70,38 @@ def test_every_release_of_jetson_linux_is_read(tmp_path: Path) -> None:
             (folder / "nv_tegra_release").write_text(line + "\n", "utf-8")
             major, minor = re.findall(r"R(\d+) \(release\), REVISION: ([\d.]+)", line)[0]
             assert l4t(tmp_path) == f"{major}.{minor}"
+
+
+def test_every_line_of_tegrastats_is_read_whole() -> None:
+    for path in [*logs("tegrastats_*.txt"), *logs("teg_*.log")]:
+        lines = [x for x in path.read_text("utf-8").splitlines() if not x.startswith("#")]
+        for line in lines:
+            sample, unknown = read_line(line)
+            assert sample is not None, (path.name, line)
+            assert unknown == [], path.name
+            assert {"ram", "swap", "cpu", "engines", "temperatures_c"} <= set(sample), path.name
+
+
+def test_every_line_of_the_power_tools_has_a_meaning() -> None:
+    for path in logs("nvpmodel_q_verbose*.txt"):
+        text = path.read_text("utf-8")
+        assert len(parse_parameters(text)) == text.count(": PARAM ")
+    for path in logs("jetson_clocks_show*.txt"):
+        text = path.read_text("utf-8")
+        said = parse_board(text)
+        assert said["fan"]["control"], path.name
+        assert ("gpu_tpcs" in said) == ("TPCs" in text)
+        assert ("online_cpus" in said) == ("Online CPUs" in text)
+
+
+def test_the_dlas_state_is_read(tmp_path: Path) -> None:
+    for path in logs("dla_runtime_status*.txt"):
+        said = re.findall(r"cat (/sys/\S+)\n(\w+)", path.read_text("utf-8"))
+        assert said
+        for place, state in said:
+            file = tmp_path / place.lstrip("/")
+            file.parent.mkdir(parents=True)
+            file.write_text(state + "\n", "ascii")
+        sample: dict[str, dict[str, str]] = {}
+        DlaCores(tmp_path).add(sample)
+        assert list(sample["runtime_status"].values()) == [state for _, state in said]

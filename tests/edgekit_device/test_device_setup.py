@@ -49,6 +49,9 @@ def test_the_file_names_exact_commands(system: Path) -> None:
     assert all(line.startswith("ada ALL=(root) NOPASSWD: /usr/") for line in lines[1:])
     assert "ada ALL=(root) NOPASSWD: /usr/sbin/nvpmodel -m 2" in lines
     assert 'ada ALL=(root) NOPASSWD: /usr/bin/jetson_clocks ""' in lines
+    # what root writes from a file must be no file that the account can write
+    stored = [line.split()[-1] for line in lines if "--store" in line or "--restore" in line]
+    assert stored == ["/run/edgekit.clocks"] * 2
     # a pattern, or a command with arguments left open, would allow more than it says
     assert not set("*?[!") & set("".join(lines[1:]))
     assert all(len(line.split(": ")[1].split()) > 1 for line in lines[1:])

@@ -103,7 +103,7 @@ def test_a_tensor_on_the_device_is_fed_without_a_copy(here: Here, tmp_path: Path
     model = edgekit_device.load_plan(file)
     x = random_input()
     place = model.engine._feeder.device.take(x.nbytes)
-    model.engine._cuda.copy(place.ptr, x.ctypes.data, x.nbytes, "h2d")
+    model.engine.cuda.copy(place.ptr, x.ctypes.data, x.nbytes, "h2d")
     tensor = DeviceTensor(
         place.ptr, x.nbytes, "float32", SHAPE, "LINEAR", (768, 256, 32, 4), None, place
     )

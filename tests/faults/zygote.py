@@ -197,7 +197,7 @@ def _serve() -> None:
     from tests.faults import board_check  # noqa: F401
 
     parser = program.make_parser()
-    program.make_parser = lambda: parser
+    program.make_parser = lambda command=None: parser
     with tempfile.TemporaryDirectory() as name:
         _remember_keygen(Path(name))
         answer = Path(name, "answer")

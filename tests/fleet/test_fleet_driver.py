@@ -7,8 +7,10 @@ import pytest
 
 from edgekit.bundle import allowed_signers_line, ensure_key, push, sign
 from edgekit.cli import _main
+from edgekit.deploy import BoardClient
 from edgekit.errors import BoardError
 from edgekit.fleet import Member, SshDriver
+from edgekit.pipeline._measuring import board_settings
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import boards, remote
 from tests.edgekit_device.source_servers import Handler, serving
@@ -21,7 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.boards]
 POLICY = {"measure_s": 0.01, "latency_ms": 60_000.0}
 
 
-def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards, capsys):
+def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
+    tmp_path, boards, capsys, monkeypatch
+):
     key = ensure_key(tmp_path / "key")
     made = [hand_made(seed=seed) for seed in range(3)]
     one, two, three = (b.signed(sign(b.manifest_bytes, key)) for b in made)
@@ -100,8 +104,17 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards, 
         f"  - {{name: away, host: 127.0.0.1, port: 1, user: {board.user}, key: {board.key}, "
         f"host_key: '{board.host_key}', labels: {{kind: x86}}}}\n"
     )
+    asked = []
+    monkeypatch.setattr(
+        "edgekit.pipeline._measuring.board_settings",
+        lambda *a, backend, **k: asked.append(backend) or board_settings(*a, backend=backend, **k),
+    )
+    # what serves decides how it is measured, not what the board has
+    hello = BoardClient.hello
+    monkeypatch.setattr(BoardClient, "hello", lambda self: {**hello(self), "tensorrt": "10.3.0"})
     status, document = bench(capsys, config, inventory, "--select", "name=cam")
     assert status == 0
+    assert asked == ["reference"]
     (row,) = document["boards"]
     assert row["release"].endswith(one.digest[:12])
     assert 0 < row["latency_ms"]["median"] < 1000

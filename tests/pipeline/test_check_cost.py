@@ -1,6 +1,5 @@
 """The work of a check grows with the number of nodes and not faster; counted, not timed."""
 
-import sys
 from dataclasses import replace
 
 import onnx
@@ -9,6 +8,7 @@ from onnx import TensorProto, helper
 
 import edgekit.network
 from edgekit.pipeline import check_model
+from tests.counted_work import lines_of
 
 SHAPE = [1, 8, 16, 16]
 
@@ -81,24 +81,8 @@ def refusals(count):
 
 
 def lines_of_a_check(path):
-    """Returns how many lines of edgekit's own code a check runs."""
-    count = 0
-
-    def line(frame, event, argument):
-        nonlocal count
-        count += event == "line"
-        return line
-
-    def call(frame, event, argument):
-        return line if "edgekit" in frame.f_code.co_filename else None
-
-    before = sys.gettrace()
-    sys.settrace(call)
-    try:
-        check_model(path, target="jetson-agx-orin-64gb")
-    finally:
-        sys.settrace(before)
-    return count
+    """Returns how many lines of edgekit a check runs: the same on every machine."""
+    return lines_of(lambda: check_model(path, target="jetson-agx-orin-64gb"))
 
 
 @pytest.mark.parametrize("form", [chain, fan, squeezes, means, batches, refusals])

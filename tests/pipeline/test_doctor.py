@@ -51,6 +51,15 @@ def test_a_good_board_has_no_complaints() -> None:
         ({"numpy": None}, "python.numpy", "missing", "python3-numpy"),
         ({"ssh_keygen": None}, "openssh", "missing", "openssh-client"),
         ({"compute_capability": None}, "cuda", "missing", "render"),
+        (
+            {
+                "compute_capability": None,
+                "notes": ["the CUDA driver: libcuda.so.1: cannot open shared object file"],
+            },
+            "cuda",
+            "missing",
+            "l4t-cuda",
+        ),
         ({"groups": ["ada", "video"]}, "groups", "warn", "--setup"),
         ({"disk_free": 1 << 20}, "disk", "warn", "gc"),
         ({"cudla": None}, "dla.cudla", "warn", "standalone"),
@@ -97,6 +106,13 @@ def config(tmp_path: Path, target: str, tensorrt: str) -> Path:
 def test_a_board_is_held_against_the_configuration(tmp_path: Path) -> None:
     right = open_config(str(config(tmp_path, "jetson-agx-orin-64gb", "10.3")))
     assert examine(probe(), right)["ok"]
+    assert status(examine(probe(), right))["fits.power-mode"] == "ok"
+    power = {**probe()["power"], "mode": "MODE_50W", "id": 3}
+    dla = {**probe()["dla"], "devices": [], "cores": None}
+    found = examine(probe(power=power, dla=dla), right)
+    told = {one["id"]: one for one in found["checks"] if one["id"].startswith("fits.")}
+    assert {told[name]["status"] for name in ("fits.power-mode", "fits.dla")} == {"warn"}
+    assert told["fits.power-mode"]["found"] == "planned for MAXN, the board is in MODE_50W"
     wrong = open_config(str(config(tmp_path, "jetson-orin-nx-16gb", "8.6")))
     found = status(examine(probe(), wrong))
     assert (found["fits.target"], found["fits.tensorrt"]) == ("missing", "missing")

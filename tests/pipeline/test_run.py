@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgekit.bench import validate_trace
-from edgekit.config import load_config
+from edgekit.config import load_config, open_config
 from edgekit.errors import DataError, EdgekitError, GateError
 from edgekit.pipeline import STEPS, Cache, Pipeline
 from edgekit.pipeline._progress import Quiet
@@ -79,6 +79,27 @@ def test_a_changed_bench_section_repeats_the_bench_alone(whole, tmp_path):
     document = run(changed, folder, cache=cache).document
     done = [step["name"] for step in document["steps"] if step["status"] == "done"]
     assert done == ["bench", "report"]
+
+
+def test_what_a_command_measured_otherwise_is_the_newest(whole, tmp_path):
+    folder, config, cache, _, _ = whole
+    text = config.read_text().replace("iterations: 2", "iterations: 4")
+    (other := folder / "newest.yaml").write_text(text)
+    run(other, folder, cache=cache)
+    options = {"bench": {"iterations": 7, "idle_s": 0.01}}
+    with Pipeline(open_config(other, **options), out=tmp_path / "out", cache=cache) as pipeline:
+        newest = pipeline.bench()
+    document = run(other, folder, cache=cache).document
+    assert document["bench"]["latency_ms"] == newest["latency_ms"]
+    written = json.loads((folder / "out/bench.json").read_text())
+    assert written["samples_ms"] == newest["samples_ms"]
+    (step,) = [step for step in document["steps"] if step["name"] == "bench"]
+    assert step["status"] == "reused"
+    assert "iterations 7, idle_s 0.01 (the configuration: 4, unset)" in step["detail"]
+    # the configuration's own change asks for a measurement, and an older one never comes back
+    for count in (5, 4):
+        other.write_text(text.replace("iterations: 4", f"iterations: {count}"))
+        assert run(other, folder, cache=cache).document["bench"]["iterations"] == count
 
 
 def test_trace_opens_and_says_what_was_measured(whole):

@@ -15,7 +15,7 @@ from edgekit.pipeline._selftest import finished, start, write_answers
 from edgekit_device._board_selftest import scrub
 from edgekit_device._board_selftest_asks import ASKS
 from edgekit_device._board_selftest_items import ITEMS
-from tests.trt_double.board import board_python, offences
+from tests.trt_double.board import board_python, board_trtexec, offences
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -34,6 +34,9 @@ def ask(tmp_path: Path, pyz: Path) -> Iterator[Ask]:
 
     def run(version: str, **settings: Any) -> dict[str, Any]:
         python = board_python(tmp_path / version, version, **settings)
+        text = python.read_text().replace("exec ", f"export PATH={python.parent}:$PATH\nexec ")
+        python.write_text(text)
+        board_trtexec(python)
         board = Board("lab", root=str(tmp_path / "root"), python=str(python), kind="local")
         opened.append(BoardClient(board, LocalTransport("lab"), pyz))
         job = start(opened[-1])["job"]
@@ -68,6 +71,12 @@ def test_every_question_has_an_answer(version: str, ask: Ask, tmp_path: Path) ->
     # what engines built here are bound to is the same for whoever asks
     assert document["fingerprint"] == items["probe"]["found"]["fingerprint"]
     assert document["fingerprint"]["tensorrt"] == version
+    assert len(items["graph"]["found"]["launched_ms"]) == 10
+    for name in ("trtexec-gpu", "trtexec-dla"):
+        found = items[name]["found"]
+        assert found["why"] is None, told[name]
+        assert any("GPU Compute Time: min = " in line for line in found["lines"])
+        assert '"computeMs" : ' in found["times"]
     # no cuDLA and no Jetson here: failures are answers, with a reason
     assert items["cudla"]["status"] in ("failed", "skipped")
     assert items["nsys-dla"]["status"] == "failed"

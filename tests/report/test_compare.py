@@ -24,7 +24,7 @@ def test_agreement(tmp_path: Path) -> None:
     shown = render_comparison(compare(net, judged(net), log))
     assert "agree on 5 of 5 layers." in shown
     assert "Loadables: 2 of 2 the same, layer by layer; 4 of 6 pools right" in shown
-    assert "managed SRAM 1/1, local DRAM 2/2, global DRAM 4/4\n" in shown
+    assert "SRAM 1/1, local DRAM 2/2, global DRAM 4/4\n" in shown
     words = " ".join(shown.split())
     assert "SRAM 1/0.5 (one power above), local DRAM 2/2, global DRAM 4/8 (below)" in words
     assert "disagree" not in shown

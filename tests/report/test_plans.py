@@ -6,7 +6,7 @@ import pytest
 
 from edgekit.report import plans_text, render_plans, write_plans_report
 from edgekit.report._gantt import gantt, ticks
-from tests.report.test_report_browser import CHROMIUM, chromium
+from tests.report.chromium_pipe import CHROMIUM, Browser
 
 
 def slot(network, frame, device, start, end, layers=3):
@@ -73,7 +73,9 @@ def test_the_page_renders_without_complaint(tmp_path):
     path = tmp_path / "plans.html"
     write_plans_report(document(), path, name="two")
     assert path.read_text(encoding="utf-8") == render_plans(document(), name="two")
-    dom, complaints = chromium(tmp_path, path, "--dump-dom")
-    assert complaints == []
-    assert dom.count('class="gantt"') == 2  # the first frames, and one cycle
-    assert "DLA0 busy" in dom
+    with Browser(tmp_path) as browser:
+        browser.open(path.as_uri())
+        assert browser.complaints() == []
+        # the first frames, and one cycle
+        assert browser.js("document.querySelectorAll('svg.gantt').length") == 2
+        assert "DLA0 busy" in browser.js("document.body.textContent")

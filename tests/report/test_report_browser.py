@@ -1,127 +1,86 @@
 """The page in a real browser: it renders, its script runs, and nothing is complained about."""
 
-import re
-import shutil
-import subprocess
+import json
 
 import pytest
 
-from edgekit.report import report_document, write_report
-from tests.report import handmade_run
+from tests.report.chromium_pipe import CHROMIUM
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
 ]
-# the browser talks to nobody: every name resolves to nothing
-QUIET = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-extensions", "--enable-logging=stderr", "--v=0", "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-)  # fmt: skip
-PROBE = """<!doctype html><meta charset="utf-8"><title>probe</title>
-<iframe id="page" src="report.html" style="width: WIDTHpx; height: 2000px; border: 0"></iframe>
-<pre id="found"></pre><script>
-document.getElementById("page").addEventListener("load", (event) => {
-  const page = event.target.contentDocument;
-  const found = document.getElementById("found");
-  const say = (name, value) => { found.textContent += name + "=" + value + ";"; };
-  const search = page.getElementById("layer-search");
-  const shown = () => page.querySelectorAll("#layer-table tbody tr:not([hidden])").length;
-  say("width", page.documentElement.scrollWidth);
-  say("rows", shown());
-  search.value = "softmax gpu";
-  search.dispatchEvent(new Event("input"));
-  say("found", shown());
-  search.value = "";
-  search.dispatchEvent(new Event("input"));
-  const time = page.querySelector("#layer-table thead th:last-child button");
-  time.click(); time.click();
-  say("sort", page.querySelector("#layer-table thead th:last-child").getAttribute("aria-sort"));
-  say("first", page.querySelector("#layer-table tbody td:last-child").dataset.value);
-  say("background", page.defaultView.getComputedStyle(page.body).backgroundColor);
-});
-</script>
-"""
+# rows that are on the screen, and those that would be on paper
+SHOWN = "document.querySelectorAll('#layer-table tbody tr:not([hidden], .off)').length"
+KEPT = "document.querySelectorAll('#layer-table tbody tr:not([hidden])').length"
+WIDTH = "document.documentElement.scrollWidth"
 
 
-def chromium(tmp_path, page, *options):
-    """Runs headless Chromium on a file and returns what it printed and logged."""
-    done = subprocess.run(
-        [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", *options, page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout, complaints
+def typed(page, words):
+    """Searches the layer table and returns how many rows are found."""
+    return page.js(
+        "(() => { const one = document.getElementById('layer-search'); "
+        f"one.value = {json.dumps(words)}; one.dispatchEvent(new Event('input')); "
+        f"return {KEPT}; }})()"
+    )
 
 
-@pytest.fixture
-def report(tmp_path):
-    path = tmp_path / "report.html"
-    write_report(report_document(handmade_run.facts()), path)
-    return path
-
-
-def probe(tmp_path, width, *options):
-    """Returns what the probe read out of the page at a width in pixels."""
-    page = tmp_path / "probe.html"
-    page.write_text(PROBE.replace("WIDTH", str(width)), encoding="utf-8")
-    dom, complaints = chromium(
-        tmp_path, page, "--allow-file-access-from-files", "--virtual-time-budget=5000",
-        "--dump-dom", *options,
-    )  # fmt: skip
-    assert complaints == []
-    found = re.search(r'<pre id="found">([^<]*)</pre>', dom)
-    assert found, dom[:500]
-    return dict(item.split("=") for item in found[1].strip(";").split(";"))
-
-
-def test_it_renders_without_a_complaint(tmp_path, report):
-    dom, complaints = chromium(tmp_path, report, "--dump-dom")
-    assert complaints == []
-    # set by the script: the policy let it run
-    assert '<html lang="en" class="scripted">' in dom
-    assert "123 of 123 layers" in dom
-
-
-def test_complaints_would_be_seen(tmp_path, report):
-    text = report.read_text("utf-8").replace('"use strict";', '"use strict"; // changed')
-    report.write_text(text, encoding="utf-8")
-    dom, complaints = chromium(tmp_path, report, "--dump-dom")
-    assert any("Content Security Policy" in line for line in complaints)
+def test_complaints_would_be_seen(browser, folder):
+    text = (folder / "board.html").read_text("utf-8")
+    broken = folder / "broken.html"
+    broken.write_text(text.replace("// The layer table", "// changed"), encoding="utf-8")
+    browser.open(broken.as_uri())
+    assert any("Content Security Policy" in line for line in browser.complaints())
     # and the page is complete without its script
-    assert 'class="scripted"' not in dom
-    assert "stage5/block2/conv_c" in dom
+    assert browser.js("document.getElementById('layer-table').tBodies[0].rows.length") == 123
+    assert browser.js("getComputedStyle(document.querySelector('.still svg')).display") == "block"
 
 
-def test_search_and_sort_work_on_a_phones_width(tmp_path, report):
-    found = probe(tmp_path, 390)
-    assert int(found["width"]) == 390
-    assert found["rows"] == "123"
-    assert found["found"] == "1"
-    assert found["sort"] == "descending"
-    assert float(found["first"]) == 41.3
+def test_search_filters_order_and_links_on_a_phones_width(opened):
+    page = opened("board", 360)
+    assert page.js(WIDTH) == 360
+    assert page.js(SHOWN) == 100
+    assert page.js(KEPT) == 123
+    assert typed(page, "softmax gpu") == 1
+    assert page.js("document.getElementById('layer-found').textContent") == "1 of 123 layers"
+    # a link to a row that is filtered away shows it
+    page.js("location.hash = '#layer-120'; new Promise(done => setTimeout(done))")
+    assert page.js("document.activeElement.getAttribute('href')") == "#layer-120"
+    assert page.js("document.getElementById('layer-120').offsetHeight") > 0
+    page.js("document.querySelector('#layer-tools').reset()")
+    for name, value, rows in (("device", "GPU", 5), ("rule", "softmax.orin-axis", 1)):
+        changed = f"document.getElementById('layer-{name}')"
+        page.js(f"{changed}.value = '{value}'; {changed}.dispatchEvent(new Event('change'))")
+        assert page.js(KEPT) == rows
+    page.js("document.querySelector('#layer-tools').reset()")
+    page.js("document.querySelector('#why-not [data-rule]').closest('details').open = true")
+    page.js("document.querySelector('#why-not [data-rule]').click()")
+    assert page.js(KEPT) == 1
+    page.js("document.querySelector('#layer-tools').reset()")
+    time = "document.querySelectorAll('#layer-table thead th')[8]"
+    page.js(f"{time}.querySelector('button').click(), {time}.querySelector('button').click()")
+    assert page.js(f"{time}.getAttribute('aria-sort')") == "descending"
+    values = page.js(
+        "Array.from(document.querySelectorAll('#layer-table tbody tr'),"
+        " row => Number(row.cells[8].dataset.value))"
+    )
+    assert values == sorted(values, reverse=True)
+    assert values[0] == 41.3
 
 
-def test_dark_is_dark(tmp_path, report):
-    light = probe(tmp_path, 1200)
-    dark = probe(tmp_path, 1200, "--blink-settings=preferredColorScheme=0")
-    brightness = [
-        sum(map(int, re.findall(r"\d+", found["background"])[:3])) for found in (light, dark)
-    ]
-    assert brightness[0] > 650
-    assert brightness[1] < 150
-
-
-def test_it_can_be_drawn_and_printed(tmp_path, report):
-    picture, paper = tmp_path / "page.png", tmp_path / "page.pdf"
-    _, complaints = chromium(tmp_path, report, f"--screenshot={picture}", "--window-size=1200,1600")
-    assert complaints == []
-    _, complaints = chromium(tmp_path, report, f"--print-to-pdf={paper}")
-    assert complaints == []
-    assert picture.stat().st_size > 40_000
-    assert paper.read_bytes().startswith(b"%PDF")
+def test_links_lead_somewhere(opened):
+    page = opened("board", fragment="#layer-121")
+    assert page.js("document.getElementById('layer-121').offsetHeight") > 0
+    assert page.js(
+        "Array.from(document.querySelectorAll('a[href]'), a => a.getAttribute('href'))"
+        ".filter(href => !document.getElementById(href.slice(1)))"
+    ) == []  # fmt: skip
+    page.js("location.hash = '#segment-3'; new Promise(done => setTimeout(done))")
+    assert page.js("document.getElementById('segment-3').offsetHeight") > 0
+    # the slots of the timeline, predicted and measured, lead to their segments, and these to layers
+    slots = "document.querySelectorAll('svg.track a')"
+    assert page.js(f"{slots}.length") == 10
+    page.js(f"{slots}[9].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+    assert page.js("location.hash") == page.js(f"{slots}[9].getAttribute('href')")
+    page.js("document.querySelector('[data-segment=\"1\"]').click()")
+    assert page.js(KEPT) == 117

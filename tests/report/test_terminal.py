@@ -149,3 +149,15 @@ def test_summary_of_plans_that_share_frames():
     assert "50.0 % on GPU + DLA0" in text
     assert "50.0 % on GPU + DLA1" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_comparison_with_a_baseline_is_told():
+    from edgekit.history import compare
+    from tests.history.measurements import times
+    from tests.history.test_compare import result
+
+    a, b = (result(times(99, level, seed=1), f"#{level}") for level in (2.0, 2.5))
+    document = report_document(handmade_run.facts()) | {"baseline": compare([a], [b])}
+    text = " ".join(told(lambda console: terminal_summary(document, console)).split())
+    assert "latency.median slower, +25" in text
+    assert "#2.0" in text

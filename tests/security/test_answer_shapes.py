@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.bench import bench_document
 from edgekit.cli import _jobs, _serve, _status
 from edgekit.cli._talk import say
 from edgekit.deploy import Board, BoardClient, Completed
@@ -21,6 +22,9 @@ from edgekit.deploy._send import send
 from edgekit.deploy._shapes import ANSWERS, RESULTS, misshapen
 from edgekit.errors import BoardError
 from edgekit.pipeline._doctor import examine
+from edgekit.report import bench_text
+from edgekit.targets import get
+from tests.bench import handmade_plan
 from tests.security.security_keys import small_bundle
 
 ID = "0123456789abcdef"
@@ -94,7 +98,14 @@ def job_rows(found: Mapping[str, Any]) -> None:
         say(_jobs._row(row))
 
 
+def measured(found: Answer) -> None:
+    with contextlib.suppress(BoardError):  # without times there is nothing to show
+        shown = bench_document(found, handmade_plan.plan(), target=get("jetson-agx-orin-64gb"))
+        bench_text(shown, width=80)
+
+
 SHOWN: dict[str, Callable[[Answer], object]] = {
+    "bench": measured,
     "status": lambda found: _status._show(of_board(found), ["board"], True),
     "serve-status": lambda found: _serve._row(of_board(found)["boards"][0]),
     "job-list": job_rows,
@@ -103,6 +114,9 @@ SHOWN: dict[str, Callable[[Answer], object]] = {
 
 
 def test_every_form_takes_a_sound_answer() -> None:
+    assert misshapen(10**400, "number")
+    assert misshapen(float("nan"), "number")
+    assert misshapen(2**70, "count?")
     for form in (*ANSWERS.values(), *RESULTS.values()):
         assert misshapen(sound(form), form) == ""
 

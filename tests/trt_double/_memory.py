@@ -25,7 +25,12 @@ class Memory:
         self.blocks: dict[int, Any] = {}
         self.host: set[int] = set()
         self.queues: dict[int, list[Callable[[], None]]] = {}
+        # streams that note their work for a graph, and the graphs
+        self.captures: dict[int, list[Callable[[], None]]] = {}
+        self.graphs: dict[int, list[Callable[[], None]]] = {}
         self.used = False
+        #: The primary context's flags: how its threads wait.
+        self.schedule = 0
         self._next = 0x1000
 
     def offend(self, text: str) -> None:
@@ -40,6 +45,8 @@ class Memory:
     def allocate(self, size: int, host: bool = False) -> int:
         """The address of a new block of `size` bytes, filled with 0xCD."""
         self.used = True
+        if self.captures:
+            self.offend("memory is allocated while a stream is captured")
         whole = (ctypes.c_ubyte * (max(size, 1) + _ALIGNED))()
         address = -(-ctypes.addressof(whole) // _ALIGNED) * _ALIGNED
         block = (ctypes.c_ubyte * max(size, 1)).from_buffer(
@@ -94,6 +101,8 @@ class Memory:
         if stream == 0:
             self.flush_all()
             work()
+        elif stream in self.captures:
+            self.captures[stream].append(work)
         elif stream in self.queues:
             self.queues[stream].append(work)
         else:
@@ -102,6 +111,8 @@ class Memory:
 
     def flush(self, stream: int) -> None:
         """Runs what waits on `stream`."""
+        if stream in self.captures:
+            self.offend("a stream is waited for while it is captured")
         queue = self.queues.get(stream, [])
         while queue:
             queue.pop(0)()

@@ -28,6 +28,7 @@ def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
         active_optimization_profile=0,
         pending=[],
         sessions={},
+        enqueued=False,
     )
 
 
@@ -144,6 +145,12 @@ def _execute(this: Any, stream_handle: int) -> bool:
         return False
     if not state.engine._s.refitted:
         double.offend("a stripped engine ran before it was refitted")
+    if stream_handle in MEMORY.captures:
+        if facts.get("dla") or facts.get("dla_core") is not None:
+            double.offend("a plan that uses a DLA is captured")
+        if not state.enqueued:
+            double.offend("the first enqueue of a context is captured")
+    state.enqueued = True
     before = len(MEMORY.offences)
     shapes = {one["name"]: list(_get_shape(this, one["name"])) for one in facts["io"]}
     if MEMORY.used:

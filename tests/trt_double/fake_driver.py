@@ -7,9 +7,12 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any
 
-from . import fake_cuda
+from . import fake_cuda, fake_graphs
 from ._memory import MEMORY
 from .fake_cuda import KERNELS, LAUNCHES, CUresult, _Handle, cudaMemcpyKind
+from .fake_graphs import CUstreamCaptureMode, cuDevicePrimaryCtxSetFlags
+
+__all__ = ["CUstreamCaptureMode", "cuDevicePrimaryCtxSetFlags", "modules"]
 
 _OK = CUresult.CUDA_SUCCESS
 _FUNCTIONS: dict[int, str] = {}
@@ -24,6 +27,9 @@ _WRITES = {
     "cudaEventCreateWithFlags": 1,
     "cudaEventElapsedTime": 1,
     "cudaMemGetInfo": 2,
+    "cuStreamEndCapture": 1,
+    "cuGraphInstantiateWithFlags": 1,
+    "cuCtxGetFlags": 1,
 }
 
 
@@ -124,6 +130,12 @@ cuEventRecord = _bound(fake_cuda.cudaEventRecord)
 cuEventSynchronize = _bound(fake_cuda.cudaEventSynchronize)
 cuEventElapsedTime = _bound(fake_cuda.cudaEventElapsedTime)
 cuMemGetInfo = _bound(fake_cuda.cudaMemGetInfo)
+cuCtxGetFlags = _bound(fake_graphs.cuCtxGetFlags)
+cuStreamBeginCapture = _bound(fake_graphs.cuStreamBeginCapture)
+cuStreamEndCapture = _bound(fake_graphs.cuStreamEndCapture)
+cuGraphInstantiateWithFlags = _bound(fake_graphs.cuGraphInstantiateWithFlags)
+cuGraphLaunch = _bound(fake_graphs.cuGraphLaunch)
+cuGraphDestroy = cuGraphExecDestroy = _bound(fake_graphs.cuGraphDestroy)
 
 
 def cuModuleLoadData(image: Any) -> tuple[Any, ...]:
@@ -205,6 +217,8 @@ def modules(layout: str) -> dict[str, ModuleType]:
         for key, value in vars(source).items():
             if key.startswith(prefixes) and not isinstance(value, ModuleType):
                 setattr(made, key, value)
+    if layout == "new":  # seen in cuda-bindings 13.5: the function has the shorter name
+        vars(driver)["cuGraphInstantiate"] = vars(driver).pop("cuGraphInstantiateWithFlags")
     found = dict(zip(names[layout], (runtime, driver), strict=True))
     package = found["cuda"] = ModuleType("cuda")
     package.__path__ = []

@@ -1,4 +1,4 @@
-"""A `trtexec` that builds through the double: it takes its release's flags and no other.
+"""A `trtexec` that builds and runs through the double: it takes its release's flags and no other.
 
 The order of its work, its texts and what it sets for a DLA are those of samples/common
 (sampleEngines.cpp, sampleOptions.cpp, 8.6 to 11.1). The flags come from the repository's trt/.
@@ -14,6 +14,7 @@ import yaml
 
 from . import double
 from ._trtexec_build import configure
+from ._trtexec_infer import infer
 
 _FLAGS = Path(__file__).resolve().parents[2] / "trt" / "trtexec_flags.yaml"
 
@@ -79,7 +80,9 @@ def main(arguments: list[str]) -> int:
         options = parse(arguments, known_flags(version))
         if "--onnx" in options:
             _build(trt, options, say)
-        elif "--loadEngine" not in options:
+        elif "--loadEngine" in options:
+            infer(trt, _logger(trt, say), options, say, Stop)
+        else:
             raise Stop("Model missing or format not recognized")
     except Stop as stop:
         for text in str(stop).splitlines():
@@ -90,7 +93,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _build(trt: Any, options: dict[str, list[str]], say: Say) -> None:
+def _logger(trt: Any, say: Say) -> Any:
     class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
@@ -100,7 +103,11 @@ def _build(trt: Any, options: dict[str, list[str]], say: Say) -> None:
             for text in msg.splitlines():
                 say(letter, text, "[TRT] ")
 
-    logger = Logger()
+    return Logger()
+
+
+def _build(trt: Any, options: dict[str, list[str]], say: Say) -> None:
+    logger = _logger(trt, say)
     builder = trt.Builder(logger)
     flags = trt.NetworkDefinitionCreationFlag.__members__
     mask = 0

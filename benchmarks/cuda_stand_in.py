@@ -1,0 +1,146 @@
+"""A stand-in for TensorRT's engine on a real GPU: y = 2 x, in a given time by the GPU's clock."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from types import SimpleNamespace
+from typing import Any
+
+from edgekit_device._bundle import BundleFiles
+from edgekit_device._cuda import Cuda
+from edgekit_device._model import Model
+from edgekit_device._nvrtc import open_compiler
+from edgekit_device._trt_engine import Engine
+from edgekit_device._types import (
+    BlobEntry,
+    EngineEntry,
+    IoEntry,
+    Lane,
+    Manifest,
+    SegmentEntry,
+    TensorEntry,
+)
+from edgekit_device._verify import Checked
+
+__all__ = ["Kernel", "stand_in"]
+
+_SHAPE, _STRIDES = (1, 3, 512, 512), (3145728, 1048576, 2048, 4)
+_COUNT = 3 * 512 * 512
+_SOURCE = """
+__device__ unsigned long long now() {
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+extern "C" __global__ void work(unsigned long long ns, unsigned long long *count, const float *x,
+                                float *y, unsigned int n) {
+    unsigned long long begin = now();
+    for (unsigned int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        y[i] = 2 * x[i];
+    while (now() - begin < ns) {}
+    if (blockIdx.x == 0 && threadIdx.x == 0) *count += 1;
+}
+"""
+
+
+class Kernel:
+    """Takes as long as it is told, and counts its runs."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        major, minor = cuda.facts()["compute_capability"].split(".")
+        image = open_compiler().compile(_SOURCE, (int(major), int(minor)), "work.cu")
+        self._function = cuda.function(cuda.load_module(image), "work")
+        self._count = cuda.malloc(8)
+        zero = ctypes.c_uint64(0)
+        cuda.copy(self._count, ctypes.addressof(zero), 8, "h2d")
+        cuda.synchronize()
+
+    def launch(self, stream: int, ms: float, x: int = 0, y: int = 0, n: int = 0) -> None:
+        """Puts a run on the stream; not marked, as TensorRT's kernels are not."""
+        values = [
+            ctypes.c_uint64(int(ms * 1e6)), ctypes.c_uint64(self._count), ctypes.c_uint64(x),
+            ctypes.c_uint64(y), ctypes.c_uint32(n),
+        ]  # fmt: skip
+        places = (ctypes.c_void_p * len(values))(*[ctypes.addressof(one) for one in values])
+        grid = (32 if n else 1, 1, 1, 256 if n else 1, 1, 1)
+        self._cuda.call(
+            "cuLaunchKernel", self._function, *grid, 0, stream, ctypes.addressof(places), 0
+        )
+
+    def count(self) -> int:
+        """How often it has run."""
+        found = ctypes.c_uint64()
+        self._cuda.copy(ctypes.addressof(found), self._count, 8, "d2h")
+        self._cuda.synchronize()
+        return found.value
+
+
+class _Context:
+    error_recorder = None
+
+    def __init__(self, kernel: Kernel, ms: float) -> None:
+        self._kernel, self._ms = kernel, ms
+        self._at: dict[str, int] = {}
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return _SHAPE
+
+    def get_tensor_strides(self, name: str) -> tuple[int, ...]:
+        return tuple(step // 4 for step in _STRIDES)
+
+    def set_tensor_address(self, name: str, memory: int) -> bool:
+        self._at[name] = memory
+        return True
+
+    def execute_async_v3(self, stream_handle: int) -> bool:
+        self._kernel.launch(stream_handle, self._ms, self._at["x"], self._at["y"], _COUNT)
+        return True
+
+
+class _Engine:
+    num_optimization_profiles = 1
+
+    def __init__(self, kernel: Kernel, ms: float) -> None:
+        self._made = kernel, ms
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return _SHAPE
+
+    def get_tensor_components_per_element(self, name: str) -> int:
+        return -1
+
+    def get_tensor_location(self, name: str) -> Any:
+        return SimpleNamespace(name="DEVICE")
+
+    def is_shape_inference_io(self, name: str) -> bool:
+        return False
+
+    def create_execution_context(self) -> _Context:
+        return _Context(*self._made)
+
+
+def stand_in(cuda: Cuda, ms: float) -> Model:
+    """A model of one segment on the GPU whose engine is the kernel."""
+    digest = hashlib.sha256(b"stand-in").hexdigest()
+    x, y = (IoEntry(name, "float32", _SHAPE, "LINEAR", _STRIDES, None) for name in "xy")
+    told = {"runtime": "stand-in", "version": "", "library": None, "host_code": False,
+            "dla_core": None, "threads": 0}  # fmt: skip
+    ears: Any = SimpleNamespace(recorder=None, forget=lambda: None, error=RuntimeError)
+    loaded: Any = SimpleNamespace(engine=_Engine(Kernel(cuda), ms), ears=ears, facts=told)
+    engine = Engine(loaded, cuda, [x], [y])
+    segment = SegmentEntry(0, "GPU", digest, ("x",), ("y",), ())
+    tensors = [TensorEntry(one.name, one.dtype, _SHAPE, "LINEAR", _STRIDES) for one in (x, y)]
+    about = EngineEntry(
+        kind="plan", tensorrt="", stripped=False, version_compatible=False, lean_embedded=False,
+        refit="none", dla_core=None, inputs=(x,), outputs=(y,),
+    )  # fmt: skip
+    manifest = Manifest(
+        digest="0" * 64, name="stand-in", backend="tensorrt", inputs=(tensors[0],),
+        outputs=(tensors[1],), lanes=(Lane(1.0, (segment,)),), weights={},
+        blobs={digest: BlobEntry(0, "engine")}, golden=(), document={"fingerprint": {}},
+        engines={digest: about},
+    )  # fmt: skip
+    files = BundleFiles("", b"", None, lambda _: memoryview(b""), lambda _: True, None, None)
+    return Model(Checked(files, manifest, None), {(digest, "GPU"): engine})

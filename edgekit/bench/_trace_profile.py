@@ -1,0 +1,66 @@
+"""Layer times of a profiler as one frame of a trace, the DLA's wait on the DLA's track.
+
+A profile has durations and an order, no starts: its layers stand one after the other from 0. What
+an ``IProfiler`` calls the first "... from nvm" after a loadable is the wait for that loadable
+(``edgekit.placement`` books it there); reformats and copies have a track of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bench._trace_process import HOST, Process, nanoseconds
+from edgekit.bench._types import BOARD_MEASURED
+
+if TYPE_CHECKING:
+    from edgekit.placement import Profile
+
+__all__ = ["profile_process"]
+
+Linked = Callable[[str], "dict[str, Any] | None"]
+
+
+def profile_process(
+    profile: Profile, *, pid: int, dla_cores: int, core: int = 0, linked: Linked | None = None
+) -> Process:
+    """Makes the process of a profile.
+
+    Args:
+        profile: From ``edgekit.placement.read_profile``.
+        pid: Process number.
+        dla_cores: DLA cores of the target.
+        core: Core of loadables that the plan does not place: an engine's run on one core.
+        linked: Finds what the plan knows of a layer.
+    """
+    board = profile.board or "the board"
+    what = "fastest tactics of the build" if profile.kind == "log" else "layers"
+    process = Process(
+        pid, f"{what} measured on {board}, one after the other", BOARD_MEASURED,
+        max(dla_cores, core + 1),
+    )  # fmt: skip
+    process.label = "durations of a profiler; where they begin is not measured"
+    elapsed = 0.0
+    shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
+    for row, category in shown:
+        args = _args(linked, (row.name, *row.layers)) if linked else {}
+        device = str(args.get("device") or row.device or "")
+        if row.device == "GPU" and device.startswith("DLA"):
+            device = "GPU"  # what was measured on the GPU is shown there, wherever it was planned
+        if device == "DLA" or (row.device == "DLA" and not device.startswith("DLA")):
+            device = f"DLA{core}"
+        track = "copies" if category == "copy" else device or "GPU or DLA"
+        begin, elapsed = nanoseconds(elapsed), elapsed + row.us
+        extra = {**args, "device": device or None, "measured_us": row.us}
+        if row.layers:
+            extra["layers"] = list(row.layers)
+        process.add(track, row.name or "layer", begin, nanoseconds(elapsed), category, **extra)
+    process.add(
+        HOST, "one inference, as profiled", 0, nanoseconds(elapsed), "frame",
+        device=HOST, file_kind=profile.kind, notes=list(profile.notes),
+    )  # fmt: skip
+    return process
+
+
+def _args(linked: Linked, names: tuple[str, ...]) -> dict[str, Any]:
+    return next((dict(found) for name in names if (found := linked(name))), {})

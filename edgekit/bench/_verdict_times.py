@@ -1,0 +1,74 @@
+"""What the frames' own times say: long enough, steady, without outliers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.bench._stats import coefficient_of_variation, median
+
+if TYPE_CHECKING:
+    from edgekit.bench._verdict import Judged, Measured
+
+__all__ = ["judge"]
+
+_CALM = "stop other work on the machine, {}or measure for longer"
+_LOCK = "hold its clocks (--lock-clocks), "
+
+
+def judge(measured: Measured, judged: Judged) -> None:
+    """Judges number, length, variation and outliers."""
+    _length(measured, judged)
+    samples = measured.facts.get("samples_ms") or []
+    if len(samples) < 2:
+        judged.unseen("coefficient of variation and outliers: there are no single times")
+        return
+    variation, most = coefficient_of_variation(samples), measured.limit("variation")
+    if variation > most:
+        judged.no(
+            "bench.unstable",
+            f"times vary by {variation:.1%} (standard deviation over mean), more than {most:.0%}",
+            variation, most, _calmer(measured), by="variation"
+        )  # fmt: skip
+    times, share = measured.limit("outlier_times"), measured.limit("outlier_share")
+    bound = times * median(samples)
+    found = sum(value > bound for value in samples) / len(samples)
+    if found > share:
+        judged.no(
+            "bench.outliers",
+            f"{found:.1%} of the frames take more than {times:g} medians, more than {share:.0%}",
+            found, share,
+            "look for what wakes up beside it (a desktop, updates, swap), then measure again",
+            by="outlier_share",
+        )  # fmt: skip
+
+
+def _calmer(measured: Measured) -> str:
+    power = measured.facts.get("power") or {}
+    # a PC has no jetson_clocks, and clocks that were held are held
+    free = (power or measured.on_board) and not power.get("locked")
+    return _CALM.format(_LOCK if free else "")
+
+
+def _length(measured: Measured, judged: Judged) -> None:
+    facts, limits = measured.facts, measured.limits
+    iterations, duration, warmup = (
+        facts["iterations"], facts.get("duration_s"), facts.get("warmup_ms"),
+    )  # fmt: skip
+    if iterations < limits.iterations:
+        judged.no(
+            "bench.iterations", f"{iterations} iterations, fewer than {limits.iterations}",
+            iterations, limits.iterations,
+            f"set bench.iterations (--iterations) to {limits.iterations} or more", by="iterations"
+        )  # fmt: skip
+    if duration is not None and duration < limits.duration_s:
+        judged.no(
+            "bench.duration", f"{duration:.2f} s measured, less than {limits.duration_s:g} s",
+            duration, limits.duration_s,
+            f"set bench.duration_s (--duration) to {limits.duration_s:g} or more", by="duration_s"
+        )  # fmt: skip
+    if warmup is not None and warmup < limits.warmup_ms:
+        judged.no(
+            "bench.warmup", f"{warmup:g} ms warm-up, less than {limits.warmup_ms:g} ms",
+            warmup, limits.warmup_ms,
+            f"set bench.warmup_ms (--warmup) to {limits.warmup_ms:g} or more", by="warmup_ms"
+        )  # fmt: skip

@@ -1,0 +1,78 @@
+"""A key that ends what runs in the main thread at once, as Ctrl-C does, but with success."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from typing import Any
+
+__all__ = ["Keys", "Pressed"]
+
+
+class Pressed(BaseException):
+    """The key was pressed; no library's ``except Exception`` takes it for an error of its own."""
+
+
+class Keys:
+    """While the block lasts, a press of ``key`` raises ``Pressed`` in the main thread, once.
+
+    Where stdin is no terminal, or the system has no termios, no key is looked for.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode("ascii")
+        self._before: list[Any] | None = None
+        self._handler: Any = None
+        self._end, self._told = -1, -1
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Keys:
+        try:
+            import termios
+            import tty
+
+            descriptor = sys.stdin.fileno()
+            if not os.isatty(descriptor):
+                return self
+            self._before = termios.tcgetattr(descriptor)
+            tty.setcbreak(descriptor)  # Ctrl-C stays a signal
+        except (ImportError, OSError, ValueError):
+            return self
+        self._handler = signal.signal(signal.SIGUSR1, _raise)
+        self._end, self._told = os.pipe()
+        self._thread = threading.Thread(target=self._wait, args=(descriptor,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is None:
+            return
+        import termios
+
+        if self._thread is not None:
+            os.close(self._told)
+            self._thread.join()
+            os.close(self._end)
+        signal.signal(signal.SIGUSR1, self._handler)
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+
+    def _wait(self, descriptor: int) -> None:
+        while True:
+            ready = select.select([descriptor, self._end], [], [])[0]
+            if self._end in ready:
+                return
+            typed = os.read(descriptor, 64)
+            if not typed:
+                return
+            if self._key in typed:
+                main = threading.main_thread().ident
+                assert main is not None
+                signal.pthread_kill(main, signal.SIGUSR1)
+                return
+
+
+def _raise(number: int, frame: object) -> None:
+    raise Pressed

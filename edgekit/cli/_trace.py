@@ -1,0 +1,78 @@
+"""``edgekit trace``: everything that was measured, on one timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgekit.cli import _options as o
+
+if TYPE_CHECKING:
+    from edgekit.pipeline import Pipeline
+
+__all__ = ["command"]
+
+
+@o.command(
+    "trace",
+    "Examples: edgekit trace configs/resnet50-orin.yaml --nsys report.sqlite; "
+    "edgekit trace bench.json --tegrastats board.log -o both.json",
+)
+@click.argument("source", required=False)
+@click.option(
+    "--nsys", multiple=True, type=o.FILE,
+    help="Nsight Systems: an SQLite export, or a report where nsys is installed; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--profile", multiple=True, type=o.FILE,
+    help="Layer times: trtexec --exportProfile, an IProfiler's, a verbose build log; repeatable.",
+)  # fmt: skip
+@click.option("--layer-info", type=o.FILE, help="trtexec --exportLayerInfo of the same engine.")
+@click.option("--times", type=o.FILE, help="trtexec --exportTimes.")
+@click.option("--tegrastats", type=o.FILE, help="A tegrastats log: power, temperature, clocks.")
+@click.option(
+    "--dla-stats", multiple=True, type=o.FILE, help="cuDLA's statistics of a task, CSV; repeatable."
+)
+@click.option(
+    "--dla-core", type=click.IntRange(0, 15), default=0,
+    help="DLA core of --profile and --dla-stats, for layers that no plan places (0).",
+)  # fmt: skip
+@click.option("-o", "--output", type=o.FILE, help="The trace (trace.json).")
+@o.talk
+def command(source: str | None, output: Path | None, json: bool, **options: Any) -> None:
+    from edgekit._plain import plain
+    from edgekit.pipeline import TraceFiles, trace
+
+    config, bench = _which(source)
+    files = TraceFiles(
+        bench, options["nsys"], options["profile"], options["layer_info"], options["times"],
+        options["tegrastats"], options["dla_stats"], options["dla_core"],
+    )  # fmt: skip
+    quiet, verbose = options["quiet"], options["verbose"]
+    if config is None:
+        document = trace(files, output or Path("trace.json"))
+    else:
+        with o.open_pipeline(config, quiet=quiet, verbose=verbose) as pipeline:
+            document = trace(files, output or _beside(pipeline), pipeline=pipeline)
+    if json:
+        o.print_json(document)
+        return
+    for process in document["processes"]:
+        print(plain(f"{process['name']}: {process['clock']}; {process['alignment']}", 300))
+    for note in document["notes"]:
+        print(plain(f"note: {note}", 1000))
+    print(f"trace: {document['file']}")
+
+
+def _which(source: str | None) -> tuple[str | None, Path | None]:
+    """A configuration, or what a bench wrote."""
+    if source is not None and source.lower().endswith(".json"):
+        return None, Path(source)
+    return source, None
+
+
+def _beside(pipeline: Pipeline) -> Path:
+    """The bench step's own trace stays as it is: it is what this one is made of."""
+    return pipeline.out / "timeline.json"

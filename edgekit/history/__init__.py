@@ -1,0 +1,50 @@
+"""See DESIGN: the history floor. Measurements in SQLite, and whether two of them differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._callable import make_callable
+from edgekit._lazy import lazy
+
+if TYPE_CHECKING:
+    from edgekit.history._alike import objections
+    from edgekit.history._compare import compare
+    from edgekit.history._listing import history_document
+    from edgekit.history._metrics import METRICS
+    from edgekit.history._record import record
+    from edgekit.history._repair import repair
+    from edgekit.history._select import read_result, select
+    from edgekit.history._store import Store, history_path
+    from edgekit.history._types import Result
+
+__all__ = [
+    "METRICS",
+    "Result",
+    "Store",
+    "compare",
+    "history_document",
+    "history_path",
+    "objections",
+    "read_result",
+    "record",
+    "repair",
+    "select",
+]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "_alike": "objections",
+        "_compare": "compare",
+        "_listing": "history_document",
+        "_metrics": "METRICS",
+        "_record": "record",
+        "_repair": "repair",
+        "_select": "read_result select",
+        "_store": "Store history_path",
+        "_types": "Result",
+    },
+)
+
+make_callable(__name__)

@@ -1,0 +1,105 @@
+"""Whether measurements may be compared, and in what else they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from edgekit.errors import DataError
+from edgekit.history._types import Result
+
+__all__ = ["differing", "objections", "refuse_predictions"]
+
+# other values of these make other measurements
+_SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
+    ("clock", lambda result: result.clock),
+    ("board", lambda result: result.board or None),
+    ("machine", lambda result: result.host or None),
+    ("power mode", lambda result: result.power_mode),
+    ("target", lambda result: result.document.get("target")),
+)
+# what one wants to compare, often enough
+_MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
+    ("configuration", lambda result: result.name),
+    ("bundle", lambda result: result.bundle and result.bundle[:12]),
+    ("commit", lambda result: result.git and result.git.commit[:12] + "+" * result.git.dirty),
+    ("precision", lambda result: result.document.get("precision")),
+    ("backend", lambda result: result.document.get("backend")),
+)
+
+
+def refuse_predictions(results: Sequence[Result]) -> None:
+    """Refuses what was not measured.
+
+    Raises:
+        DataError: A result is a prediction.
+    """
+    for result in results:
+        if result.clock == "predicted" or not result.document.get("latency_ms"):
+            raise DataError(
+                "it is a prediction, and only measurements are compared",
+                code="compare.predicted", where=result.label,
+                hint="edgekit bench measures; edgekit plan compares predictions",
+            )  # fmt: skip
+
+
+def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Returns why the sides should not be compared; --force does it nevertheless."""
+    found = []
+    for result in [*a, *b]:
+        if result.verdict == "INVALID":
+            reasons = result.document["verdict"].get("reasons") or ()
+            codes = ", ".join(str(reason.get("code")) for reason in reasons)
+            found.append(f"{result.label} is INVALID" + (f" ({codes})" if codes else ""))
+    for what, value in _SAME:
+        values = _values([*a, *b], value)
+        if len(values) > 1:
+            found.append(f"the {what} is not the same: {', '.join(values)}")
+    return found
+
+
+def differing(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, str]]:
+    """Returns what else differs between the sides: {"what", "a", "b"}, values for people."""
+    found: list[dict[str, str]] = []
+    for what, value in _MAY_DIFFER:
+        _add(found, what, _values(a, value), _values(b, value))
+    for what in ("settings", "runtime", "fingerprint"):
+        sides = [[_flat(_facts(result, what)) for result in side] for side in (a, b)]
+        for key in sorted({key for side in sides for flat in side for key in flat}):
+            one, other = (
+                list(dict.fromkeys(flat[key] for flat in side if key in flat)) for side in sides
+            )
+            _add(found, f"{what}: {key}", one, other)
+    return found
+
+
+def _facts(result: Result, what: str) -> Mapping[str, Any]:
+    """What was asked for gives way to what held: the runtime's flag of that name."""
+    found: Mapping[str, Any] = getattr(result, what)
+    flags = result.runtime.get("flags")
+    if what != "settings" or not isinstance(flags, Mapping):
+        return found
+    return {key: value for key, value in found.items() if key not in flags}
+
+
+def _add(found: list[dict[str, str]], what: str, a: list[str], b: list[str]) -> None:
+    if sorted(a) != sorted(b):
+        found.append({"what": what, "a": ", ".join(a), "b": ", ".join(b)})
+
+
+def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:
+    found = (value(result) for result in results)
+    return list(dict.fromkeys(str(one) for one in found if one is not None))
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Returns the leaves of a document by their path; notes are no facts."""
+    found: dict[str, str] = {}
+    for key, value in mapping.items():
+        if key == "notes":
+            continue
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[f"{prefix}{key}"] = str(value)
+    return found

@@ -1,0 +1,124 @@
+"""Keeps a measurement with what it belongs to: commit, bundle, board, settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgekit.errors import DataError
+from edgekit.history._git import git_state
+from edgekit.history._samples import pack_document, pack_samples
+from edgekit.history._store import Store
+from edgekit.history._types import Result
+
+__all__ = ["record"]
+
+# of a board's hello and of a measurement's environment
+_FINGERPRINT = (
+    "module", "board_id", "l4t", "tensorrt", "machine", "python", "numpy", "onnxruntime",
+)  # fmt: skip
+# what is the same for two measurements that are not
+_MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
+
+
+class Project(Protocol):
+    """What is wanted of a configuration."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its file lies."""
+
+
+def record(
+    document: Mapping[str, Any],
+    *,
+    config: Project | None = None,
+    release: Mapping[str, Any] | None = None,
+    path: Path | None = None,
+) -> int:
+    """Keeps a measurement in the history.
+
+    Args:
+        document: An ``edgekit.bench/1`` with something measured; its "samples_ms" are kept, too.
+        config: Its folder's git commit is noted.
+        release: What was measured: "digest" of the bundle, "release", and what the board said of
+            itself ("hello", "fingerprint"), as far as known.
+        path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
+
+    Returns:
+        Its id. The same measurement, recorded again, keeps its first one.
+
+    Raises:
+        DataError: Nothing was measured, or the document is not JSON.
+        EnvironmentLack: The history cannot be written. A caller goes on and warns: a measurement
+            is worth more than its entry.
+    """
+    if not document.get("latency_ms"):
+        raise DataError("nothing was measured that could be kept", code="history.nothing-measured")
+    samples = tuple(float(value) for value in document.get("samples_ms") or ())
+    kept = {key: value for key, value in document.items() if key != "samples_ms"}
+    given = release or {}
+    environment = document.get("environment") or {}
+    known = {**environment, **(given.get("hello") or {}), **(given.get("fingerprint") or {})}
+    git = git_state(config.folder) if config is not None else None
+    result = Result(document=kept)
+    row = {
+        "digest": _digest(kept, samples, given),
+        "at": time.time(),
+        "name": result.name,
+        "clock": result.clock,
+        "verdict": result.verdict,
+        "board": board_of(document),
+        "host": host_of(document),
+        "target": document.get("target"),
+        "power_mode": result.power_mode,
+        "precision": document.get("precision"),
+        "backend": document.get("backend"),
+        "bundle": given.get("digest"),
+        "release": given.get("release"),
+        "fingerprint": _json({key: known[key] for key in _FINGERPRINT if known.get(key)}),
+        "git_commit": git.commit if git else None,
+        "git_dirty": int(git.dirty) if git else None,
+        "settings": _json(result.settings),
+        "runtime": _json(result.runtime),
+        "iterations": int(document.get("iterations") or len(samples)),
+        "median_ms": result.latency_ms("median"),
+        "p99_ms": result.latency_ms("p99"),
+        "throughput_qps": result.throughput_qps,
+        "energy_uj": result.energy_uj,
+        "document": pack_document(kept),
+        "samples": pack_samples(samples),
+    }
+    with Store(path, write=True) as store:
+        return store.add(row)
+
+
+def board_of(document: Mapping[str, Any]) -> str:
+    """Returns ``kind:name`` of a measurement's board; empty where it has none."""
+    board = document.get("board") or {}
+    return f"{board.get('kind', '')}:{board.get('name', '')}" if board else ""
+
+
+def host_of(document: Mapping[str, Any]) -> str:
+    """Returns this machine's name for what its own processor ran: two machines have a "local"."""
+    board = document.get("board") or {}
+    if board.get("kind") == "remote":
+        return ""
+    import platform
+
+    return platform.node()
+
+
+def _digest(
+    document: Mapping[str, Any], samples: tuple[float, ...], release: Mapping[str, Any]
+) -> str:
+    parts = [{key: document.get(key) for key in _MEASURED}, samples, release.get("digest")]
+    return hashlib.sha256(_json(parts).encode()).hexdigest()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,82 @@
+"""A tegrastats log taken beside a measurement: the power that the measurement did not see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DataError, UsageError
+
+__all__ = ["with_tegrastats"]
+
+_LARGEST = 512 << 20
+_HINT = "give the bench.json of an edgekit bench on the board that the log is of"
+
+
+def with_tegrastats(path: Path, log: Path) -> dict[str, Any]:
+    """Gives a bench document the monitor, energy and verdict that a log makes of it; writes it.
+
+    The first load of the log is taken for the warm-up, so its first measured frame begins
+    ``warmup_ms`` later.
+
+    Raises:
+        DataError: The document or the log is none.
+        UsageError: The measurement sampled its power itself, or is none of a board.
+    """
+    from edgekit.bench import measured_facts, read_tegrastats, write_json
+    from edgekit.targets import get
+
+    document = _document(path)
+    if document.get("clock") != "board-measured":
+        raise UsageError(
+            f"{path} is {document.get('clock')}: a board's power is nothing of it", hint=_HINT
+        )
+    if document.get("energy"):
+        raise UsageError(
+            f"{path} has the power that was sampled while it was measured",
+            hint="give a measurement that was made with --no-monitor",
+        )
+    target = get(str(document.get("target")))
+    monitor = read_tegrastats(log, rails=target.rails)
+    warmup_s = _seconds(document.get("warmup_ms")) / 1e3
+    for sample in monitor["samples"]:
+        sample["t_s"] = round(sample["t_s"] - warmup_s, 6)
+    monitor["busy_from_s"] = -warmup_s
+    # a monitor that saw no rails makes room for one that did
+    facts = measured_facts(
+        {**document, "monitor": monitor},
+        target,
+        str(document.get("planned_power_mode") or document.get("power_mode") or ""),
+    )
+    if facts["energy"] is None:
+        raise DataError(
+            "no power of the time that was measured", code="tegrastats.power", where=str(log),
+            hint="record until the measurement has ended, as root where the rails need it",
+        )  # fmt: skip
+    document |= {name: facts[name] for name in ("monitor", "energy", "verdict")}
+    files = document.get("files")
+    document["files"] = {**(files if isinstance(files, dict) else {}), "bench": str(path)}
+    write_json(path, document)
+    return document
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)
+        ) from None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("schema") != "edgekit.bench/1":
+        raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
+    return found
+
+
+def _seconds(value: object) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    return float(value) if good else 0.0  # type: ignore[arg-type]

@@ -1,0 +1,55 @@
+"""Which plan a tuning measures next, and when nothing is left that is worth it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._tune import Tuning
+    from edgekit.placement import Plan
+    from edgekit.placement._trial_search import Candidate
+
+__all__ = ["choose"]
+
+LARGE = 60  # nodes of a problem from which on fewer placements are searched for
+FEW = 6
+
+
+def choose(tuning: Tuning) -> Candidate | None:
+    """Returns what promises most; None, with the tuning's status, where nothing does."""
+    import numpy as np
+
+    from edgekit.placement._trial_search import candidates
+
+    best, tolerance = tuning.best, tuning.wish.tolerance
+    limit = best.cost(tuning.wish.objective) if best.counts else float("inf")
+    enough = FEW if len(tuning.space.kernels) > LARGE else float("inf")
+    tuning.tell("looking for plans that could be better")
+    random: Any = np.random.default_rng([tuning.wish.seed, len(tuning.trials)])
+    found = list(candidates(tuning.knowledge(), tuning.known, random, enough=enough))
+    tuning.bound = min((one.low for one in found), default=limit)
+    worth = [one for one in found if one.low < limit * (1 - tolerance)]
+    if not worth:
+        tuning.status = "converged"
+        tuning.why = (
+            f"nothing that is left can be {tolerance:.1%} better, by what was learnt"
+            if found
+            else "every plan that can be was tried"
+        )
+        return None
+    suspects = _suspects(tuning)
+    # a plan with the very loadable of one that failed likely fails, too
+    return max(
+        worth, key=lambda one: (not suspects & _loadables(one.plan), one.gain(limit), -one.mean)
+    )
+
+
+def _suspects(tuning: Tuning) -> set[tuple[str, ...]]:
+    """Returns loadables that only plans have that were dropped."""
+    failed = [_loadables(trial.plan) for trial in tuning.trials if trial.dropped]
+    fine = [_loadables(trial.plan) for trial in tuning.trials if trial.runs]
+    return set().union(*failed) - set().union(*fine)
+
+
+def _loadables(plan: Plan) -> set[tuple[str, ...]]:
+    return {loadable.layers for loadable in plan.loadables}

@@ -1,0 +1,48 @@
+"""What a tuning takes over from one before it that was cut off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit._listed import counted
+from edgekit.pipeline._tune_trials import Trial
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._tune import Tuning
+
+__all__ = ["replay"]
+
+
+def replay(tuning: Tuning) -> float:
+    """Reads the tuning's journal into its trials and returns the seconds spent on them."""
+    from edgekit.placement import plan_from_json
+
+    journal, trials, spent = tuning.journal, tuning.trials, 0.0
+    for entry in journal.entries if journal else ():
+        if entry["event"] == "trial":
+            expected = entry.get("expected")
+            trials.append(Trial(
+                entry["number"], plan_from_json(entry["plan"]), entry["key"], entry["origin"],
+                entry["why"], tuple(expected) if expected else None,
+            ))  # fmt: skip
+            continue
+        # a number that was begun twice was measured the last time
+        trial = next((t for t in reversed(trials) if t.number == entry.get("number")), None)
+        if trial is None or entry.get("key", trial.key) != trial.key:
+            continue  # the line that it began with is damaged
+        spent = max(spent, float(entry.get("spent_s") or 0))
+        if entry["event"] == "run":
+            tuning.keep(trial, entry["run"], entry["at"])
+        elif entry["event"] == "dropped":
+            trial.dropped = entry["why"]
+    # one that was begun and neither measured nor dropped is tried again
+    trials[:] = [trial for trial in trials if trial.runs or trial.dropped]
+    if trials and not (trials[0].origin == "start" and trials[0].runs):
+        trials.clear()  # all others are compared with the starting plan
+    if trials and journal:
+        tried = counted(len(trials), "plan")
+        tuning.notes.append(f"{tried} of before this command: {journal.path}")
+        if journal.damaged:
+            lines = counted(journal.damaged, "line")
+            tuning.notes.append(f"{lines} of it that a cut or a hand damaged left out")
+    return spent

@@ -1,0 +1,199 @@
+"""``tune``: a configuration tuned on its board, and the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ConfigError, DataError, EdgekitError, UsageError
+from edgekit.pipeline._tune import Tuning
+from edgekit.pipeline._tune_board import BoardMeasurer, trial_config
+from edgekit.pipeline._tune_document import tune_document
+from edgekit.pipeline._tune_lock import alone_in
+from edgekit.pipeline._tune_pins import pins_of
+from edgekit.pipeline._tune_progress import Pulse
+from edgekit.pipeline._tune_wish import Wish
+
+if TYPE_CHECKING:
+    from edgekit.config import Config
+    from edgekit.pipeline._cache import Cache
+    from edgekit.pipeline._progress import Progress
+
+__all__ = ["PROFILE_NAME", "SNIPPET_NAME", "tune"]
+
+PROFILE_NAME, SNIPPET_NAME = "tuned.profile.json", "tuned.yaml"
+_MANY = 200
+
+
+def tune(
+    config: Config,
+    wish: Wish | None = None,
+    *,
+    out: Path | None = None,
+    tables: Sequence[Path] = (),
+    keep: bool = False,
+    anew: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Tunes a configuration on its first board and returns the ``edgekit.tune/1``.
+
+    A tuning that was cut off is carried on. What serves on the board is left alone.
+
+    Args:
+        config: The configuration.
+        wish: How far to go; its objective is the configuration's when it is empty.
+        out: Folder of the results; ``edgekit-out/NAME/tune`` when None.
+        tables: ``edgekit.profile/1`` files of earlier tunings, which count as measured.
+        keep: Leave the trials' application on the board.
+        anew: Begin anew, whatever was measured before.
+        tell: Told of what happens, a line each, every few seconds.
+        progress: Told every step of every trial, too.
+        cache: As for ``Pipeline``.
+        settings: Further arguments of ``Pipeline`` (accept_host_key, trust_key, force).
+
+    Raises:
+        UsageError: "tune.objective"; "tune.busy": another process tunes in the folder.
+        EnvironmentLack: "tune.no-power".
+        EdgekitError: The starting plan cannot be built, deployed or measured.
+    """
+    from edgekit.pipeline._cache import Cache, digest_of
+    from edgekit.pipeline._tune_journal import Journal
+
+    wish = wish or Wish(objective="")
+    wish = replace(wish, objective=_objective(config, wish.objective))
+    folder = out or Path("edgekit-out") / config.file.name / "tune"
+    known = [_table(path) for path in tables]
+    trial = trial_config(config, wish.objective, folder)
+    used = cache or Cache()
+    pulse = Pulse(tell, progress)
+    measurer = BoardMeasurer(trial, folder / "build", used, keep=keep, progress=pulse, **settings)
+    with alone_in(folder), pulse, measurer:
+        pulse.tell("the configuration's plan: built for the first board")
+        began = time.monotonic()
+        start, ask = measurer.start, measurer.ask
+        journal = Journal(
+            folder / "journal.jsonl", digest_of(wish.objective, measurer.identity), anew=anew
+        )
+        tuning = Tuning(
+            ask, start, measurer, wish, journal, _same_clock(known, measurer.clock),
+            pulse.tell, model=measurer.first.work.model_digest,
+            before_s=time.monotonic() - began,
+        )  # fmt: skip
+        if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
+            exclude_none=True
+        ):
+            tuning.notes.append("the bounds are the board's, and no CPU's time is held to them")
+        tuning.notes += [
+            f"{app} serves on the board meanwhile: both disturb each other's times"
+            for app in measurer.busy()
+        ]
+        tuning.run()
+        measurer.clean()
+        tuning.notes += measurer.notes
+    return _written(config, tuning, folder)
+
+
+def _objective(config: Config, wish: str) -> str:
+    from edgekit.placement import OBJECTIVES
+
+    objective = wish or str(config.file.placement.objective)
+    if objective not in OBJECTIVES:
+        raise UsageError(
+            f"nothing can be tuned for {objective!r}", code="tune.objective",
+            hint=f"one of {', '.join(OBJECTIVES)}",
+        )  # fmt: skip
+    return objective
+
+
+def _table(path: Path) -> Mapping[str, Any]:
+    from edgekit.placement._profile_table import SCHEMA, check_table
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            "cannot read the measured times", code="profile.unreadable", where=str(path),
+            hint=f"give the {PROFILE_NAME} of an earlier tuning",
+        ) from error  # fmt: skip
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise DataError(
+            f"this is no {SCHEMA}", code="profile.unknown", where=str(path),
+            hint=f"give the {PROFILE_NAME} of an earlier tuning; other profiles are for "
+            "placement.profile",
+        )  # fmt: skip
+    return check_table(document, path)
+
+
+def _same_clock(tables: Sequence[Mapping[str, Any]], clock: str) -> list[Mapping[str, Any]]:
+    for table in tables:
+        if table.get("clock") != clock:
+            raise DataError(
+                f"the earlier times are {table.get('clock')}, these will be {clock}",
+                code="profile.clock", hint="times of different clocks are never mixed",
+            )  # fmt: skip
+    return list(tables)
+
+
+def _written(config: Config, tuning: Tuning, folder: Path) -> dict[str, Any]:
+    from edgekit.bench import write_json
+
+    names = {"profile": PROFILE_NAME, "snippet": SNIPPET_NAME, "journal": "journal.jsonl",
+             "document": "tune.json"}  # fmt: skip
+    files = {key: str(folder / name) for key, name in names.items()}
+    write_json(Path(files["profile"]), tuning.table())
+    Path(files["snippet"]).write_text(_snippet(config, tuning, folder), encoding="utf-8")
+    document = tune_document(tuning, name=config.file.name, files=files)
+    write_json(Path(files["document"]), document)
+    return document
+
+
+def _snippet(config: Config, tuning: Tuning, folder: Path) -> str:
+    """Returns the lines that make the configuration plan as the winner: checked, not hoped."""
+    import yaml
+
+    from edgekit.placement import read_profile
+    from edgekit.placement._trial_pieces import signature
+
+    winner, ask = tuning.winner, tuning.ask
+    objective = tuning.wish.objective
+    head = [
+        f"# The placement of edgekit tune ({tuning.wish.objective}, {tuning.measurer.clock}),",
+        f"# for {config.path or config.file.name}: put it in the place of its own.",
+    ]
+    section: dict[str, Any] = {"objective": objective}
+    if tuning.measurer.clock == "board-measured":
+        profile = folder / PROFILE_NAME
+        options = replace(ask.options, profile=read_profile(profile))
+        section["profile"] = str(profile.absolute())
+        if _plans(ask, options) == winner.key:
+            return "\n".join([*head, yaml.safe_dump({"placement": section}, sort_keys=False)])
+    if len(winner.plan.plans) > 1:
+        head.append("# A mix of plans cannot be pinned: planning may end a little elsewhere.")
+    else:
+        pins = pins_of(winner.plan)
+        if len(pins) <= _MANY:
+            section["pin"] = pins
+            from edgekit.placement import Pin
+
+            options = replace(ask.options, pins=tuple(Pin(p["layers"], p["device"]) for p in pins))
+            if _plans(ask, options) not in (winner.key, signature(winner.plan)):
+                head.append("# With these pins planning ends a little elsewhere: compare.")
+        else:
+            head.append("# Too many layers to pin: planning may end a little elsewhere.")
+    return "\n".join([*head, yaml.safe_dump({"placement": section}, sort_keys=False)])
+
+
+def _plans(ask: Any, options: Any) -> str:
+    from edgekit.placement._trial_pieces import signature
+
+    try:
+        return signature(ask.plan(options))
+    except (EdgekitError, ConfigError):
+        return ""

@@ -1,0 +1,76 @@
+"""Parts of the report document: its sentence, its timeline and its histogram."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.report._measured import measured_frame
+from edgekit.report._text import count, percent, plural
+
+if TYPE_CHECKING:
+    from edgekit.report._types import RunFacts
+
+__all__ = ["headline", "histogram", "timeline"]
+
+HISTOGRAM_BINS = 32
+
+
+def headline(facts: RunFacts, placement: Mapping[str, Any]) -> str:
+    """Returns the answer in one sentence."""
+    layers, on_dla = placement["layers"], placement["dla_layers"]
+    if facts.target.dla.cores == 0:
+        return f"{facts.target.title} has no DLA: all {plural(layers, 'layer')} run on the GPU."
+    if on_dla == 0:
+        capable = count(placement["dla_capable_layers"])
+        return (
+            f"All {plural(layers, 'layer')} run on the GPU; {capable} could run on a DLA, "
+            f"but for the objective {facts.plan.objective} the GPU alone was chosen."
+        )
+    share = f"{percent(placement['dla_macs_fraction'])} of the MACs"
+    plans = len(placement["shares"])
+    if plans > 1:
+        return (
+            f"{plans} plans share the frames; the most frequent one has {count(on_dla)} of "
+            f"{plural(layers, 'layer')} and {share} on a DLA core."
+        )
+    loadables = plural(len(placement["loadables"]), "loadable")
+    return (
+        f"{count(on_dla)} of {plural(layers, 'layer')} and {share} run on the DLA, in {loadables}."
+    )
+
+
+def timeline(facts: RunFacts) -> dict[str, Any]:
+    """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
+    from edgekit.bench import predicted_schedule
+
+    slots = predicted_schedule(facts.plan, facts.network)
+    tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
+    tracks += sorted({slot.device for slot in slots} - set(tracks))
+    return {
+        "clock": "predicted",
+        "end_us": max((slot.start_us + slot.duration_us for slot in slots), default=0.0),
+        "tracks": tracks,
+        "slots": [
+            {
+                "plan": slot.variant, "segment": slot.segment, "device": slot.device,
+                "start_us": slot.start_us, "duration_us": slot.duration_us,
+                "layers": len(slot.layers), "first": slot.layers[0][0], "last": slot.layers[-1][0],
+            }
+            for slot in slots
+        ],
+        "measured": measured_frame(facts.trace),
+    }  # fmt: skip
+
+
+def histogram(samples: Sequence[float]) -> dict[str, Any] | None:
+    """Returns counts of equal bins from the fastest to the slowest sample, in milliseconds."""
+    if len(samples) < 2:
+        return None
+    low, high = min(samples), max(samples)
+    width = (high - low) / HISTOGRAM_BINS
+    counts = [0] * HISTOGRAM_BINS
+    for value in samples:
+        place = int((value - low) / width) if width > 0 else 0
+        counts[min(place, HISTOGRAM_BINS - 1)] += 1
+    return {"low_ms": low, "high_ms": high, "counts": counts}

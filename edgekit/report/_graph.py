@@ -1,0 +1,60 @@
+"""The placement as a graph: which layer, and which segment, reads what another one writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.network import Network
+
+__all__ = ["graph_of"]
+
+
+def graph_of(network: Network, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the edges between layers and between segments.
+
+    Args:
+        network: Says which layer writes and which reads a tensor.
+        rows: The report's layers.
+
+    Returns:
+        ``edges``: [from, to] as layer numbers of the report, each pair once; ``segments``: one
+        object a segment, in running order; ``segment_edges``: [from, to, tensors] as segment
+        numbers.
+    """
+    number = {row["name"]: row["number"] for row in rows}
+    segment = {row["number"]: row["segment"] for row in rows}
+    makers = {name: layer.name for name, layer in network.producers().items()}
+    edges: dict[tuple[int, int], None] = {}
+    between: Counter[tuple[int, int]] = Counter()
+    for layer in network.layers:
+        here = number.get(layer.name)
+        for tensor in layer.inputs:
+            there = number.get(makers.get(tensor, ""))
+            if here is None or there is None or here == there:
+                continue
+            edges[there, here] = None
+            if segment[there] != segment[here]:
+                between[segment[there], segment[here]] += 1
+    return {
+        "edges": [list(edge) for edge in edges],
+        "segments": _segments(rows),
+        "segment_edges": [[*edge, count] for edge, count in sorted(between.items())],
+    }
+
+
+def _segments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    members: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        members.setdefault(row["segment"], []).append(row)
+    return [
+        {
+            "segment": segment, "device": found[0]["device"], "layers": len(found),
+            "first": found[0]["name"], "last": found[-1]["name"],
+            "macs": sum(row["macs"] for row in found),
+            "predicted_us": sum(row["predicted_us"] for row in found),
+        }
+        for segment, found in sorted(members.items())
+    ]  # fmt: skip

@@ -1,0 +1,197 @@
+"""Results of the history and comparisons as people read them on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from edgekit.report import _text as text
+from edgekit.report._page import Page
+from edgekit.report._table import names_in_columns
+
+if TYPE_CHECKING:
+    from edgekit.history import Result
+
+__all__ = [
+    "compare_text",
+    "compared_values",
+    "headline",
+    "history_text",
+    "ratio_words",
+    "result_text",
+    "value_words",
+]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_COLUMNS = 16  # of the sparkline
+_SHOWN = 8
+_WIDE = 10_000  # columns of what is no terminal
+_SPARED = ("commit", "settings", "mode", "per second", "verdict", "when", "over time")
+
+
+def history_text(results: Sequence[Result], *, width: int | None, colour: bool) -> str:
+    """Returns a table of results; the sparkline is how a run's latencies went over its time."""
+    head = ("id", "when", "name", "board", "mode", "clock", "median", "p99", "per second",
+            "over time", "verdict", "settings", "commit", "marks")  # fmt: skip
+    settings = _settings(results)
+    rows = [
+        dict(zip(head, (
+            str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "", one.clock,
+            _ms(one.latency_ms("median")), _ms(one.latency_ms("p99")),
+            text.significant(one.throughput_qps), sparkline(one.samples), one.verdict or "",
+            own, _commit(one), ", ".join(one.marks),
+        ), strict=True))
+        for one, own in zip(results, settings, strict=True)
+    ]  # fmt: skip
+    cells = [{key: text.clean(value) for key, value in row.items()} for row in rows]
+    used = [key for key in head if any(row[key] for row in cells)]
+    page = Page(width or _WIDE, colour=colour)
+    names_in_columns(
+        page, used, cells, width=width, spared=[key for key in _SPARED if key in used],
+        right=("id", "median", "p99", "per second"),
+    )  # fmt: skip
+    return str(page)
+
+
+def _settings(results: Sequence[Result]) -> list[str]:
+    """Returns of each result the settings that are not the same in all of them."""
+    flat = [
+        {key: f"{value:g}" if isinstance(value, float) else str(value)
+         for key, value in one.settings.items() if not isinstance(value, Mapping)}
+        for one in results
+    ]  # fmt: skip
+    keys = dict.fromkeys(key for one in flat for key in one)
+    other = [key for key in keys if len({one.get(key) for one in flat}) > 1]
+    return [", ".join(f"{key} {one[key]}" for key in other if key in one) for one in flat]
+
+
+def sparkline(samples: Sequence[float]) -> str:
+    """Returns medians of equal stretches of a run, from the lowest to the highest of them."""
+    import statistics
+
+    if len(samples) < 2:
+        return ""
+    parts = min(_COLUMNS, len(samples))
+    edges = [len(samples) * part // parts for part in range(parts + 1)]
+    middle = [statistics.median(samples[a:b]) for a, b in pairwise(edges)]
+    low, high = min(middle), max(middle)
+    # what differs by less than a hundredth is drawn flat
+    reach = max(high - low, abs(high) / 100)
+    if reach <= 0:
+        return _BARS[0] * parts
+    return "".join(_BARS[min(int((v - low) / reach * len(_BARS)), 7)] for v in middle)
+
+
+def result_text(result: Result) -> str:
+    """Returns a result's facts, one a line."""
+    document = result.document
+    reasons = (document.get("verdict") or {}).get("reasons") or ()
+    latency = document.get("latency_ms") or {}
+    rows = [
+        ("result", f"{result.label} of {result.name}, {_when(result.at)}"),
+        ("marks", ", ".join(result.marks)),
+        ("clock", result.clock),
+        ("verdict", result.verdict or ""),
+        *(("", str(reason.get("message"))) for reason in reasons),
+        ("board", f"{_board(result)} {result.host}".strip()),
+        ("target", f"{document.get('target') or ''} {result.power_mode or ''}".strip()),
+        ("precision", str(document.get("precision") or "")),
+        ("latency", ", ".join(f"{key} {_ms(value)}" for key, value in latency.items())),
+        ("throughput", f"{text.significant(result.throughput_qps)} per second"),
+        ("energy", text.energy(result.energy_uj) if result.energy_uj else ""),
+        ("over time", sparkline(result.samples)),
+        ("bundle", result.bundle or ""),
+        ("release", result.release or ""),
+        ("commit", _commit(result, 40)),
+        ("settings", _pairs(result.settings)),
+        ("runtime", _pairs(result.runtime)),
+        ("fingerprint", _pairs(result.fingerprint)),
+    ]
+    return "\n".join(f"{name:<12}{text.clean(value)}" for name, value in rows if value)
+
+
+def compare_text(document: Mapping[str, Any], *, every: bool = False) -> str:
+    """Returns a comparison: the answer, both sides, what else differs."""
+    a, b = compared_values(document)
+    lines = [
+        f"{document['metric']}: {headline(document)}",
+        f"  A  {a}  {text.clean(document['a']['label'])}",
+        f"  B  {b}  {text.clean(document['b']['label'])}",
+    ]
+    clocks = {run["clock"] for side in "ab" for run in document[side]["runs"]}
+    lines.append(f"  {', '.join(sorted(map(text.clean, clocks)))}")
+    rows = [
+        f"  {text.clean(row['what'])}: {text.clean(row['a']) or text.ABSENT} -> "
+        f"{text.clean(row['b']) or text.ABSENT}"
+        for row in document["differences"]
+    ]
+    if rows:
+        shown = rows if every else rows[:_SHOWN]
+        lines += ["what else differs:", *shown]
+        if len(rows) > len(shown):
+            lines.append(f"  and {len(rows) - len(shown)} more (-v shows all)")
+    lines += [f"forced: {text.clean(reason)}" for reason in document["forced"]]
+    lines += [f"note: {text.clean(note)}" for note in document["notes"]]
+    return "\n".join(lines)
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Returns the answer with its interval."""
+    verdict = document["verdict"]
+    told = f"{verdict}, {ratio_words(document)}"
+    limit = text.percent(document["threshold"])
+    if document["regression"]:
+        return f"{told}: a regression of more than {limit}"
+    if document["regression_possible"]:
+        return f"{told}; a regression of more than {limit} cannot be ruled out"
+    return told
+
+
+def ratio_words(document: Mapping[str, Any]) -> str:
+    """Returns by how much B's value is another than A's: "+3.1 % (+2.9 to +3.4 %, 95 %)"."""
+    ratio = document["ratio"]
+    middle = text.change(100 * (ratio["estimate"] - 1))
+    if ratio["low"] is None:
+        return f"{middle} (how sure is not known)"
+    low, high = (text.change(100 * (ratio[end] - 1)) for end in ("low", "high"))
+    return f"{middle} ({low} to {high}, {100 * ratio['confidence']:.4g} % confidence)"
+
+
+def compared_values(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the two sides' values with their unit."""
+    return tuple(value_words(document[side]["value"], document["unit"]) for side in "ab")  # type: ignore[return-value]
+
+
+def value_words(value: float, unit: str) -> str:
+    """Returns a metric's value with its unit."""
+    if unit == "ms":
+        return _ms(value)
+    if unit == "uJ":
+        return text.energy(value)
+    return f"{text.significant(value)} {unit}"
+
+
+def _ms(value: float | None) -> str:
+    return text.microseconds(None if value is None else 1000 * value)
+
+
+def _when(at: float | None) -> str:
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _board(result: Result) -> str:
+    return result.board.partition(":")[2]
+
+
+def _commit(result: Result, length: int = 8) -> str:
+    return f"{result.git.commit[:length]}{'+' if result.git.dirty else ''}" if result.git else ""
+
+
+def _pairs(mapping: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {_pairs(value) if isinstance(value, Mapping) else value}"
+        for key, value in mapping.items()
+        if value not in (None, [], {})
+    )

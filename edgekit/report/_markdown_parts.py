@@ -1,0 +1,189 @@
+"""What the Markdown of each document says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgekit.report import _text as text
+from edgekit.report._baseline import refused_words
+from edgekit.report._bench_facts import PERCENTILES, cost_facts, few_words, flat_facts
+from edgekit.report._history import compared_values, headline, ratio_words, value_words
+from edgekit.report._markdown import Paper, code, escaped
+from edgekit.report._results import measure_words
+
+__all__ = ["write_bench", "write_compare", "write_report"]
+
+_ICONS = {"VALID": "✅", "INVALID": "⚠️", "better": "✅", "same": "✅", "worse": "❌",
+          "unknown": "❔"}  # fmt: skip
+_CLOCKS = {
+    "cpu-measured": "measured on a CPU with the reference backend: not a board time",
+    "board-measured": "measured on the board",
+    "predicted": "predicted, not measured",
+}
+
+
+def write_report(document: Mapping[str, Any], paper: Paper) -> None:
+    """Writes a run: headline, what was predicted beside what was measured, details folded."""
+    target = document["target"]["name"]
+    facts = [target, text.mode_words(document), document["precision"].upper(),
+             f"TensorRT {document['tensorrt']}"]  # fmt: skip
+    paper.add(f"### edgekit: {code(document['name'])}")
+    paper.add(f"{escaped(document['headline'])}  \n{', '.join(escaped(f) for f in facts if f)}")
+    baseline = document.get("baseline")
+    if baseline and (refused := refused_words(baseline)):
+        paper.add(f"{_ICONS['unknown']} {escaped(refused, 400)}")
+    elif baseline:
+        _write_answer(baseline, paper)
+    _write_predicted(document, paper)
+    bench = document["bench"]
+    if bench and bench.get("latency_ms"):
+        _write_measured({**bench, "energy": (document["power"] or {}).get("energy")}, paper)
+    _write_checks(document, paper)
+    _write_details(document, paper)
+
+
+def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
+    rows = []
+    for row in document["predicted"]["rows"]:
+        if row["latency_us"] is None:
+            rows.append([escaped(row["label"]), "not possible", "", "", ""])
+            continue
+        rows.append([
+            escaped(row["label"]), text.microseconds(row["latency_us"]),
+            text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
+            text.microseconds(row.get("gpu_us")),
+        ])  # fmt: skip
+    head = ("Predicted for the board, not measured", "latency", "per second", "energy", "GPU time")
+    paper.table(head, rows, "lrrrr")
+
+
+def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
+    """Writes a measurement."""
+    paper.add(f"### edgekit bench: {code(document.get('name'))}")
+    if not document.get("latency_ms"):
+        paper.add("Nothing was measured.")
+        return
+    _write_measured(document, paper)
+    segments = [
+        [escaped(one.get("lane", "")), escaped(one.get("index", "")), escaped(one.get("device")),
+         _ms((one.get("latency_ms") or {}).get("median"))]
+        for one in document.get("segments") or ()
+    ]  # fmt: skip
+    paper.folded("Segments", ("plan", "segment", "device", "median"), segments, "rrlr")
+    _write_pairs("Settings", document.get("settings"), paper)
+    _write_pairs("Runtime", document.get("runtime"), paper)
+
+
+def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
+    verdict = bench.get("verdict") or {}
+    status = str(verdict.get("status") or "not judged")
+    board = bench.get("board") or {}
+    where = f", board {code(board['name'])}" if board.get("name") else ""
+    mode = f", {escaped(bench['power_mode'])}" if bench.get("power_mode") else ""
+    clock = _CLOCKS.get(str(bench.get("clock")), escaped(bench.get("clock")))
+    latency = bench["latency_ms"]
+    keys = [key for key in PERCENTILES if latency.get(key) is not None]
+    head = [f"Latency, {'CPU' if bench.get('clock') == 'cpu-measured' else 'board'}",
+            *(PERCENTILES[key] for key in keys), "per second"]  # fmt: skip
+    row = ["measured", *(_ms(latency[key]) for key in keys),
+           text.significant(bench.get("throughput_qps"))]  # fmt: skip
+    paper.table(head, [row], "l" + "r" * (len(keys) + 1))
+    paper.add(
+        f"{_ICONS.get(status, '')} **{escaped(status)}**: "
+        f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
+    )
+    if few := few_words(bench):
+        paper.add(escaped(few))
+    rows = [[escaped(name), escaped(value)] for name, value in cost_facts(bench)]
+    if rows:
+        paper.table(("What it takes", ""), rows, "lr")
+    reasons = [
+        f"- {escaped(one.get('message'), 400)}. *{escaped(one.get('remedy'), 400)}*"
+        for one in verdict.get("reasons") or ()
+    ]
+    if reasons:
+        paper.add("\n".join(reasons), "why the measurement is INVALID")
+
+
+def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
+    rows = []
+    accuracy, bundle = document["accuracy"], document["bundle"]
+    if accuracy:
+        gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "")
+        rows.append(["Cosine to FP32", measure_words(accuracy, "cosine") + gate])
+        rows.append(["SNR", measure_words(accuracy, "snr_db")])
+    if bundle:
+        rows.append(["Bundle, stripped", text.size(bundle.get("stripped_bytes"))])
+        rows.append(["Bundle with weights", text.size(bundle.get("bytes"))])
+    placement = document["placement"]
+    if document["target"]["dla_cores"]:
+        rows.append(["MACs on the DLA", text.percent(placement["dla_macs_fraction"])])
+        rows.append(["Loadables", text.count(len(placement["loadables"]))])
+    if rows:
+        paper.table(("Check", ""), rows, "lr")
+
+
+def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
+    notes = document["notes"]
+    if notes:
+        paper.folded("Notes", ("",), [[escaped(note, 400)] for note in notes])
+    why = [
+        [code(one["rule"]), text.count(one["count"]), escaped(one["fixes"][0] if one["fixes"]
+                                                              else "", 400)]
+        for one in document["why_not"]
+    ]  # fmt: skip
+    paper.folded("Why layers are not on the DLA", ("rule", "layers", "what to do"), why, "lrl")
+    paper.text("Configuration", document["config"])
+    layers = [
+        [code(row["name"]), escaped(row["kind"]), escaped(row["device"]),
+         escaped(row["precision"]), text.microseconds(row["predicted_us"]),
+         text.microseconds((row.get("measured") or {}).get("us"))]
+        for row in sorted(document["layers"], key=lambda row: -row["predicted_us"])
+    ]  # fmt: skip
+    head = ("layer", "kind", "device", "precision", "predicted", "measured")
+    paper.folded("Layers, the slowest first", head, layers, "llllrr")
+
+
+def write_compare(document: Mapping[str, Any], paper: Paper) -> None:
+    """Writes a comparison."""
+    paper.add(f"### edgekit compare: {escaped(document['metric'])}")
+    _write_answer(document, paper)
+    rows = [[escaped(one["what"]), escaped(one["a"]), escaped(one["b"])]
+            for one in document["differences"]]  # fmt: skip
+    paper.folded("What else differs", ("", "A", "B"), rows)
+    runs = [
+        [side.upper(), escaped(run["label"]), value_words(run["value"], document["unit"]),
+         _commit(run), escaped((run["bundle"] or "")[:12]), escaped(run["verdict"] or "")]
+        for side in "ab"
+        for run in document[side]["runs"]
+    ]  # fmt: skip
+    paper.folded("Runs", ("", "run", "value", "commit", "bundle", "verdict"), runs, "llrlll")
+
+
+def _write_answer(document: Mapping[str, Any], paper: Paper) -> None:
+    a, b = compared_values(document)
+    icon = _ICONS[document["direction"]]
+    paper.table(
+        ("", escaped(document["a"]["label"]), escaped(document["b"]["label"]), "difference"),
+        [[escaped(document["metric"]), a, b, escaped(ratio_words(document))]],
+        "lrrr",
+    )
+    paper.add(f"{icon} **{escaped(document['verdict'])}**: {escaped(headline(document), 400)}")
+    told = [f"- forced: {escaped(reason, 400)}" for reason in document["forced"]]
+    told += [f"- {escaped(note, 400)}" for note in document["notes"]]
+    if told:
+        paper.add("\n".join(told), "notes")
+
+
+def _write_pairs(title: str, mapping: Mapping[str, Any] | None, paper: Paper) -> None:
+    rows = [[escaped(key), escaped(value)] for key, value in flat_facts(mapping or {})]
+    paper.folded(title, ("", ""), rows)
+
+
+def _commit(run: Mapping[str, Any]) -> str:
+    return code(f"{run['commit'][:12]}{'+' if run['dirty'] else ''}") if run["commit"] else ""
+
+
+def _ms(value: float | None) -> str:
+    return text.microseconds(None if value is None else 1000 * value)

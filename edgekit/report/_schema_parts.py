@@ -1,0 +1,250 @@
+"""Parts of the report's schema; `_schema` joins them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Bench", "Board", "Facts", "Graph", "Layer", "Part", "Placement", "Power", "Predicted",
+    "Timeline", "Verdict", "Why",
+]  # fmt: skip
+
+Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
+Micro = Annotated[float, Field(description="microseconds")]
+Size = Annotated[int, Field(ge=0, description="bytes")]
+Fraction = Annotated[float, Field(ge=0, le=1.000001)]
+Clock = Literal["predicted", "cpu-measured", "board-measured"]
+Facts = dict[str, Any]
+
+
+class Part(BaseModel):
+    """A part of the document; keys that are not named here are kept."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
+
+
+class Reason(Part):
+    """Why a measurement is not worth quoting, and what to do about it."""
+
+    code: str = ""
+    message: str
+    found: Any = None
+    limit: Any = None
+    remedy: str = ""
+
+
+class Gate(Part):
+    """One thing that a run had to keep; ``passed`` is null where it was not judged."""
+
+    gate: str
+    passed: bool | None = None
+    found: Any = None
+    limit: Any = None
+
+
+class Verdict(Part):
+    """Whether the measurement is worth quoting, and which gates held."""
+
+    status: Literal["VALID", "INVALID", "NOT MEASURED"] = "NOT MEASURED"
+    clock: Clock = "predicted"
+    reasons: list[Reason] = []
+    unchecked: list[Any] = []
+    gates: list[Gate] = []
+
+
+class Board(Part):
+    """The target that the network was placed for."""
+
+    name: str
+    title: str
+    dla_cores: int = Field(ge=0)
+
+
+class DeviceShare(Part):
+    """What runs on one device."""
+
+    device: Device
+    layers: int
+    macs: int
+    macs_fraction: Fraction
+    predicted_us: Micro
+
+
+class Loadable(Part):
+    """A DLA subgraph and the pools that it needs."""
+
+    core: int
+    layers: int
+    first: str
+    last: str
+    memory: dict[str, Size]
+
+
+class Placement(Part):
+    """Which layers run where, and what that takes."""
+
+    layers: int
+    macs: int
+    devices: list[DeviceShare]
+    dla_layers: int
+    dla_macs_fraction: Fraction
+    dla_capable_layers: int
+    disputed_layers: int
+    loadables: list[Loadable]
+    pools: dict[str, Size]
+    pool_limits: dict[str, Size] = {}
+    transitions: int
+    segments: int
+    objective: str
+    optimal: bool
+    gap: float
+    shares: list[float]
+
+
+class Row(Part):
+    """The plan or one of its baselines; null times where that placement is not possible."""
+
+    key: str
+    label: str
+    latency_us: Micro | None = None
+
+
+class Predicted(Part):
+    """What the cost model says of the plan and of its baselines, the plan first."""
+
+    clock: Literal["predicted"]
+    model_error: str
+    rows: list[Row] = Field(min_length=2)
+
+
+class LayerReason(Part):
+    """A rule that keeps a layer off the DLA."""
+
+    rule: str
+    message: str
+    fix: str = ""
+
+
+class Layer(Part):
+    """A layer in graph order; ``number`` counts from 1."""
+
+    number: int = Field(ge=1)
+    name: str
+    kind: str
+    nodes: list[str] = []
+    device: Device
+    precision: str
+    segment: int
+    dla_ok: bool | None
+    certainty: str
+    reasons: list[LayerReason]
+    macs: int
+    predicted_us: Micro
+    measured: Facts | None = Field(default=None, description="{clock, us}")
+
+
+class WhyLayer(Part):
+    """A layer against a rule."""
+
+    name: str
+    message: str
+    found: str
+    limit: str
+
+
+class Why(Part):
+    """A rule with the layers that it keeps off the DLA."""
+
+    rule: str
+    count: int
+    sources: list[str]
+    fixes: list[str]
+    layers: list[WhyLayer]
+
+
+class Segment(Part):
+    """A run of layers on one device."""
+
+    segment: int
+    device: Device
+    layers: int
+    first: str
+    last: str
+    predicted_us: Micro
+
+
+class Graph(Part):
+    """Edges as numbers of layers, and as numbers of segments with how many tensors."""
+
+    edges: list[tuple[int, int]] = []
+    segments: list[Segment] = []
+    segment_edges: list[tuple[int, int, int]] = []
+
+
+class Slot(Part):
+    """A segment's turn on a device, from the frame's start."""
+
+    plan: int
+    segment: int
+    device: Device
+    start_us: Micro
+    duration_us: Micro
+
+
+class Frame(Part):
+    """One measured frame."""
+
+    clock: Literal["cpu-measured", "board-measured"]
+    end_us: Micro
+    slots: list[Slot]
+
+
+class Timeline(Part):
+    """When the segments run: predicted, and a measured frame where there is one."""
+
+    clock: Literal["predicted"]
+    end_us: Micro
+    tracks: list[Device]
+    slots: list[Slot]
+    measured: Frame | None = None
+
+
+class Line(Part):
+    """A value over time; points are [seconds, value]."""
+
+    name: str
+    min: float
+    mean: float
+    max: float
+    points: list[tuple[float, float]]
+
+
+class Power(Part):
+    """What the monitor saw beside the measurement, and the energy by rail."""
+
+    clock: Clock
+    monitor: Facts | None = None
+    series: dict[str, list[Line]] = {}
+    energy: Facts | None = None
+    settings: Facts | None = None
+
+
+class Histogram(Part):
+    """Counts of equal bins from the fastest to the slowest latency."""
+
+    low_ms: float
+    high_ms: float
+    counts: list[int]
+
+
+class Bench(Part):
+    """The ``edgekit.bench/1`` document without its single samples."""
+
+    clock: Clock
+    note: str = ""
+    latency_ms: dict[str, float | None] | None = None
+    throughput_qps: float | None = None
+    verdict: Facts | None = None
+    histogram: Histogram | None = None

@@ -1,0 +1,109 @@
+"""The view of the layers: the table with its filters, the skyline, the slowest, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgekit.report import _charts as charts
+from edgekit.report import _text as text
+
+__all__ = ["layers_view", "why_not_view"]
+
+SLOWEST = 15
+DLA_WORDS = {True: "yes", False: "no", None: text.ABSENT}
+
+
+def layers_view(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the rows, the choices of the filters and the pictures of the times."""
+    from markupsafe import Markup
+
+    slowest = max((row["predicted_us"] for row in rows), default=0.0)
+    measured = [row["measured"] for row in rows if row["measured"]]
+    longest = max((one["us"] for one in measured), default=0.0)
+    shown = [_row(row, slowest) for row in rows]
+    clock = text.clean(measured[0].get("clock", "")) if measured else ""
+    label = f"Predicted time of {text.plural(len(rows), 'layer')} in graph order"
+    worst = sorted(rows, key=lambda row: (-row["predicted_us"], row["number"]))[:SLOWEST]
+    return {
+        "rows": shown,
+        "count": text.plural(len(rows), "layer"),
+        "clock": clock,
+        "skyline": Markup(
+            charts.skyline([(row["device"], row["predicted_us"]) for row in rows], label)
+        ),
+        "slowest": [
+            _slow(row, slowest, longest) for row in worst if row["predicted_us"] > 0
+        ],
+        "devices": _choices(row["device"] for row in shown),
+        "kinds": _choices(row["kind"] for row in shown),
+        "rules": _choices(rule for row in shown for rule in row["rules"]),
+        "top": text.microseconds(slowest),
+    }  # fmt: skip
+
+
+def _choices(values: Any) -> list[str]:
+    return sorted({value for value in values if value})
+
+
+def _row(row: Mapping[str, Any], slowest: float) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    css = charts.device_class(row["device"])
+    measured = row["measured"]
+    return {
+        "number": row["number"], "name": text.clean(row["name"]),
+        "kind": text.clean(row["kind"]), "device": text.clean(row["device"]), "css": css,
+        "precision": text.clean(row["precision"]), "segment": row["segment"],
+        "dla": "disputed" if row["certainty"] == "disputed" else DLA_WORDS[row["dla_ok"]],
+        "rules": list(dict.fromkeys(text.clean(reason["rule"]) for reason in row["reasons"])),
+        "reasons": [
+            {"message": text.clean(reason["message"]), "fix": text.clean(reason["fix"])}
+            for reason in row["reasons"]
+        ],
+        "macs": text.macs(row["macs"]), "macs_value": row["macs"],
+        "time": text.microseconds(row["predicted_us"]), "time_value": row["predicted_us"],
+        "measured": text.microseconds(measured["us"]) if measured else text.ABSENT,
+        "measured_value": measured["us"] if measured else -1,
+        "bar": Markup(charts.bar(
+            row["predicted_us"] / slowest if slowest > 0 else 0.0, f"fill-{css}"
+        )),
+    }  # fmt: skip
+
+
+def _slow(row: Mapping[str, Any], slowest: float, longest: float) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    css = charts.device_class(row["device"])
+    measured = row["measured"]
+    return {
+        "number": row["number"], "name": text.clean(row["name"]), "css": css,
+        "device": text.clean(row["device"]), "time": text.microseconds(row["predicted_us"]),
+        "bar": Markup(charts.bar(row["predicted_us"] / slowest, f"fill-{css}")),
+        "measured": text.microseconds(measured["us"]) if measured else "",
+        "measured_bar": Markup(charts.bar(measured["us"] / longest, "fill-measured"))
+        if measured and longest > 0
+        else "",
+    }  # fmt: skip
+
+
+def why_not_view(groups: Sequence[Mapping[str, Any]], numbers: Mapping[str, int]) -> list[Any]:
+    """Returns the rules with their layers; ``numbers`` are the layers' by name, for links."""
+    return [
+        {
+            "rule": text.clean(group["rule"]),
+            "count": text.plural(group["count"], "layer"),
+            "fixes": [text.clean(fix) for fix in group["fixes"]],
+            "sources": [text.clean(source) for source in group["sources"]],
+            "layers": [
+                {
+                    "number": numbers.get(layer["name"], 0),
+                    **{
+                        key: text.clean(layer[key]) for key in ("name", "message", "found", "limit")
+                    },
+                }
+                for layer in group["layers"]
+            ],
+        }
+        for group in groups
+    ]

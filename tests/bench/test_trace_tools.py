@@ -1,0 +1,105 @@
+"""What TensorRT's and cuDLA's own files become on a timeline, and traces that are refused."""
+
+import json
+
+import pytest
+
+from edgekit.bench._dla_statistics import read_statistics, statistics_process
+from edgekit.bench._trace_kept import read_bench, read_trace
+from edgekit.bench._trace_profile import profile_process
+from edgekit.bench._trace_sources import Prepared
+from edgekit.errors import DataError
+from edgekit.placement import read_profile
+from tests.bench import handmade_plan, monitor_samples
+from tests.bench.test_trace_sources import bench, combined
+
+
+def test_a_profile_s_waits_are_on_their_dla_s_track(tmp_path):
+    rows = [("a to nvm", 0.01), ("{ForeignNode[a...b]}", 0.01), ("{ForeignNode[c...d]}", 0.02),
+            ("d_out from nvm", 3.0), ("b_out from nvm", 2.0), ("softmax", 0.5)]  # fmt: skip
+    path, info = tmp_path / "p.json", tmp_path / "i.json"
+    path.write_text(json.dumps([{"name": n, "timeMs": t} for n, t in rows]))
+    info.write_text(json.dumps({"Layers": [
+        {"Name": f"{{ForeignNode[{n}]}}", "LayerType": "DLA", "Outputs": [{"Name": out}]}
+        for n, out in (("a...b", "b_out"), ("c...d", "d_out"))
+    ]}))  # fmt: skip
+    for layer_info, waits in ((info, [2010.0, 3020.0]), (None, [3010.0, 2020.0])):
+        profile = read_profile(path, layer_info=layer_info)
+        process = profile_process(profile, pid=1, dla_cores=2, core=1)
+        document, _ = combined([Prepared("p", [process])], tmp_path / "t.json")
+        names = {
+            e["tid"]: e["args"]["name"]
+            for e in document["traceEvents"]
+            if e["name"] == "thread_name"
+        }
+        found = {}
+        for event in document["traceEvents"]:
+            if event.get("cat") in ("layer", "copy"):
+                found.setdefault(names[event["tid"]], []).append(event["dur"])
+        assert found["DLA1"] == pytest.approx(waits)
+        assert found["GPU"] == [500.0]
+        assert found["copies"] == [10.0]
+
+
+HEAD = "layer_name,start_ms,end_ms\n"
+STATISTICS = """layer_name,start_ms,end_ms,compute_precisions
+'Conv_0 + Relu_1, fused',0.004556,0.708967,INT8
+'MaxPool_2',0.5,1.290478,INT8
+"""
+
+
+def test_a_dla_task_s_statistics_are_layers_on_its_core(tmp_path):
+    path = tmp_path / "s1.csv"
+    path.write_text(STATISTICS)
+    process = statistics_process(read_statistics(path), pid=1, core=1)
+    document, _ = combined([Prepared("s", [process])], tmp_path / "t.json")
+    layers = [e for e in document["traceEvents"] if e.get("cat") == "layer"]
+    assert [e["name"] for e in layers] == ["Conv_0 + Relu_1, fused", "MaxPool_2"]
+    assert layers[0]["dur"] == pytest.approx(704.411)
+    assert {e["args"]["device"] for e in layers} == {"DLA1"}
+    assert len({e["tid"] for e in layers}) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("", "form"), ("a,b\n1,2\n", "form"), (HEAD, "form"), (HEAD + "x,2,1\n", "value"),
+     (HEAD + "x,nan,1\n", "value"), (HEAD + "x\n", "value")],
+)  # fmt: skip
+def test_what_is_no_statistics_is_told(text, code, tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_statistics(path)
+    assert caught.value.code == f"statistics.{code}"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"traceEvents": []}', '{"schema": "edgekit.bench/1"}', "[" * 100_000]
+)
+def test_what_is_no_trace_or_bench_is_told(text, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    for read in (read_trace, read_bench):
+        with pytest.raises(DataError, match=r"trace|bench|JSON|measured"):
+            read(path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", []), ("sort_index", "1"), ("labels", 3)])
+def test_names_of_a_trace_are_texts(key, value, tmp_path):
+    document = bench(**monitor_samples.measured())
+    for event in document["traceEvents"]:
+        if event["ph"] == "M" and key in event["args"]:
+            event["args"][key] = value
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(DataError, match=key):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("clock", [True, "noon", ["predicted"]])
+def test_a_bench_of_no_known_clock_is_told(clock, tmp_path):
+    path = tmp_path / "other.json"
+    measured = {"schema": "edgekit.bench/1", **handmade_plan.measurement(), "clock": clock}
+    path.write_text(json.dumps(measured | {"latency_ms": {"mean": 1.0}}))
+    with pytest.raises(DataError, match="its clock"):
+        read_bench(path)

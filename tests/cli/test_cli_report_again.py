@@ -1,0 +1,110 @@
+"""``edgekit report`` of a report.json: nothing is run."""
+
+import json
+
+import pytest
+
+from edgekit.cli import _main
+from edgekit.history import record
+from edgekit.report import render_html, report_document
+from tests.history.measurements import bench, times
+from tests.report import handmade_run
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        _main.main(list(map(str, arguments)))
+    return ended.value.code
+
+
+@pytest.fixture
+def document(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report_document(handmade_run.facts())), encoding="utf-8")
+    return path
+
+
+def test_a_document_is_rendered_again(document, tmp_path, capsys):
+    page = tmp_path / "sub" / "page.html"
+    assert run("report", document, "-o", page) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+    assert page.read_text("utf-8") == render_html(json.loads(document.read_text("utf-8")))
+    before = document.read_bytes()
+    assert run("report", document) == 0
+    assert document.with_suffix(".html").exists()
+    assert document.read_bytes() == before
+
+
+def test_what_is_no_report_or_has_no_measurement_is_an_error(document, tmp_path, capsys):
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"schema": "edgekit.report/1"}', encoding="utf-8")
+    assert run("report", broken) != 0
+    said = capsys.readouterr().err
+    assert "does not fit its schema" in said
+    assert "Traceback" not in said
+    assert run("report", document, "--baseline", tmp_path / "absent.json") != 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_last_is_the_run_before_though_the_measurement_was_reused(
+    document, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
+    before, own = (bench(times(300, middle, seed=seed), name="resnet50")
+                   for seed, middle in enumerate((2.0, 2.3)))  # fmt: skip
+    for one in (before, own):
+        record(one)
+    # the report was moved since: its measurement lies beside it
+    (tmp_path / "bench.json").write_text(json.dumps(own), encoding="utf-8")
+    whole = json.loads(document.read_text("utf-8"))
+    whole["files"]["bench"] = "edgekit-out/resnet50/bench.json"
+    document.write_text(json.dumps(whole), encoding="utf-8")
+    assert run("report", document, "--baseline", "last", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in found["baseline"]["a"]["runs"]] == [1]
+    assert found["baseline"]["regression"]
+    page = document.with_suffix(".html").read_text("utf-8")
+    assert "a regression" in page
+    assert "slower, past the threshold" in page
+    (tmp_path / "history.sqlite").unlink()
+    record(own)
+    assert run("report", document, "--baseline", "last") != 0
+    assert "no result last" in capsys.readouterr().err
+
+
+def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
+    own = bench(times(300, 2.0, seed=1), name="resnet50")
+    (tmp_path / "other.json").write_text(json.dumps({**own, "power_mode": "15W"}), "utf-8")
+    (tmp_path / "bench.json").write_text(json.dumps(own), encoding="utf-8")
+    whole = json.loads(document.read_text("utf-8"))
+    whole["files"]["bench"] = str(tmp_path / "bench.json")
+    document.write_text(json.dumps(whole), encoding="utf-8")
+    note = tmp_path / "report.md"
+    asked = ("report", document, "--baseline", tmp_path / "other.json", "--markdown")
+    assert run(*asked, note) == 1
+    said = capsys.readouterr().err
+    assert "not compared, because the power mode is not the same" in said
+    assert "compare --force" in said
+    assert "Not compared, because" in document.with_suffix(".html").read_text("utf-8")
+    assert "not compared, because" in note.read_text("utf-8")
+    # what cannot be written is told before anything is done
+    document.with_suffix(".html").unlink()
+    assert run(*asked, tmp_path / "none" / "report.md") == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    assert not document.with_suffix(".html").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("bench", {"cold": 5}), ("bench", {"phases_ms": {"compute": [1]}}),
+     ("baseline", {"ratio": 3, "metric": "x"}), ("accuracy", {"cosine": {}, "min": "x"})],
+)  # fmt: skip
+def test_parts_that_nobody_wrote_so_are_told(document, capsys, part, value):
+    whole = json.loads(document.read_text("utf-8"))
+    whole[part] = {**(whole[part] or {}), **value}
+    document.write_text(json.dumps(whole), encoding="utf-8")
+    assert run("report", document) == 2
+    said = capsys.readouterr().err
+    assert "a part of the report document is not as edgekit writes it" in said
+    assert "Traceback" not in said

@@ -1,0 +1,50 @@
+"""docs/benchmarking.md: its commands are understood, its tables are the code's."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edgekit.cli._bench import command
+from edgekit.config._schema import BenchSection
+
+PAGE = (Path(__file__).parents[2] / "docs" / "benchmarking.md").read_text()
+BENCH = Path(__file__).parents[2] / "edgekit" / "bench"
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+
+
+@pytest.mark.parametrize("line", [x for x in blocks("console")[0].splitlines() if " bench c" in x])
+def test_commands_are_understood(line, tmp_path, monkeypatch):
+    if "fleet" in line:
+        return
+    monkeypatch.chdir(tmp_path)
+    Path("frames.npz").touch()
+    context = command.make_context("bench", line.split()[2:])
+    assert context.params["model"] == "configs/resnet50-orin.yaml"
+
+
+def test_the_section_is_one():
+    BenchSection.model_validate(yaml.safe_load(blocks("yaml")[0])["bench"])
+
+
+def test_every_option_and_key_is_there():
+    options = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    table = PAGE.split("## Power mode")[0]
+    for name in re.findall(r"^\| `(--[a-z-]+)", table, re.M):
+        assert name in options
+    named = set(re.findall(r"`([a-z_]+)`", table)) | {"lock_clocks", "power_mode", "with_trtexec"}
+    assert set(BenchSection.model_fields) <= named
+
+
+def test_every_reason_is_in_the_table():
+    raised = {
+        code
+        for file in BENCH.glob("_verdict*.py")
+        for code in re.findall(r'"(bench\.[a-z-]+)"', file.read_text())
+    }
+    told = set(re.findall(r"`(bench\.[a-z-]+)`", PAGE.split("## The verdict")[1]))
+    assert told == raised

@@ -1,0 +1,43 @@
+"""The examples of docs/monitoring.md run as they stand, and its tables name what is written."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit_device._monitor import Sampler
+from tests.edgekit_device.monitor_lines import fake_board
+
+PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text("utf-8")
+DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
+
+
+def test_the_python_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DATA / "teg_conc_solo_dla0.log", "tegrastats.log")
+    log, board = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(log, {})
+    energy = float(capsys.readouterr().out.split()[0])
+    said = re.search(r"finds ([\d.]+) inferences a second and watt.*?gives (\d+\.\d+)", PAGE, re.S)
+    assert said is not None
+    author, ours = map(float, said.groups())
+    assert 1e6 / energy == pytest.approx(author, rel=0.03)
+    assert 1e6 / energy == pytest.approx(ours, rel=0.01)  # there of all of the session
+    exec(board, names := dict[str, Any]())
+    assert names["document"]["busy_from_s"] < 0
+    assert "proc" in capsys.readouterr().out
+
+
+def test_the_tables_name_the_keys(tmp_path: Path) -> None:
+    with Sampler(20, fake_board(tmp_path)) as sampler:
+        document = sampler.stop()
+    for key in document.keys() - {"schema"}:
+        assert re.search(rf"^\| [^|]*\b{key}\b", PAGE, re.M), key
+    for key in document["facts"]:
+        assert key in PAGE, key

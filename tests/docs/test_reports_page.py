@@ -1,0 +1,63 @@
+"""docs/reports.md: its examples run, its table is the document's."""
+
+import contextlib
+import json
+import re
+import shlex
+import types
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import _main, _options
+from edgekit.history import record
+from edgekit.report import report_document, report_schema, write_report
+from tests.history.measurements import bench, times
+from tests.report import handmade_run
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
+
+
+def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
+    """A pipeline that has a finished run stands in for the minutes of a real one."""
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
+    (tmp_path / "configs").symlink_to(Path(__file__).parents[2] / "configs")
+    monkeypatch.chdir(tmp_path)
+    out = Path("edgekit-out/resnet50")
+    out.mkdir(parents=True)
+    record(bench(times(300, 2.0, seed=1), name="resnet50-orin"))
+    own = bench(times(300, 2.0, seed=2), name="resnet50-orin")
+
+    class Done:
+        def run(self):
+            record(own)
+            (out / "bench.json").write_text(json.dumps(own))
+            document = report_document(handmade_run.facts(name="resnet50-orin")) | {
+                "files": {name: str(out / f"{name}.{end}")
+                          for name, end in (("report", "html"), ("bench", "json"))}
+            }  # fmt: skip
+            write_report(document, out / "report.html")
+            return types.SimpleNamespace(report=document)
+
+    monkeypatch.setattr(_options, "open_pipeline", lambda *_, **__: contextlib.nullcontext(Done()))
+    (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.S)
+    pages = []
+    for line in block.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "edgekit"
+        with pytest.raises(SystemExit) as ended:
+            _main.main(arguments)
+        captured = capsys.readouterr()
+        assert ended.value.code == 0, captured.err
+        pages.append(Path(captured.out.strip()).read_text("utf-8"))
+    assert len(pages) == 3
+    assert ["Against the baseline" in page for page in pages] == [False, True, True]
+    assert ">#1<" in pages[1]
+
+
+def test_every_key_is_one_of_the_document():
+    table = PAGE.split("## The document")[1]
+    named = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
+             for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
+    assert named
+    assert named <= set(report_schema()["properties"])

@@ -1,0 +1,132 @@
+"""Compiled modules are kept beside a loader that a host has placed, and believed only if sound."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle import build_zipapp
+from edgekit_device import _bytecode
+from tests.edgekit_device.test_device_commands import PYTHON38
+
+PYTHONS = [sys.executable, pytest.param(PYTHON38, marks=pytest.mark.skipif(
+    PYTHON38 is None, reason="no python3.8 on the path"))]  # fmt: skip
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> Path:
+    """A loader where a host puts it."""
+    digest = build_zipapp(tmp_path / "made.pyz")
+    path = tmp_path / "root" / "bin" / f"edgekit_device-{digest[:16]}.pyz"
+    path.parent.mkdir(parents=True, mode=0o700)
+    shutil.copyfile(tmp_path / "made.pyz", path)
+    return path
+
+
+def hello(loader: Path, python: str = sys.executable, *options: str) -> dict[str, object]:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    argv = [python, *options, str(loader), "hello", f"--root={loader.parent.parent}"]
+    done = subprocess.run(argv, env=environment, capture_output=True, check=True)
+    assert done.stderr == b""
+    answer: dict[str, object] = json.loads(done.stdout)
+    return {name: value for name, value in answer.items() if not name.endswith("_bytes")}
+
+
+def kept(loader: Path) -> dict[str, Path]:
+    """What is kept, by module."""
+    files = (loader.parent / "__pycache__").glob("*")
+    return {file.name.split(".")[1]: file for file in files}
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_modules_are_compiled_once(placed: Path, python: str) -> None:
+    first = hello(placed, python)
+    files = kept(placed)
+    assert {"__main__", "_commands", "_hello"} <= set(files)
+    assert "_receive" not in files
+    assert {file.stat().st_mode & 0o777 for file in files.values()} == {0o600}
+    assert (placed.parent / "__pycache__").stat().st_mode & 0o777 == 0o700
+    before = {file: file.stat().st_ino for file in files.values()}
+    assert hello(placed, python) == first
+    assert {file: file.stat().st_ino for file in kept(placed).values()} == before
+
+
+def _answering(file: Path) -> None:
+    """Keeps another module in the place of ``_hello``'s."""
+    source = file.with_name("x.source.py")
+    source.write_text("def do_hello(*given): return {'from': 'kept'}")
+    os.utime(source, (0, 0))
+    data = Path(str(py_compile.compile(str(source), str(source) + "c"))).read_bytes()
+    file.unlink()
+    _bytecode._write(str(file), hashlib.sha256(data).digest() + data)
+
+
+def test_what_is_kept_is_what_runs(placed: Path) -> None:
+    hello(placed)
+    _answering(kept(placed)["_hello"])
+    assert hello(placed) == {"from": "kept"}
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def _others_write(file: Path) -> None:
+    _answering(file)
+    file.chmod(0o620)
+
+
+def _link(file: Path) -> None:
+    other = file.with_name("x.other.pyc")
+    _answering(file)
+    file.rename(other)
+    file.symlink_to(other)
+
+
+@pytest.mark.parametrize("damage", [
+    _flip, _others_write, _link,
+    lambda file: file.write_bytes(b""),
+    lambda file: file.write_bytes(file.read_bytes()[:-1]),
+])  # fmt: skip
+def test_what_is_not_sound_is_compiled_again(
+    placed: Path, damage: Callable[[Path], object]
+) -> None:
+    first = hello(placed)
+    file = kept(placed)["_hello"]
+    right = file.read_bytes()
+    damage(file)
+    assert hello(placed) == first
+    file = kept(placed)["_hello"]
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (right, 0o600)
+    assert not file.is_symlink()
+
+
+def test_nothing_is_kept_where_python_is_to_keep_nothing(placed: Path) -> None:
+    hello(placed, sys.executable, "-B")
+    assert not (placed.parent / "__pycache__").exists()
+
+
+@pytest.mark.parametrize("name", ["bin/edgekit_device.pyz", "else/edgekit_device-{}.pyz"])
+def test_a_loader_that_may_change_keeps_nothing(placed: Path, name: str) -> None:
+    digest = placed.stem.partition("-")[2]
+    other = placed.parents[1] / name.format(digest)
+    other.parent.mkdir(exist_ok=True)
+    placed.rename(other)
+    assert hello(other)["version"]
+    assert not (other.parent / "__pycache__").exists()
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(placed: Path) -> None:
+    (placed.parent / "__pycache__").write_text("not a folder")
+    assert hello(placed)["version"]

@@ -1,0 +1,118 @@
+"""tegrastats's lines: every release's form is read whole, and nothing raises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit_device._monitor_tegrastats import parse_tegrastats_line, read_line
+from edgekit_device._monitor_unknown import Unknown
+from tests.edgekit_device.monitor_lines import LINES
+from tests.security.security_fuzz import times
+
+DATA = Path(__file__).parents[1] / "data" / "orin_jp62_trt103"
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("release", LINES)
+def test_every_field_of_a_release_is_known(release: str) -> None:
+    sample, unknown = read_line(LINES[release])
+    assert unknown == []
+    assert sample is not None
+    json.dumps(sample, allow_nan=False)
+    # what a name stands for is somewhere in the sample: nothing was passed over
+    known = json.dumps(sample)
+    for word in LINES[release].split():
+        name = word.split("@")[0].removesuffix("_FREQ")
+        if name[:1].isalpha() and name not in ("off", "fg", "bg", "NC", "CV1", "RAM", "SWAP"):
+            assert name in known or name in ("CPU", "MTS"), name
+
+
+def test_engines_tell_off_clock_and_load() -> None:
+    engines = read_line(LINES["6 root"])[0]["engines"]  # type: ignore[index]
+    assert engines["NVENC"] == {"on": True, "percent": 79, "mhz": [166]}
+    assert engines["NVDLA0"] == {"on": True, "percent": 0, "mhz": [1600]}
+    assert engines["NVDLA1"] == {"on": False, "percent": None, "mhz": []}
+    assert engines["GR3D"] == {"on": False, "percent": 0, "mhz": [0, 0]}
+    older = read_line(LINES["5 root, DLA at work"])[0]["engines"]  # type: ignore[index]
+    assert older["NVDLA0"] == {"on": True, "percent": None, "mhz": [1369]}
+    thor = read_line(LINES["Thor"])[0]["engines"]  # type: ignore[index]
+    assert thor["GR3D"] == {"on": True, "percent": None, "mhz": [1574, 0, 1574]}
+    assert read_line(LINES["4 user"])[0]["engines"]["GR3D"]["on"] is None  # type: ignore[index]
+
+
+def test_memory_cores_rails_and_temperatures() -> None:
+    sample = parse_tegrastats_line(LINES["5 root, DLA at work"])
+    assert sample is not None
+    assert sample["ram"]["used_bytes"] == 9010 * MIB
+    assert sample["ram"]["total_bytes"] == 62780 * MIB
+    assert sample["cpu"] == [
+        {"percent": 3, "mhz": 1190},
+        None,
+        {"percent": 17, "mhz": 1190},
+        {"percent": 0, "mhz": 2265},
+    ]
+    assert sample["rails_mw"]["VDD_CPU_CV"] == {"now": 8312.0, "average": 7415.0, "peak": None}
+    assert "NC" not in sample["rails_mw"]
+    assert sample["temperatures_c"] == {"CV0": 61.5, "tj": 63.0}  # CV1 has no power
+    newer = parse_tegrastats_line(LINES["7.2 root"])
+    assert newer is not None
+    assert newer["rails_mw"]["VDD_GPU_SOC"]["peak"] == 2300.0
+    assert newer["ram"]["largest_free_block_bytes"] == 512 << 10
+    thor = parse_tegrastats_line(LINES["Thor"])
+    assert thor is not None
+    assert thor["rails_mw"]["VDD_GPU"]["now"] == -392.0
+    assert [core and core["mhz"] for core in thor["cpu"]] == [2601, 2601, None]
+    older = parse_tegrastats_line("1750866197.25::" + LINES["4 root"])
+    assert older is not None
+    assert older["rails_mw"]["GPU"]["now"] == 2163.0
+    assert older["temperatures_c"]["GPU"] == 35.5
+    assert older["wall"] == 1750866197.25
+
+
+def test_unknown_fields_are_kept_and_counted_by_their_form() -> None:
+    unknown = Unknown()
+    for value in (7, 8):
+        sample, fields = read_line(f"{LINES['6 root']} WARP_CORE {value}/9bar?? x@ NVX 3%@")
+        assert sample is not None
+        assert "WARP_CORE" not in sample["rails_mw"]
+        unknown.add(fields)
+    assert unknown.counts == {"WARP_CORE 7/9bar?? x@ NVX 3%@": 2}
+
+
+def test_what_is_no_line_of_tegrastats_is_none() -> None:
+    two = f"{LINES['6 root']} {LINES['6 root']}"
+    for text in ("", "hello", "GR3D_FREQ 3%", "[08/20/2026-18:35:24] [I] Throughput: 7 qps", two):
+        assert parse_tegrastats_line(text) is None, text
+
+
+def test_a_session_with_the_dla_at_work_is_read_whole() -> None:
+    for path in DATA.glob("teg_*.log"):
+        lines = path.read_text("ascii").splitlines()
+        assert len(lines) > 4
+        for line in lines:
+            sample, unknown = read_line(line)
+            assert unknown == []
+            assert sample is not None
+            assert set(sample["rails_mw"]) == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"}
+
+
+_PIECES = sorted({word for line in LINES.values() for word in line.split()})
+
+
+@times(80)
+@given(
+    st.lists(st.sampled_from(_PIECES), max_size=40),
+    st.text(max_size=40),
+    st.integers(0, 400),
+    st.sampled_from([" ", "", "\t", "\0", "@", "9" * 5000, "1%@" * 400, "[0%@1," * 300]),
+)
+def test_damaged_lines_raise_nothing(words: list[str], junk: str, cut: int, glue: str) -> None:
+    line = glue.join([LINES["6 root"][:cut], *words, junk])
+    sample, unknown = read_line(line)
+    json.dumps([sample, unknown], allow_nan=False)
+    assert all(len(field) <= 200 for field in unknown)

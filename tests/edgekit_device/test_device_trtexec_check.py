@@ -1,0 +1,120 @@
+"""The board's part of the cross-check, with a trtexec of shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edgekit.trt import run_command
+from edgekit_device import _trtexec_check as board
+from edgekit_device._errors import DeviceError
+from edgekit_device._refitted import keep
+from edgekit_device._root import Root
+
+WISH = run_command("10.3.0", warmup_ms=1, duration_s=0.1, iterations=2)
+TRTEXEC = """#!/bin/sh
+for one in "$@"; do case "$one" in
+  --loadEngine=*) engine=${one#*=};; --exportTimes=*) times=${one#*=};; esac; done
+echo "&&&& RUNNING $*"
+grep -q broken "$engine" && { echo "[E] broken"; exit 1; }
+grep -q hangs "$engine" && exec sleep 100
+echo "[ { \\"plan\\" : \\"$(cat "$engine")\\" } ]" > "$times"
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "trtexec"
+    path.write_text(TRTEXEC)
+    path.chmod(0o755)
+    monkeypatch.setattr(board, "find_trtexec", lambda: path)
+    monkeypatch.setattr(board, "read_checked", lambda checked, digest: digest.encode())
+    return path
+
+
+def entry(kind="plan", stripped=False, lean=False):
+    return SimpleNamespace(kind=kind, stripped=stripped, lean_embedded=lean)
+
+
+def checked(**engines):
+    segments = [
+        SimpleNamespace(index=i, device="DLA1" if name.startswith("dla") else "GPU", engine=name,
+                        core=1 if name.startswith("dla") else None)
+        for i, name in enumerate(engines)
+    ]  # fmt: skip
+    lanes = [SimpleNamespace(segments=segments)]
+    return SimpleNamespace(
+        manifest=SimpleNamespace(backend="tensorrt", lanes=lanes, engines=engines)
+    )
+
+
+def run(tmp_path, given, **wish):
+    found = board.cross_check(Root(tmp_path / "root"), tmp_path, given, {**WISH, **wish})
+    assert list((tmp_path / "root/tmp").iterdir()) == []
+    return found["engines"]
+
+
+def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> None:
+    keep(tmp_path, "gpu2", "lean 10.3.0.30", b"with weights")
+    told = run(
+        tmp_path,
+        checked(
+            gpu=entry(lean=True), dla=entry(), dla2=entry("loadable"), gpu2=entry(stripped=True),
+            gpu3=entry(stripped=True),
+        ),
+    )  # fmt: skip
+    gpu, dla, loadable, refitted, lost = told
+    assert json.loads(gpu["times"]) == [{"plan": "gpu"}]
+    assert "--useDLACore=1" in dla["console"]
+    assert "--useDLACore" not in gpu["console"]
+    assert "--versionCompatible" in gpu["console"]
+    assert "--versionCompatible" not in dla["console"]
+    assert json.loads(refitted["times"]) == [{"plan": "with weights"}]
+    assert "loadable" in loadable["why"]
+    assert "refit it again" in lost["why"]
+    assert {one["why"] for one in (gpu, dla, refitted)} == {None}
+
+
+def test_one_that_fails_or_hangs_ends_and_is_told(program: Path, tmp_path: Path) -> None:
+    failed, hung = run(tmp_path, checked(broken=entry(), hangs=entry()), timeout_s=0.5)
+    assert (failed["status"], failed["times"]) == (1, None)
+    assert "[E] broken" in failed["console"]
+    assert "did not end" in hung["why"]
+
+
+def test_trtexec_ends_with_a_bench_that_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(alive := tmp_path / "alive")
+    (program := tmp_path / "trtexec").write_text(f"#!/bin/sh\nexec sleep 60 > {alive}\n")
+    program.chmod(0o755)
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from edgekit_device import _trtexec_check as board\n"
+        "board.run_plan(Path(sys.argv[1]), [], Path(sys.argv[2]), None, 60.0)\n"
+    )
+    bench = subprocess.Popen([sys.executable, "-c", code, str(program), str(tmp_path)])
+    with alive.open("rb") as told:  # opens when trtexec has it open
+        bench.kill()
+        bench.wait()
+        # it ends when nobody has it open any more
+        assert select.select([told], [], [], 20)[0], "trtexec lives on"
+        assert told.read() == b""
+
+
+def test_without_a_trtexec_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "find_trtexec", lambda: None)
+    found = board.cross_check(Root(tmp_path), tmp_path, checked(gpu=entry()), WISH)
+    assert "no trtexec" in found["why"]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"always": [1], "timeout_s": 3}', "x"])
+def test_a_wish_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(DeviceError):
+        board.parse_wish(text)
+    assert board.parse_wish(json.dumps(WISH)) == WISH

@@ -1,0 +1,43 @@
+"""Bench documents made by hand."""
+
+import random
+
+
+def bench(samples, *, name="net", board=("remote", "lab"), clock="board-measured", **changes):
+    """An edgekit.bench/1 of these latencies, ms."""
+    ordered = sorted(samples)
+    count = len(ordered)
+    document = {
+        "schema": "edgekit.bench/1",
+        "name": name,
+        "clock": clock,
+        "kind": "measured",
+        "backend": "tensorrt",
+        "iterations": count,
+        "latency_ms": {
+            "min": ordered[0], "mean": sum(ordered) / count, "median": ordered[count // 2],
+            "p99": ordered[min(count * 99 // 100, count - 1)], "max": ordered[-1],
+        },
+        "throughput_qps": 1000 * count / sum(ordered),
+        "samples_ms": list(samples),
+        "verdict": {"status": "VALID", "reasons": [], "unchecked": []},
+        "target": "jetson-agx-orin-64gb",
+        "power_mode": "MAXN",
+        "precision": "int8",
+        "settings": {"streams": 1, "graph": False, "spin": False},
+        "runtime": {"library": "libnvinfer.so.10", "flags": {"threads": 0}},
+        "board": {"kind": board[0], "name": board[1], "note": ""},
+        "environment": {"machine": "aarch64"},
+    }  # fmt: skip
+    return document | changes
+
+
+def times(count, middle, *, seed, spread=0.01, memory=0.0):
+    """Latencies around ``middle``: an AR(1) of coefficient ``memory``, relative deviation
+    ``spread``."""
+    source = random.Random(seed)
+    state, found = source.gauss(0, 1), []
+    for _ in range(count):
+        found.append(middle * (1 + spread * state))
+        state = memory * state + (1 - memory**2) ** 0.5 * source.gauss(0, 1)
+    return found

@@ -1,0 +1,85 @@
+"""``edgekit bench BENCH.json --tegrastats LOG``: a session of a board, measured by its author."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgekit.bench import energy, monitor_of_log, read_tegrastats
+from edgekit.cli._main import app
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.targets import get
+from tests.bench import handmade_plan
+
+DATA = Path(__file__).parents[1] / "data/orin_jp62_trt103"
+LOG = DATA / "teg_conc_solo_dla0.log"
+TARGET = "jetson-agx-orin-64gb"
+
+
+@pytest.fixture
+def bench_json(tmp_path):
+    said = json.loads((DATA / "conc_solo_dla0.json").read_text("utf-8"))
+    seconds = float(said["duration_s"])
+    document = handmade_plan.measurement() | {
+        "schema": "edgekit.bench/1", "name": "app", "clock": "board-measured", "target": TARGET,
+        "power_mode": "MAXN", "warmup_ms": 500.0, "duration_s": seconds, "energy": None,
+        "iterations": round(said["aggregate_throughput_qps"] * seconds), "monitor": None,
+    }  # fmt: skip
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_log_gives_a_measurement_its_energy(bench_json, capsys):
+    assert app(["bench", str(bench_json), "--tegrastats", str(LOG), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    written = json.loads(bench_json.read_text())
+    assert written == told
+    said = json.loads((DATA / "conc_solo_dla0.json").read_text("utf-8"))
+    own = 1e6 / told["energy"]["total"]["uj_per_inference"]
+    assert own == pytest.approx(said["aggregate_inf_per_s_per_w"], rel=0.03)
+    # the first load is the warm-up's
+    assert told["monitor"]["busy_from_s"] == -0.5
+    first = next(s for s in told["monitor"]["samples"] if s["t_s"] >= -0.5)
+    assert first["t_s"] == pytest.approx(-0.5, abs=0.05)
+    assert told["latency_ms"] == handmade_plan.measurement()["latency_ms"]
+    # once is enough: its own power is not written over
+    with pytest.raises(UsageError, match="--no-monitor"):
+        app(["bench", str(bench_json), "--tegrastats", str(LOG)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"clock": "cpu-measured"}, "cpu-measured"), ({"schema": "x"}, "no bench document"),
+     ({"target": "toaster"}, "toaster"), ({"target": None}, "None")],
+)  # fmt: skip
+def test_what_no_log_goes_with_is_told_and_stays(changed, said, bench_json):
+    bench_json.write_text(json.dumps(json.loads(bench_json.read_text()) | changed))
+    before = bench_json.read_bytes()
+    with pytest.raises(EdgekitError, match=said):
+        app(["bench", str(bench_json), "--tegrastats", str(LOG)])
+    assert bench_json.read_bytes() == before
+
+
+def test_a_model_is_no_measurement():
+    with pytest.raises(UsageError, match=r"bench\.json --tegrastats"):
+        app(["bench", "model.onnx", "--tegrastats", str(LOG)])
+
+
+def test_dates_are_placed_where_the_board_s_time_zone_is_known():
+    text = LOG.read_text("utf-8").splitlines(keepends=True)
+    rails = get(TARGET).rails
+    plain, placed = (monitor_of_log(text, rails=rails, utc_offset_s=o) for o in (None, 7200.0))
+    assert {sample["wall"] for sample in plain["samples"]} == {None}
+    assert plain["started_at"] is None
+    # 2026-08-20 21:13:19 of a zone two hours before UTC
+    assert placed["started_at"] == pytest.approx(1787253199.5, abs=0.5)
+    walls = [sample["wall"] for sample in placed["samples"]]
+    assert walls == sorted(walls)
+    # every date is the second in which its sample came, but for the interval's error
+    for sample, line in zip(placed["samples"], text, strict=False):
+        hour, minute, second = map(int, line.split()[1].split(":"))
+        at = (hour * 60 + minute) * 60 + second
+        assert at - 0.3 <= (sample["wall"] + 7200) % 86400 <= at + 1.3
+    other = read_tegrastats(LOG, rails=rails, utc_offset_s=7200)
+    assert energy(other, rails, 100, 2.0) == energy(plain, rails, 100, 2.0)

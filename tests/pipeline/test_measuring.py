@@ -1,0 +1,72 @@
+"""What a board's benchmark is asked for a configuration's section."""
+
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from edgekit.config._schema import BenchSection
+from edgekit.errors import EnvironmentLack
+from edgekit.pipeline._measuring import board_settings, stages_told, tensorrt_of
+from edgekit.pipeline._progress import Terminal
+
+
+def asked(backend="tensorrt", tensorrt="10.3.0.30", **section):
+    return board_settings(BenchSection(**section), backend=backend, tensorrt=tensorrt).options()
+
+
+def test_a_board_is_watched_idle_and_a_pc_is_not():
+    assert "--idle-ms=2000" in asked()
+    assert "--monitor-ms=100" in asked("reference")
+    for options in (asked("reference"), asked(monitor_ms=0), asked(idle_s=0)):
+        assert not any(option.startswith("--idle-ms") for option in options)
+
+
+def test_power_mode_and_clocks_go_along():
+    options = asked(power_mode="MAXN", lock_clocks=True, spin=False, transfers=False, streams=3)
+    assert {"--power-mode=MAXN", "--lock-clocks", "--blocking", "--no-transfers",
+            "--streams=3"} <= set(options)  # fmt: skip
+
+
+def test_trtexec_is_asked_as_its_release_takes_it():
+    (wish,) = [one for one in asked(with_trtexec=True) if one.startswith("--trtexec=")]
+    assert "--loadEngine={engine}" in json.loads(wish.partition("=")[2])["always"]
+    assert not any(one.startswith("--trtexec") for one in asked())
+    with pytest.raises(EnvironmentLack, match="does not tell its TensorRT"):
+        asked(tensorrt=None, with_trtexec=True)
+
+
+def test_the_probe_tells_what_a_hello_does_not():
+    def never():
+        pytest.fail("asked")
+
+    probe = {"fingerprint": {"tensorrt": "10.3.0.30"}}
+    wish = BenchSection(with_trtexec=True)
+    assert tensorrt_of(wish, {"tensorrt": "8.6.2.3"}, never) == "8.6.2.3"
+    assert tensorrt_of(BenchSection(), {}, never) is None
+    # a release that was refitted or already serves comes without a hello
+    assert tensorrt_of(wish, {}, lambda: probe) == "10.3.0.30"
+
+
+def test_a_monitor_is_off_or_not_too_quick():
+    with pytest.raises(ValueError, match="at least 10"):
+        BenchSection(monitor_ms=3)
+
+
+def test_a_stage_that_nobody_announced_spoils_no_estimate():
+    """A bench of 20 s told 2,158 s left with its frames in flight: 1 % seemed done after 21 s."""
+    now, out = [100.0], io.StringIO()
+    terminal = Terminal(Console(file=out, width=200), clock=lambda: now[0])
+    terminal.begin(11, 12, "bench")
+    told = stages_told(SimpleNamespace(work=terminal), lambda: now[0])
+    for stage, left, seconds in [
+        ("open", None, 1), ("warm-up", 20.2, 0.2), ("measure", 20.0, 20), ("pipelined", 20.0, 20),
+        ("layers", None, 5),
+    ]:  # fmt: skip
+        told(stage, left)
+        now[0] += seconds
+    told("layers", None)
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert lines == ["[11/12] bench: pipelined 51%", "[11/12] bench: layers"]

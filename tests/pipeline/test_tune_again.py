@@ -1,0 +1,90 @@
+"""A tuning that was cut off is carried on, within what it may take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.network import Network
+from edgekit.pipeline._tune import Tuning
+from edgekit.pipeline._tune_journal import Journal
+from edgekit.pipeline._tune_wish import Wish
+from edgekit.placement._trial_pieces import signature
+from tests.pipeline.test_tune import DLA, GPU, asked, least, net, tuned
+from tests.pipeline.tune_world import World, every_plan, world_of
+
+__all__ = ["net"]
+
+
+class Interrupted(World):
+    """Somebody presses Ctrl-C at the third measurement."""
+
+    def measure(self, plan: Any) -> dict[str, Any]:
+        if len(self.measured) == 2:
+            raise KeyboardInterrupt
+        return super().measure(plan)
+
+
+def test_what_was_measured_is_not_measured_again(net: Network, tmp_path: Path) -> None:
+    ask = asked(net)
+    kinds = {layer.name: layer.kind for layer in net.layers}
+    file = tmp_path / "journal.jsonl"
+    first = Interrupted({"GPU": GPU, "DLA": DLA}, kinds)
+    cut = tuned(ask, first, journal=Journal(file, "same"))
+    assert cut.status == "interrupted"
+    assert len(cut.trials) == 2
+    assert cut.winner is cut.best
+    with file.open("a") as half:
+        half.write('{"event":"run","num')  # a power cut
+    world = world_of(ask, GPU, DLA)
+    whole = tuned(ask, world, journal=Journal(file, "same"))
+    assert [t.key for t in whole.trials[:2]] == [t.key for t in cut.trials]
+    assert world.measured[0] not in {t.key for t in cut.trials}
+    assert world.cost(whole.winner.plan, "latency") <= 1.02 * least(ask, world)
+    assert not Journal(file, "another").entries
+    assert file.with_name("journal.jsonl.old").exists()
+
+
+class Killed(World):
+    """The process is killed at the third measurement: no word of it gets out."""
+
+    def measure(self, plan: Any) -> dict[str, Any]:
+        if len(self.measured) == 2:
+            raise SystemExit
+        return super().measure(plan)
+
+
+def test_what_was_begun_and_killed_has_no_other_plans_times(net: Network, tmp_path: Path) -> None:
+    ask = asked(net)
+    kinds = {layer.name: layer.kind for layer in net.layers}
+    file = tmp_path / "journal.jsonl"
+    with pytest.raises(SystemExit):
+        tuned(ask, Killed({"GPU": GPU, "DLA": DLA}, kinds), journal=Journal(file, "same"))
+    begun = Journal(file, "same").entries[-1]
+    assert (begun["event"], begun["number"]) == ("trial", 3)
+    # the next process tries another plan as its third
+    other = next(plan for plan in every_plan(ask) if signature(plan) != begun["key"])
+    journal = Journal(file, "same")
+    journal.add({**begun, "plan": other.to_json(), "key": signature(other)})
+    journal.add(
+        {"event": "run", "number": 3, "at": 1.0, "run": world_of(ask, GPU, DLA).measure(other)}
+    )
+    tuning = Tuning(ask, ask.plan(), world_of(ask, GPU, DLA), Wish(rounds=3, turns=0),
+                    Journal(file, "same"))  # fmt: skip
+    tuning.run()
+    assert [trial.number for trial in tuning.trials] == [1, 2, 3]
+    assert tuning.trials[2].key == signature(other) == signature(tuning.trials[2].plan)
+
+
+def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
+    ask = asked(net)
+    spent = tuned(ask, world_of(ask, GPU, DLA), wish={"budget_s": 100.0}, before_s=60.0,
+                  clock=lambda: 0.0)  # fmt: skip
+    assert spent.status == "budget"
+    assert spent.seconds == 60.0
+    # a turn takes 5 s a plan: ten of them and another plan's 1 s leave room for no more
+    slow = world_of(ask, GPU, DLA, again_s=5.0)
+    kept = tuned(ask, slow, wish={"budget_s": 52.0}, before_s=1.5, clock=lambda: 0.0)
+    assert (kept.status, len(kept.trials)) == ("budget", 1)

@@ -1,0 +1,163 @@
+"""What tune reads may be damaged: that is an error with a name or a note, never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgekit.config import open_config
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.network import Network
+from edgekit.pipeline import Wish, tune
+from edgekit.pipeline._tune import Tuning
+from edgekit.pipeline._tune_document import tune_document
+from edgekit.pipeline._tune_journal import Journal
+from edgekit.pipeline._tune_lock import alone_in
+from edgekit.pipeline._tune_replay import replay
+from edgekit.pipeline._tune_run import _table
+from edgekit.placement import read_profile
+from edgekit.placement._learnt import table_evidence
+from edgekit.placement._profile_table import merge_tables
+from tests.pipeline.nets import small_config
+from tests.pipeline.test_tune import DLA, GPU, asked, net, tuned
+from tests.pipeline.tune_world import world_of
+
+__all__ = ["net"]
+
+MANY = settings(
+    max_examples=30, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+JUNK = _LEAVES | st.lists(_LEAVES, max_size=3) | st.dictionaries(st.text(max_size=3), _LEAVES)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a JSON document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in items:
+        yield (*path, key)
+        if isinstance(one, dict | list):
+            yield from places(one, (*path, key))
+
+
+def damaged(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    changed = found = copy.deepcopy(value)
+    for key in path[:-1]:
+        found = found[key]
+    found[path[-1]] = junk
+    return changed
+
+
+class Done:
+    """A tuning that ended, and its journal."""
+
+    def __init__(self, tuning: Tuning, text: bytes) -> None:
+        self.tuning, self.text = tuning, text
+
+
+@pytest.fixture(scope="module")
+def done(net: Network, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    path = tmp_path_factory.mktemp("damaged") / "journal.jsonl"
+    ask = asked(net)
+    found = tuned(ask, world_of(ask, GPU, DLA, power=True), wish={"rounds": 3, "turns": 1},
+                  journal=Journal(path, "same"))  # fmt: skip
+    return Done(found, path.read_bytes())
+
+
+def again(done: Tuning, path: Path) -> Tuning:
+    """Carries on as far as its document, without a measurement."""
+    tuning = Tuning(done.ask, done.start, done.measurer, done.wish, Journal(path, "same"))
+    spent = replay(tuning)
+    assert 0 <= spent < float("inf")
+    if tuning.trials:
+        assert tuning.first.runs
+        assert tuning.knowledge().learnt.mean.max() < 99
+        json.dumps(tune_document(tuning, name="x", files={}), allow_nan=False)
+    return tuning
+
+
+@MANY
+@given(st.data())
+def test_a_journal_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObject) -> None:
+    tuning, text = done.tuning, done.text
+    lines = [json.loads(line) for line in text.splitlines()]
+    which = data.draw(st.integers(1, len(lines) - 1))
+    kept = [place for place in places(lines[which]) if "samples_ms" not in place[:-1]]
+    place = data.draw(st.sampled_from(kept))
+    lines[which] = damaged(lines[which], place, data.draw(JUNK))
+    path = tmp_path / "journal.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = again(tuning, path)
+    assert {trial.key for trial in found.trials} <= {trial.key for trial in tuning.trials}
+
+
+@MANY
+@given(at=st.integers(0, 1 << 20), noise=st.binary(max_size=40), cut=st.booleans())
+def test_a_journal_of_random_bytes(
+    done: Done, tmp_path: Path, at: int, noise: bytes, cut: bool
+) -> None:
+    tuning, text = done.tuning, done.text
+    at %= len(text)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(text[:at] + noise + (b"" if cut else text[at:]))
+    again(tuning, path)
+    path.write_bytes(noise)
+    assert not Journal(path, "same").entries
+    # what is added after damage is found again
+    Journal(path, "same").add({"event": "x"})
+    assert Journal(path, "same").entries == [{"event": "x"}]
+
+
+@MANY
+@given(st.data())
+def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObject) -> None:
+    tuning = done.tuning
+    table = tuning.table()
+    path = tmp_path / "tuned.profile.json"
+    place = data.draw(st.sampled_from(list(places(table))))
+    path.write_text(json.dumps(damaged(table, place, data.draw(JUNK))))
+    ask = tuning.ask
+    try:
+        known = _table(path)
+        merged = merge_tables([table, known])
+        table_evidence(merged, tuning.space.index, 1.0)
+        fresh = Tuning(ask, tuning.start, tuning.measurer, tuning.wish, tables=[known],
+                       trials=tuning.trials)  # fmt: skip
+        assert fresh.knowledge().learnt.mean.max() < 99
+        tune_document(fresh, name="x", files={})
+    except EdgekitError as error:
+        assert error.code.startswith("profile.")  # noqa: PT017
+    try:
+        read_profile(path)
+    except EdgekitError as error:
+        assert error.code.startswith("profile.")  # noqa: PT017
+
+
+@MANY
+@given(st.binary(max_size=60))
+def test_a_table_of_random_bytes(tmp_path: Path, noise: bytes) -> None:
+    path = tmp_path / "tuned.profile.json"
+    path.write_bytes(noise)
+    with pytest.raises(EdgekitError):
+        _table(path)
+
+
+def test_two_do_not_tune_one_folder(tmp_path: Path) -> None:
+    config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
+    with (
+        alone_in(tmp_path / "tune"),
+        pytest.raises(UsageError, match=r"process \d+ on .* tunes") as busy,
+    ):
+        tune(config, Wish(""), out=tmp_path / "tune")
+    assert busy.value.code == "tune.busy"
+    assert "--out" in busy.value.hint
+    with alone_in(tmp_path / "tune"):  # whoever ended holds nothing
+        pass

@@ -1,0 +1,30 @@
+"""What a broken fusion costs is booked to the layer that then runs alone."""
+
+import pytest
+
+from edgekit.bench import predicted_schedule
+from edgekit.placement import Pin, booked_layers
+from tests.placement.test_adds_up import KINDS
+from tests.placement.test_place import chain, plan_of
+
+
+def test_a_layer_that_runs_alone_has_the_time_that_why_tells() -> None:
+    net = chain(KINDS)
+    plan = plan_of(net, objective="gpu_time", pins=(Pin("activation*", "GPU"),))
+    share = plan.plans[0]
+    booked = booked_layers(share, net)
+    paid = sum(one.us for one in share.unfused)
+    assert paid > 0
+    assert sum(one.predicted_us for one in booked) == pytest.approx(
+        sum(one.predicted_us for one in share.layers) + paid
+    )
+    changed = [one for one, own in zip(booked, share.layers, strict=True) if one != own]
+    assert changed
+    assert {one.device for one in changed} == {"GPU"}
+    assert all(one.name.startswith("activation") for one in changed)
+    # the timeline has the same segments' times, and still ends as predicted
+    slots = {slot.segment: slot for slot in predicted_schedule(plan, net)}
+    for segment, slot in slots.items():
+        own = sum(one.predicted_us for one in booked if one.segment == segment)
+        assert slot.duration_us == pytest.approx(own)
+    assert booked_layers(share, None) == share.layers

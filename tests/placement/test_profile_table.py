@@ -1,0 +1,118 @@
+"""Tables of measured sums: benches of hybrid engines, merging, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.errors import DataError
+from edgekit.placement import read_profile
+from edgekit.placement._profile_bench import bench_rows
+from edgekit.placement._profile_table import layer_row, merge_tables
+
+
+def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any]:
+    names = ["a", "b", "c"]
+    return {
+        "schema": "edgekit.bench/1", "clock": "board-measured", "target": "t", "precision": "int8",
+        "segments": [{"lane": 0, "index": 0, "device": device, "layers": names,
+                      "latency_ms": {"median": 1.0}}],
+        "nodes": [{"lane": 0, "index": 0, "node": n, "op": "", "mean_us": us} for n, us in nodes],
+        "placement": [[["a", "DLA0"], ["b", "DLA0"], ["c", "GPU"]]],
+    }  # fmt: skip
+
+
+def test_a_hybrid_engines_wait_is_its_loadables() -> None:
+    rows, notes = bench_rows(bench([
+        ("x to nvm", 100.0), ("{ForeignNode[a...b]}", 10.0), ("b from nvm", 590.0),
+        ("c", 100.0),
+    ]))  # fmt: skip
+    assert not notes
+    # 800 us were profiled of a segment of 1000: each row counts as much more
+    assert [(row.name, row.device, row.us) for row in rows] == [
+        ("{ForeignNode[a...b]}", "DLA", pytest.approx(750.0)),
+        ("c", "GPU", pytest.approx(125.0)),
+    ]
+
+
+def test_a_hybrid_engine_without_its_layers_says_nothing() -> None:
+    rows, notes = bench_rows(bench([]))
+    assert rows == ()
+    assert "hybrid engine" in notes[0]
+
+
+def test_a_segments_layers_share_out_its_time() -> None:
+    document = bench([("a + b", 300.0), ("c", 100.0)], "GPU")
+    document["placement"] = [[["a", "GPU"], ["b", "GPU"], ["c", "GPU"]]]
+    rows, _ = bench_rows(document)
+    assert [(row.name, row.us) for row in rows] == [("a + b", 750.0), ("c", 250.0)]
+    document["nodes"][0]["node"] = document["nodes"][1]["node"] = "myelin"
+    (row,), _ = bench_rows(document)
+    assert (row.layers, row.us) == (("a", "b", "c"), 1000.0)
+
+
+def table(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"schema": "edgekit.profile/1", "clock": "board-measured", "board": "t",
+            "power_mode": "", "precision": "int8", "model": "m", "backend": "tensorrt",
+            "rows": list(rows), "frames": [], **more}  # fmt: skip
+
+
+def row(us: float, at: float, samples: int, layers: tuple[str, ...] = ("a",)) -> dict[str, Any]:
+    return layer_row("GPU", layers, us, sd_us=0.01 * us, samples=samples, measured_at=at)
+
+
+def test_what_agrees_is_pooled_and_what_does_not_is_told() -> None:
+    pooled = merge_tables([table(row(100, 1, 10)), table(row(103, 2, 30))])
+    (only,) = pooled["rows"]
+    assert (only["us"], only["samples"]) == (pytest.approx(102.25), 40)
+    assert not pooled["contradictions"]
+    # the order in which the files are named does not matter, their times do
+    newer = merge_tables([table(row(150, 2, 10)), table(row(100, 1, 10))])
+    assert newer["rows"][0]["us"] == 150
+    assert newer["contradictions"][0]["dropped_us"] == 100
+    assert "newer" in newer["notes"][0]
+    supported = merge_tables([table(row(100, 1, 100)), table(row(150, 2, 10))])
+    assert supported["rows"][0]["us"] == 100
+    assert "far more samples" in supported["notes"][0]
+    other = merge_tables([table(row(100, 1, 1)), table(row(9, 2, 1, ("a", "b")))])
+    assert len(other["rows"]) == 2
+    with pytest.raises(DataError) as refused:
+        merge_tables([table(), table(board="another")])
+    assert refused.value.code == "profile.merge"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rows": 3}, {"rows": [{}]}, {"rows": [row(-1, 0, 1)]}, {"rows": []},
+     {"rows": [{**row(1, 0, 1), "device": "NPU"}]}, {"frames": [{"parts": 1}]},
+     {"clock": "cpu-measured"}],
+)  # fmt: skip
+def test_tables_that_are_none(tmp_path: Path, changes: dict[str, Any]) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({**table(row(1, 0, 1)), **changes}))
+    with pytest.raises(DataError):
+        read_profile(file)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["segments", "nodes", "placement", "layers", "latency_ms", "median",
+                         "device", "index", "lane", "node", "mean_us"]), inner, max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(_JSON)
+def test_no_bench_breaks_the_reader(document: Any) -> None:
+    found, _ = bench_rows({**(document if isinstance(document, dict) else {"segments": document}),
+                           "clock": "board-measured"})  # fmt: skip
+    assert all(one.us > 0 for one in found)

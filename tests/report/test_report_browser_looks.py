@@ -1,0 +1,127 @@
+"""How the page looks in a real browser: colours, axe, paper, a phone, hostile names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.report.chromium_pipe import CHROMIUM
+from tests.report.test_report_browser import KEPT, SHOWN, typed
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
+AXE = Path(__file__).parent.parent / "data" / "vendor" / "axe-core" / "axe.min.js"
+WIDTH = "document.documentElement.scrollWidth"
+DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# rows that take room, in whatever medium
+ROOM = (
+    "Array.from(document.querySelectorAll('#layer-table tbody tr'))"
+    ".filter(row => row.offsetHeight > 0).length"
+)
+
+
+def resized(page, width):
+    page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
+              mobile=False)  # fmt: skip
+    page.js(DRAWN)
+
+
+def test_colours_follow_the_system_and_the_button(opened):
+    def brightness(page):
+        colour = page.js("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)[:3]))
+
+    page = opened("small")
+    assert brightness(page) > 650
+    page.media(dark=True)
+    assert brightness(page) < 150
+    page.js("document.getElementById('theme').click()")
+    assert page.js("document.getElementById('theme').textContent") == "Light"
+    assert brightness(page) > 650
+    # kept for the next page, and taken back for the other tests
+    page = opened("small", dark=True)
+    assert brightness(page) > 650
+    page.js("document.getElementById('theme').click(), document.getElementById('theme').click()")
+    assert brightness(page) < 150
+
+
+def violations(page, rules=""):
+    only = f"runOnly: {{type: 'rule', values: {rules}}}, " if rules else ""
+    found = page.js(
+        f"axe.run({{{only}preload: false, resultTypes: ['violations']}}).then("
+        "found => ({passes: found.passes.length,"
+        " violations: found.violations.map(one => [one.id, one.impact,"
+        " one.nodes.map(node => node.html.slice(0, 200))])}))"
+    )
+    assert found["passes"] > (1 if rules else 30)
+    return [one for one in found["violations"] if one[1] in ("serious", "critical")]
+
+
+def test_axe_finds_nothing_serious(opened):
+    page = opened("small")
+    page.js("for (const one of document.querySelectorAll('details')) one.open = true")
+    page.js(AXE.read_text("utf-8") + "; 1")
+    assert violations(page) == []
+    # in the dark and on a phone only colours and what scrolls are other than before, and more rows
+    # of the same tell nothing new
+    page.js(
+        "for (const one of document.querySelectorAll('tbody tr:nth-child(n + 4),"
+        " dl.facts-list > :nth-child(n + 7), svg.histogram > :nth-child(n + 4)')) one.remove()"
+    )
+    page.media(dark=True)
+    resized(page, 360)
+    rules = "['color-contrast', 'scrollable-region-focusable', 'target-size']"
+    assert violations(page, rules) == []
+
+
+def test_a_phone_shows_which_tables_scroll_and_keeps_rails_whole(opened):
+    page = opened("small", 390)
+    page.js(f"{DRAWN}.then(() => {DRAWN})")
+    shown = (
+        "Array.from(document.querySelectorAll('.scroll'))"
+        ".filter(one => !one.closest('details:not([open])'))"
+    )
+    told = f"{shown}.map(one => one.hasAttribute('data-more'))"
+    wide = f"{shown}.map(one => one.scrollWidth > one.clientWidth)"
+    assert page.js(told) == page.js(wide)
+    assert any(page.js(wide))
+    assert page.js(WIDTH) == 390
+    heights = page.js(
+        "Array.from(document.querySelectorAll('#power tbody th .inline-clamp, #power tbody th'),"
+        " one => one.getBoundingClientRect().height)"
+    )
+    assert heights
+    assert max(heights) < 60
+    resized(page, 1200)
+    page.js(DRAWN)
+    assert page.js(told) == page.js(wide)
+
+
+def test_paper_has_every_row_that_was_found_and_all_details(opened, folder):
+    page = opened("board")
+    assert (page.js(SHOWN), page.js(ROOM)) == (100, 100)
+    page.media(print_=True)
+    assert page.js(ROOM) == 123
+    assert page.js("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert page.js("getComputedStyle(document.querySelector('.still svg')).display") == "block"
+    assert typed(page, "prob") == 1
+    assert page.js(ROOM) == 1
+    assert page.js(KEPT) == 1
+    # all parts are opened on paper: with one row left there are pages of them
+    paper = folder / "page.pdf"
+    page.paper(paper)
+    assert len(re.findall(rb"/Type /Page\b", paper.read_bytes())) >= 3
+
+
+def test_hostile_names_break_neither_out_nor_the_layout(opened):
+    page = opened("hostile", 360)
+    for width in (360, 1200):
+        resized(page, width)
+        assert page.js(WIDTH) == width
+        assert page.js("document.getElementById('layer-1').offsetHeight") < 1000
+    assert page.js("document.querySelectorAll('script').length") == 3
+    page.js("document.querySelector('[data-graph=all]').click()")
+    page.js(DRAWN)
+    assert page.js("document.getElementById('graph-box-0').querySelector('text').textContent")

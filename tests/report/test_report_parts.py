@@ -1,0 +1,108 @@
+"""Verdict, power, measured frame and baseline of the report document."""
+
+import html
+import re
+
+import pytest
+
+from edgekit.bench import trace_document
+from edgekit.history import Result
+from edgekit.report import checked, markdown, render_html, report_document, with_baseline
+from edgekit.report._power import POINTS, thinned
+from tests.bench import handmade_plan
+from tests.report import handmade_run
+
+
+def document(**changes):
+    return report_document(handmade_run.facts(**changes))
+
+
+def gates(found):
+    return {gate["gate"]: gate["passed"] for gate in found["verdict"]["gates"]}
+
+
+def test_gates_come_from_what_the_run_found():
+    assert gates(document()) == {"accuracy": True, "refit": True, "memory": True, "steps": True}
+    failed = document(
+        accuracy={"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False},
+        refit={"bit_equal": False}, steps=({"name": "build", "status": "failed"},),
+    )  # fmt: skip
+    assert gates(failed) == {"accuracy": False, "refit": False, "memory": True, "steps": False}
+    assert "at least 0.99 wanted" in render_html(failed)
+    assert document(bench=None)["verdict"]["status"] == "NOT MEASURED"
+
+
+def test_a_measured_frame_and_layer_times_come_from_the_trace():
+    facts = handmade_run.facts()
+    trace = trace_document(
+        facts.plan, handmade_plan.measurement(), dla_cores=2, network=facts.network
+    )
+    found = document(trace=trace)
+    frame = found["timeline"]["measured"]
+    assert frame["clock"] == "cpu-measured"
+    assert [slot["segment"] for slot in frame["slots"]] == [0, 1, 2, 3, 4]
+    assert frame["slots"][0]["start_us"] == 0
+    assert frame["slots"][1]["duration_us"] == 9000.0
+    row = found["layers"][0]
+    assert row["measured"] == {"clock": "cpu-measured", "us": pytest.approx(160.0)}
+    assert "The frames have scales of their own" in render_html(found)
+
+
+def test_points_are_thinned_to_their_extremes():
+    points = [(float(i), float(i % 97)) for i in range(5000)]
+    points[3333] = (3333.0, 1e6)
+    found = thinned(points)
+    assert len(found) <= POINTS
+    assert [3333.0, 1e6] in found
+    assert found == sorted(found)
+    assert thinned(points[:50]) == [list(point) for point in points[:50]]
+
+
+def test_power_is_of_the_monitor_and_says_whose_clock():
+    bench = dict(handmade_run.facts().bench)
+    sample = {"cpu": [{"percent": 50, "mhz": 1000}, None], "temperatures_c": {"tj": 50},
+              "rails_mw": {"VIN": {"now": 5000, "average": None, "peak": None}},
+              "engines": {"GR3D": {"on": None, "percent": 10, "mhz": [1300, 1299]}},
+              "clocks_hz": {"dla0_core": 115_200_000}}  # fmt: skip
+    bench["monitor"] = {
+        "schema": "edgekit.monitor/1", "interval_ms": 100, "sources": ["sysfs"],
+        "samples": [{"t_s": t / 10, **sample} for t in range(-2, 30)] + [{"t_s": 4.0}],
+        "idle": [{}], "unknown": {"x": 1}, "warnings": ["w"],
+    }  # fmt: skip
+    power = document(bench=bench)["power"]
+    assert power["clock"] == "cpu-measured"
+    lines = {line["name"]: line for group in power["series"].values() for line in group}
+    assert lines["VIN"]["mean"] == 5000
+    assert lines["CPU"]["max"] == 50
+    assert lines["dla0_core"]["mean"] == pytest.approx(115.2)
+    assert lines["GR3D 1"]["min"] == 1299
+    assert power["monitor"]["samples"] == 33
+    assert "dla0_core" in render_html(document(bench=bench))
+
+
+def result(label, low, changes=None):
+    bench = {**handmade_run.facts().bench, **(changes or {})}
+    samples = tuple(low + 0.01 * ((7 * i) % 23) for i in range(300))
+    return Result(bench, samples, label=label, board="sshd:embedded")
+
+
+def test_a_regression_against_the_baseline_fails_its_gate():
+    same = with_baseline(document(), [result("#1", 20.0)], [result("bench.json", 20.0)])
+    assert gates(same)["baseline"] is True
+    slower = with_baseline(same, [result("#1", 20.0)], [result("bench.json", 26.0)])
+    assert gates(slower)["baseline"] is False
+    assert len(slower["verdict"]["gates"]) == len(same["verdict"]["gates"])
+    page = render_html(slower)
+    assert "slower, past the threshold" in page
+    assert "Against the baseline #1" in page
+
+
+def test_another_clock_is_not_compared_and_the_page_says_why():
+    other = result("#1", 20.0, {"clock": "board-measured", "power_mode": "15W"})
+    own = result("bench.json", 20.0, {"power_mode": "MAXN"})
+    found = with_baseline(document(), [other], [own])
+    assert gates(found)["baseline"] is None
+    for shown in (render_html(checked(found, where="")), markdown(found)):
+        words = " ".join(re.sub("<[^>]*>", "", html.unescape(shown)).split())
+        assert "ot compared, because the clock is not the same: board-measured, cpu" in words
+        assert "the power mode is not the same" in words

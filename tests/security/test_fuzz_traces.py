@@ -1,0 +1,101 @@
+"""What ``edgekit trace`` reads: only an EdgekitError comes out, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from edgekit.bench import read_times, validate_trace
+from edgekit.bench._dla_statistics import read_statistics, statistics_process
+from edgekit.bench._nsys_export import exported
+from edgekit.bench._nsys_trace import NsysSource
+from edgekit.bench._trace_kept import read_bench, read_trace
+from edgekit.bench._trace_profile import profile_process
+from edgekit.bench._trace_sources import Prepared, Source, write_trace
+from edgekit.bench._trace_times import times_process
+from edgekit.placement import read_profile
+from tests.security.security_fuzz import CORPUS, mutated, times
+from tests.security.test_fuzz_host import survive
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def written(folder: Path, source: Source) -> None:
+    """Whatever was read must make a sound trace."""
+    out = folder / "out.json"
+    write_trace(out, [source], {"name": "fuzz"})
+    assert validate_trace(json.loads(out.read_text())) == []
+
+
+@times(40)
+@given(data=mutated("trace"))
+def test_traces(data: bytes, folder: Path) -> None:
+    path = folder / "trace.json"
+    path.write_bytes(data)
+    survive(lambda: written(folder, read_trace(path)))
+
+
+@times(40)
+@given(data=mutated("bench"))
+def test_bench_documents(data: bytes, folder: Path) -> None:
+    path = folder / "other.json"
+    path.write_bytes(data)
+    survive(lambda: written(folder, read_bench(path)[0]))
+
+
+@times(40)
+@given(data=mutated("statistics"))
+def test_statistics_of_tasks(data: bytes, folder: Path) -> None:
+    path = folder / "task.csv"
+    path.write_bytes(data)
+
+    def read() -> None:
+        process = statistics_process(read_statistics(path), pid=1)
+        written(folder, Prepared("s", [process]))
+
+    survive(read)
+
+
+@times(40)
+@given(data=mutated("times"))
+def test_iterations(data: bytes, folder: Path) -> None:
+    path = folder / "times.json"
+    path.write_bytes(data)
+    survive(lambda: written(folder, Prepared("t", [times_process(read_times(path), pid=1)])))
+
+
+@times(40)
+@given(data=mutated("profile"), info=mutated("layers"))
+def test_profiles_with_layer_information(data: bytes, info: bytes, folder: Path) -> None:
+    path, layers = folder / "profile.json", folder / "layers.json"
+    path.write_bytes(data)
+    layers.write_bytes(info)
+    sound = CORPUS / "profile" / "iprofiler.json"
+    for profile, layer_info in ((path, None), (sound, layers), (path, layers)):
+
+        def read(profile: Path = profile, layer_info: Path | None = layer_info) -> None:
+            found = read_profile(profile, layer_info=layer_info)
+            written(folder, Prepared("p", [profile_process(found, pid=1, dla_cores=2)]))
+
+        survive(read)
+
+
+@times(40)
+@given(data=mutated("nsys"))
+def test_exports_of_nsight_systems(data: bytes, folder: Path) -> None:
+    path = folder / "a.sqlite"
+    path.write_bytes(data)
+
+    def read() -> None:
+        with exported(path) as export:
+            written(folder, NsysSource(export, "a"))
+
+    survive(read)
