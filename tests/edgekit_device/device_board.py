@@ -15,7 +15,9 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.bundle._types import blob_view
+from edgekit_device._commands import make_parser
 from edgekit_device._npz import write_npz
+from edgekit_device._root import Root
 from tests.edgekit_device.forking_loader import run_forked
 
 
@@ -26,6 +28,12 @@ class Refused(Exception):
         super().__init__(f"{error['code']}: {error['message']}")
         self.code, self.message, self.hint = error["code"], error["message"], error["hint"]
         self.where = error["where"]
+
+
+def asked(root: Root, words: list[str], stdin: io.BytesIO | None = None) -> Any:
+    """What a command answers in this process; its options are those that its parser makes."""
+    arguments = make_parser(words[0]).parse_args(words)
+    return arguments.call(root, arguments, stdin or io.BytesIO())
 
 
 @dataclass(frozen=True)

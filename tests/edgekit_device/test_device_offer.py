@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit_device._delta import pack
 from edgekit_device._errors import DeviceError
-from edgekit_device._offer import do_offer, drop_incoming, incoming, read_incoming
+from edgekit_device._offer import drop_incoming, incoming, read_incoming
 from edgekit_device._root import Root
-from tests.edgekit_device.device_board import BoardFolder, Refused
+from tests.edgekit_device.device_board import BoardFolder, Refused, asked
 
 
 def _offer(board: BoardFolder, **document: Any) -> dict[str, Any]:
@@ -94,10 +93,12 @@ def test_nothing_of_a_bundle_that_is_refused_is_kept(board: BoardFolder, toy: Bu
      {"manifest": "\ud800"}, {"manifest": "{}", "signature": ["x"]}],
 )  # fmt: skip
 def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
-    arguments = argparse.Namespace(trust_unsigned=True)
     (tmp_path / "root").mkdir(mode=0o700)
     with pytest.raises(DeviceError) as caught:
-        do_offer(Root(tmp_path / "root"), arguments, io.BytesIO(json.dumps(document).encode()))
+        asked(
+            Root(tmp_path / "root"), ["offer", "--trust-unsigned"],
+            io.BytesIO(json.dumps(document).encode()),
+        )  # fmt: skip
     assert caught.value.code == "protocol.invalid"
     assert not (tmp_path / "root" / "incoming").exists()
 

@@ -17,10 +17,9 @@ import pytest
 from edgekit_device._collect import collect
 from edgekit_device._errors import DeviceError
 from edgekit_device._partial import Partial, kept_bytes, partials
-from edgekit_device._receive import do_receive
 from edgekit_device._root import Root
 from edgekit_device._stream import Input
-from tests.edgekit_device.device_board import BoardFolder, frames
+from tests.edgekit_device.device_board import BoardFolder, asked, frames
 
 LARGE = 3_000_000
 
@@ -43,9 +42,8 @@ def _rest(digest: str, data: bytes, start: int) -> bytes:
 
 
 def _receive(root: Root, stream: bytes) -> dict[str, int]:
-    import argparse
-
-    return do_receive(root, argparse.Namespace(), io.BytesIO(stream))
+    counted: dict[str, int] = asked(root, ["receive"], io.BytesIO(stream))
+    return counted
 
 
 def _refused(root: Root, stream: bytes) -> DeviceError:

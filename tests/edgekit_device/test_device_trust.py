@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from pathlib import Path
@@ -14,7 +13,7 @@ from edgekit.bundle import allowed_signers_line, public_key
 from edgekit_device import DeviceError
 from edgekit_device._files import locked
 from edgekit_device._root import Root
-from edgekit_device._trust import do_trust
+from tests.edgekit_device.device_board import asked
 
 ANN = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "E ann@desk"
 BOB = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "I bob@desk"
@@ -22,7 +21,8 @@ BOB = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 42 + "I bob@desk"
 
 def tell(root: Path, **changes: Any) -> dict[str, Any]:
     stdin = io.BytesIO(json.dumps(changes).encode())
-    return do_trust(Root(root), argparse.Namespace(), stdin)
+    answer: dict[str, Any] = asked(Root(root), ["trust"], stdin)
+    return answer
 
 
 def test_a_name_of_several_keys_removes_none(tmp_path: Path) -> None:

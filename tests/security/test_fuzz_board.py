@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -23,14 +22,12 @@ from edgekit_device._deployment import JOURNAL, history, read_journal, reference
 from edgekit_device._links import LINKS, finish_links, intended
 from edgekit_device._manifest import parse
 from edgekit_device._npz import read_npz
-from edgekit_device._offer import do_offer
 from edgekit_device._plan import parse_version, read_header
 from edgekit_device._policy import read_policy
-from edgekit_device._receive import do_receive
 from edgekit_device._root import Root
 from edgekit_device._serve_wire import read_head
 from edgekit_device._sshsig import key_of_line, key_of_signature, keys_of_file
-from edgekit_device._trust import do_trust
+from tests.edgekit_device.device_board import asked
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 
 pytestmark = pytest.mark.slow
@@ -127,7 +124,7 @@ def test_bundle_files(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> 
 @times(200)
 @given(data=mutated("frames"))
 def test_blobs_that_come_in(root: Root, data: bytes) -> None:
-    survive(lambda: do_receive(root, argparse.Namespace(), io.BytesIO(data)))
+    survive(lambda: asked(root, ["receive"], io.BytesIO(data)))
     # what is in the store is what its name says
     for path in root.store.blobs():
         assert root.store.missing([path.name], verify=True) == []
@@ -137,15 +134,14 @@ def test_blobs_that_come_in(root: Root, data: bytes) -> None:
 @times(150)
 @given(data=mutated("offer"))
 def test_offers(root: Root, data: bytes) -> None:
-    arguments = argparse.Namespace(trust_unsigned=True, hello=False)
-    survive(lambda: do_offer(root, arguments, io.BytesIO(data)))
+    survive(lambda: asked(root, ["offer", "--trust-unsigned"], io.BytesIO(data)))
     assert not list((root.folder / "tmp").glob("*"))
 
 
 @times(60)
 @given(data=mutated("trust"))
 def test_changes_of_trust(root: Root, data: bytes) -> None:
-    survive(lambda: do_trust(root, argparse.Namespace(), io.BytesIO(data)))
+    survive(lambda: asked(root, ["trust"], io.BytesIO(data)))
 
 
 @times(300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from collections.abc import Callable
@@ -15,12 +14,10 @@ import edgekit_device
 from edgekit.bundle import write
 from edgekit.bundle._mirror import push_mirror
 from edgekit_device import DeviceError, _checks, _manifest, _verify
-from edgekit_device._deploy_start import do_install
-from edgekit_device._offer import do_offer
 from edgekit_device._root import Root
 from edgekit_device._source_web import IMAGE, MANIFEST_TYPE, SIGNATURE_TYPE
 from edgekit_device._store import sha256
-from edgekit_device._store_commands import do_stage, do_verify
+from tests.edgekit_device.device_board import asked
 from tests.edgekit_device.source_servers import Handler, serving
 from tests.security.security_keys import Signer, make_signer, small_bundle
 
@@ -76,9 +73,9 @@ def envelope(signature: bytes | None) -> io.BytesIO:
     return io.BytesIO(json.dumps(document).encode())
 
 
-def by_command(act: Callable[..., Any]) -> Callable[[Root, Path, bytes | None], None]:
+def by_command(command: str) -> Callable[[Root, Path, bytes | None], None]:
     def way(root: Root, folder: Path, signature: bytes | None) -> None:
-        act(root, argparse.Namespace(app=None, trust_unsigned=False), envelope(signature))
+        asked(root, [command], envelope(signature))
 
     return way
 
@@ -110,10 +107,7 @@ def from_app(root: Root, folder: Path, signature: bytes | None) -> None:
 
 def from_source(root: Root, source: str) -> None:
     """``install --from``, whose job would go on once the manifest is parsed."""
-    arguments = argparse.Namespace(
-        app=BUNDLE.name, policy=None, trust_unsigned=False, operator="", **{"from": [source]}
-    )
-    do_install(root, arguments, io.BytesIO())
+    asked(root, ["install", "--app", BUNDLE.name, "--from", source])
 
 
 def from_source_file(root: Root, folder: Path, signature: bytes | None) -> None:
@@ -156,7 +150,7 @@ def from_registry(root: Root, folder: Path, signature: bytes | None) -> None:
 
 
 WAYS: dict[str, Callable[[Root, Path, bytes | None], None]] = {
-    "stage": by_command(do_stage), "verify": by_command(do_verify), "offer": by_command(do_offer),
+    "stage": by_command("stage"), "verify": by_command("verify"), "offer": by_command("offer"),
     "file": from_file, "folder": from_folder, "release": from_release, "app": from_app,
     "source-file": from_source_file, "mirror": from_mirror, "copied-mirror": from_copied_mirror,
     "registry": from_registry,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import io
 import json
@@ -18,8 +17,7 @@ from edgekit_device import DeviceError
 from edgekit_device._release import switch
 from edgekit_device._root import Root
 from edgekit_device._signature import check_signature
-from edgekit_device._trust import do_trust
-from tests.edgekit_device.device_board import BoardFolder, Refused
+from tests.edgekit_device.device_board import BoardFolder, Refused, asked
 from tests.edgekit_device.health_board import put
 from tests.security.security_keys import Signer, keygen, make_signer, small_bundle
 
@@ -241,7 +239,8 @@ def test_changes_that_are_refused_change_nothing(
 
 
 def ask(root: Root, changes: dict[str, Any]) -> dict[str, Any]:
-    return do_trust(root, argparse.Namespace(), io.BytesIO(json.dumps(changes).encode()))
+    answer: dict[str, Any] = asked(root, ["trust"], io.BytesIO(json.dumps(changes).encode()))
+    return answer
 
 
 def test_a_board_whose_openssh_knows_no_times_refuses_them(
