@@ -23,6 +23,7 @@ from edgekit.deploy._ssh import _Remote
 from edgekit.errors import BoardError, BundleError
 from tests.boards.bundles import HandMade, hand_made
 from tests.boards.fixtures import StartBoard, hard_kill, remote
+from tests.processes import processes
 
 pytestmark = pytest.mark.boards
 
@@ -448,12 +449,4 @@ def test_interrupt_ends_what_runs_on_the_board(
 
 def _running(loader: Path) -> list[int]:
     """Processes that run a command of the loader at this path."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if os.fsencode(loader) in words[1:2]:
-            found.append(int(process.name))
-    return found
+    return [pid for pid, words in processes(loader).items() if words[1] == str(loader)]

@@ -18,6 +18,7 @@ from edgekit_device._jobs import LIVE, Job
 from edgekit_device._root import Root
 from tests.boards.toy_jobs import until
 from tests.edgekit_device.device_board import BoardFolder, Refused, envelope
+from tests.processes import processes
 
 QUICK = {"measure_s": 0}
 
@@ -89,7 +90,7 @@ def test_killed_while_it_soaks_then_resumed(board: BoardFolder, toy: Bundle) -> 
     offer(board, toy)
     job = start(board, toy, "1", soak_s=600)["job"]
     until(lambda: journal(board)["state"] == "soaking")
-    kill(job)
+    kill(board, job)
     assert ended(board, job) == "lost"
     until(lambda: not is_claimed(Root(board.root).app("toy")))
     dead = facts(board)["deployment"]
@@ -105,15 +106,10 @@ def test_killed_while_it_soaks_then_resumed(board: BoardFolder, toy: Bundle) -> 
     assert board.ask("resume")["resumed"] == []
 
 
-def kill(job: str) -> None:
+def kill(board: BoardFolder, job: str) -> None:
     """SIGKILL for all processes of a job."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"job-run" in words and job.encode() in words:
-            os.kill(int(path.parent.name), signal.SIGKILL)
+    for pid in processes("job-run", board.root, job):
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_install_from_a_folder_is_one_command_and_idempotent(

@@ -18,6 +18,7 @@ from edgekit_device._jobs import LIVE, Job
 from edgekit_device._root import Root
 from tests.boards.toy_jobs import request, toy_loader, until
 from tests.edgekit_device.device_board import BoardFolder, Refused
+from tests.processes import processes
 
 
 @pytest.fixture(scope="session")
@@ -65,17 +66,9 @@ def refused(board: BoardFolder, command: str, *options: str, stdin: bytes = b"")
     return caught.value
 
 
-def workers(job: str) -> list[int]:
+def workers(board: BoardFolder, job: str) -> list[int]:
     """Processes of the job, its supervisor and its work."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"job-run" in words and job.encode() in words:
-            found.append(int(path.parent.name))
-    return sorted(found)
+    return sorted(processes("job-run", board.root, job))
 
 
 def test_a_job_does_its_work_and_the_same_one_is_answered_from_the_board(lab: BoardFolder) -> None:
@@ -170,7 +163,7 @@ def test_cancelling_ends_the_work_and_all_that_it_started(lab: BoardFolder, tmp_
     assert lab.ask("job-cancel", "--job", job)["state"] == "cancelled"
     assert refused(lab, "job-result", "--job", job).code == "job.cancelled"
     until(lambda: gone(child))
-    until(lambda: workers(job) == [])  # the state is told before the last one has gone
+    until(lambda: workers(lab, job) == [])  # the state is told before the last one has gone
     assert lab.ask("job-cancel", "--job", job)["state"] == "cancelled"
 
 
@@ -185,7 +178,7 @@ def test_work_that_does_not_listen_is_killed(lab: BoardFolder) -> None:
     job = start(lab, ["deaf"])["job"]
     assert lab.ask("job-watch", "--job", job, "--wait-s=30")["events"]
     assert lab.ask("job-cancel", "--job", job, "--grace-s=0.1")["state"] == "cancelled"
-    until(lambda: workers(job) == [])  # the state is told before the last one has gone
+    until(lambda: workers(lab, job) == [])  # the state is told before the last one has gone
 
 
 def test_a_waiting_job_is_cancelled_and_the_next_one_runs(lab: BoardFolder, tmp_path: Path) -> None:
@@ -205,9 +198,9 @@ def test_a_killed_board_leaves_a_lost_job_that_starts_again(
     gate = tmp_path / "gate"
     steps = [["store", "first", 1], ["wait", str(gate)], ["store", "second", 1]]
     job = start(lab, *steps)["job"]
-    until(lambda: len(workers(job)) == 2)
+    until(lambda: len(workers(lab, job)) == 2)
     until((lab.root / "jobs" / job / "blobs.txt").exists)
-    for pid in workers(job):
+    for pid in workers(lab, job):
         os.kill(pid, signal.SIGKILL)
     until(lambda: state(lab, job) == "lost")
     assert refused(lab, "job-result", "--job", job).code == "job.lost"
@@ -222,18 +215,18 @@ def test_work_outlives_its_supervisor_and_can_still_be_cancelled(
     lab: BoardFolder, tmp_path: Path
 ) -> None:
     job = start(lab, ["wait", str(tmp_path / "never")], ["deaf"])["job"]
-    first, _ = until(lambda: found if len(found := workers(job)) == 2 else None)
+    first, _ = until(lambda: found if len(found := workers(lab, job)) == 2 else None)
     os.kill(first, signal.SIGKILL)
     assert state(lab, job) == "running"
     assert lab.ask("job-cancel", "--job", job, "--grace-s=0.1")["state"] == "cancelled"
-    until(lambda: workers(job) == [])  # the state is told before the last one has gone
+    until(lambda: workers(lab, job) == [])  # the state is told before the last one has gone
 
 
 def test_work_that_ends_without_its_supervisor_is_done(lab: BoardFolder, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     steps = [["store", "engine", 1], ["wait", str(gate)]]
     job = start(lab, *steps)["job"]
-    first, _ = until(lambda: found if len(found := workers(job)) == 2 else None)
+    first, _ = until(lambda: found if len(found := workers(lab, job)) == 2 else None)
     os.kill(first, signal.SIGKILL)
     gate.touch()
     assert ended(lab, job) == "done"
@@ -256,7 +249,7 @@ def test_an_os_error_of_the_work_leaves_its_traceback_in_the_log(lab: BoardFolde
 def test_signals_to_the_starter_do_not_reach_the_job(lab: BoardFolder, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = start(lab, ["wait", str(gate)])["job"]
-    running = until(lambda: workers(job))
+    running = until(lambda: workers(lab, job))
     assert all(os.getsid(pid) != os.getsid(0) for pid in running)
     for pid in running:
         os.kill(pid, signal.SIGHUP)

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -22,6 +21,7 @@ from edgekit_device._model import Model
 from edgekit_device._npz import write_npz
 from edgekit_device._root import Root
 from tests.edgekit_device.device_board import BoardFolder, Refused
+from tests.processes import processes
 
 
 def test_a_bench_says_what_it_ran_with_and_what_the_board_did(
@@ -150,12 +150,7 @@ def test_what_watches_the_board_goes_with_the_host(board: BoardFolder, installed
 
 def _watching(pid: int) -> list[int]:
     """Processes that sample for the process ``pid``."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"_monitor_child" in words and f'"process": {pid}'.encode() in words:
-            found.append(int(process.name))
-    return found
+    return [
+        one for one, words in processes().items()
+        if "_monitor_child" in (line := " ".join(words)) and f'"process": {pid}' in line
+    ]  # fmt: skip

@@ -23,6 +23,7 @@ from tests.boards.fixtures import remote
 from tests.faults.board_check import leftovers
 from tests.faults.forked_board import APP, POLICY, Zygote, collected, new_log
 from tests.faults.tcp_relay import Relay
+from tests.processes import processes
 
 __all__ = ["LiveBoard", "kill_sessions"]
 
@@ -164,18 +165,12 @@ class LiveBoard:
 
     def processes(self) -> dict[int, str]:
         """The loader's processes on this board, by id."""
-        found = {}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (process / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            of_root = os.fsencode(self.root)
-            if any(b"edgekit_device" in word or b"loader.pyz" in word for word in words[1:2]) and (
-                b"--root=" + of_root in words or of_root in words
-            ):
-                found[int(process.name)] = b" ".join(words[2:]).decode(errors="replace")
-        return found
+        of_root = {str(self.root), f"--root={self.root}"}
+        return {
+            pid: " ".join(words[2:]) for pid, words in processes().items()
+            if of_root & set(words)
+            and any("edgekit_device" in word or "loader.pyz" in word for word in words[1:2])
+        }  # fmt: skip
 
     def kill(self) -> int:
         """SIGKILL to every process of the loader on this board."""
