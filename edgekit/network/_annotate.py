@@ -2,7 +2,9 @@
 
 ``NodeProto.metadata_props`` came with ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata"). A file
 of an older IR version keeps that version, which says how its graph is meant; protobuf readers that
-do not know the field skip it.
+do not know the field skip it (seen with the checker of onnx 1.14 and ONNX Runtime 1.15).
+
+Netron has 95 pixels for a name and cuts the rest: keys are short enough to be read.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["annotate_file", "save_annotated"]
 
 _OWN = "edgekit."  # of a node
-_MODEL = "edgekit-annotation."  # of the model; "edgekit." is what loading keeps (`_metadata`)
+_MODEL = "edgekit:"  # of the model; "edgekit." is what loading keeps (`_metadata`)
 
 Notes = Mapping[str, Mapping[str, str]]
 
@@ -37,7 +39,7 @@ def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, s
         model: As it was placed.
         path: The file; replaced in one step.
         notes: By name of the node: keys without "edgekit." and values.
-        about: The same for the whole model.
+        about: The same for the whole model, keys without "edgekit:".
 
     Raises:
         ModelError: The file cannot be written.

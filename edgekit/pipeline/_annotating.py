@@ -41,9 +41,9 @@ def write_annotated(
     rows = report["layers"] if report else _rows(plan, work.network)
     notes = node_notes(rows, places(work.model, work.network))
     about = {
-        "target": plan.target, "power_mode": plan.power_mode, "precision": plan.precision,
+        "target": plan.target, "mode": plan.power_mode, "precision": plan.precision,
         "tensorrt": plan.tensorrt, "objective": plan.objective,
-        "predicted_latency_us": f"{plan.predicted.latency_us:.1f}",
+        "time": _frame_time(plan, (report or {}).get("bench")),
     }  # fmt: skip
     if len(plan.plans) > 1:
         about["plan"] = f"the first of {len(plan.plans)}, {plan.plans[0].share:.0%} of the frames"
@@ -92,20 +92,33 @@ def node_notes(
     return notes
 
 
+def _frame_time(plan: Plan, bench: Mapping[str, Any] | None) -> str:
+    """Returns how long a frame takes, the measured median first."""
+    predicted = f"{plan.predicted.latency_us:.1f} us, predicted"
+    median = ((bench or {}).get("latency_ms") or {}).get("median")
+    if bench is None or median is None:
+        return predicted
+    status = (bench.get("verdict") or {}).get("status") or "not judged"
+    return f"{1000 * median:.1f} us, {bench['clock']}, {status}; {predicted}"
+
+
 def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
     def every(key: str) -> str:
         return ", ".join(dict.fromkeys(str(row[key]) for row in rows))
 
-    note = {"device": every("device"), "precision": every("precision"),
-            "segment": every("segment"), "layer": every("name"),
-            "predicted_us": f"{sum(row['predicted_us'] for row in rows):.2f}"}  # fmt: skip
-    if not sum(row["predicted_us"] for row in rows):
-        note["predicted_in"] = "a kernel of its neighbour, which has the whole time"
+    note = {"device": every("device"), "time": _layer_time(rows),
+            "precision": every("precision"), "segment": every("segment"),
+            "layer": every("name")}  # fmt: skip
     nodes = max(len(row["nodes"]) for row in rows)
     if nodes > 1:
-        note["time_of"] = f"{nodes} nodes, which are one layer"
-    measured = [row["measured"] for row in rows if row.get("measured")]
-    if measured:
-        note["measured_us"] = f"{sum(one['us'] for one in measured):.2f}"
-        note["measured_clock"] = str(measured[0]["clock"])
+        note["note"] = f"the time is of {nodes} nodes, which are one layer"
     return note
+
+
+def _layer_time(rows: list[Mapping[str, Any]]) -> str:
+    predicted = sum(row["predicted_us"] for row in rows)
+    told = f"{predicted:.2f} us, predicted" if predicted else "predicted in its neighbour's kernel"
+    measured = [row["measured"] for row in rows if row.get("measured")]
+    if not measured:
+        return told
+    return f"{sum(one['us'] for one in measured):.2f} us, {measured[0]['clock']}; {told}"
