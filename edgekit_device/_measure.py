@@ -13,19 +13,24 @@ a percentile p is the sorted value that leaves ``floor((1 - p / 100) * n)`` larg
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from functools import partial
-from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
 from ._errors import DeviceError
-from ._lanes import Event
-from ._measure_events import by_host, copies_to_json, events_to_json, kept_frames, segment_times
+from ._measure_events import (
+    EVENT_FRAMES,
+    by_host,
+    copies_to_json,
+    events_to_json,
+    first_of,
+    kept_frames,
+    segment_times,
+)
+from ._measure_flight import in_flight
 from ._measure_streams import Pace, Stream, run_streams
 from ._measure_ways import at_fixed, cuda_of, fixed_runs, ordinary_run
 from ._model import Model
-from ._pipeline import run_stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "bench", "summary"]
 
-#: Kept of the last frames for timelines.
-_EVENT_FRAMES = 8
 _MOST_STREAMS = 64
 _PHASES = ("enqueue", "h2d", "compute", "d2h", "host")
 _NONE = dict.fromkeys(_PHASES)
@@ -149,34 +152,39 @@ def bench(
         ]
         tell("warm-up")
         run_streams(streams, pace, lambda: tell("measure"))
-    pipelined: Optional[Dict[str, Any]] = None
-    in_flight: List[Event] = []
+    began = min(each.start for each in streams)
+    flight: Dict[str, Any] = {"pipelined": None, "pipelined_events": [], "pipelined_start_s": None}
     if len(model.devices) > 1 and not fixed:
         tell("pipelined")
-        pipelined, in_flight = _pipelined(model, frames, settings)
+        flight = in_flight(
+            model,
+            frames,
+            iterations=settings.iterations,
+            duration_s=settings.duration_s,
+            began=began,
+        )
     return {
         "schema": "edgekit.device.bench/1",
         "backend": model.backend,
         "clock": "cpu-measured" if model.backend == "reference" else "board-measured",
         "warmup_ms": settings.warmup_ms,
-        **_measured(model, streams),
-        "pipelined": pipelined,
-        "pipelined_events": events_to_json(model, in_flight, kept_frames(model, in_flight)),
+        **_measured(model, streams, began),
+        **flight,
     }
 
 
-def _measured(model: Model, streams: Sequence[Stream]) -> Dict[str, Any]:
+def _measured(model: Model, streams: Sequence[Stream], began: float) -> Dict[str, Any]:
     pairs = sorted(
         pair
         for each in streams
         for pair in zip(each.ends, each.latencies)  # noqa: B905 (3.8)
     )
     latencies = [latency for _, latency in pairs]
-    duration = max(each.ends[-1] for each in streams) - min(each.start for each in streams)
+    duration = max(each.ends[-1] for each in streams) - began
     events = [event for each in streams for event in each.events]
     kept = kept_frames(model, events)
     marks = [each.marks for each in streams if each.marks is not None]
-    spans = [span for each in marks for span in each.read(_EVENT_FRAMES)]
+    spans = [span for each in marks for span in each.read(EVENT_FRAMES)]
     return {
         "segments_clock": "cpu" if by_host(events) else "gpu",
         "iterations": len(latencies),
@@ -193,14 +201,9 @@ def _measured(model: Model, streams: Sequence[Stream]) -> Dict[str, Any]:
             for segment, times in segment_times(model, events)
         ],
         "events": events_to_json(model, events, kept),
-        "events_start_s": _first(events, kept, min(each.start for each in streams)),
+        "events_start_s": first_of(events, kept, began),
         "copies": copies_to_json(spans, events, kept),
     }
-
-
-def _first(events: Sequence[Event], kept: Sequence[int], began: float) -> Optional[float]:
-    """Seconds from the first measured frame to the shown ones: on a monitor's clock."""
-    return min((event.start - began for event in events if event.frame in kept), default=None)
 
 
 def _stream(number: int, stream: Stream) -> Dict[str, Any]:
@@ -227,21 +230,3 @@ def _phases(streams: Sequence[Stream]) -> Dict[str, Any]:
     return {
         name: summary(values) if len(values) == count else None for name, values in found.items()
     }
-
-
-def _pipelined(
-    model: Model, frames: List[Dict[str, np.ndarray]], settings: Settings
-) -> Tuple[Dict[str, Any], List[Event]]:
-    events: List[Event] = []
-    results = run_stream(model.lanes, cycle(frames), 0, events.append)
-    # the first frames fill the pipeline; they count as warm-up
-    for _ in islice(results, 2 * len(model.devices)):
-        pass
-    start = end = time.perf_counter()
-    count = 0
-    while count < settings.iterations or end - start < settings.duration_s:
-        next(results)
-        end = time.perf_counter()
-        count += 1
-    results.close()
-    return {"frames": count, "throughput_qps": count / (end - start)}, events

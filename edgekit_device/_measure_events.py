@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
     from ._cuda_marks import Span
     from ._lanes import Event
     from ._model import Model
 
-__all__ = ["by_host", "copies_to_json", "events_to_json", "kept_frames", "segment_times"]
+__all__ = [
+    "EVENT_FRAMES",
+    "by_host",
+    "copies_to_json",
+    "events_to_json",
+    "first_of",
+    "kept_frames",
+    "segment_times",
+]
 
-_EVENT_FRAMES = 8
+#: Frames that are kept for timelines.
+EVENT_FRAMES = 8
 
 
 def by_host(events: Sequence[Event]) -> bool:
@@ -52,7 +61,12 @@ def kept_frames(model: Model, events: Sequence[Event]) -> List[int]:
     whole = {
         frame for (lane, frame), count in counts.items() if count == len(model.lanes[lane].segments)
     }
-    return sorted(whole)[-_EVENT_FRAMES:]
+    return sorted(whole)[-EVENT_FRAMES:]
+
+
+def first_of(events: Sequence[Event], kept: Sequence[int], began: float) -> Optional[float]:
+    """Seconds from ``began``, the run's first measured frame, to the kept ones; None for none."""
+    return min((event.start - began for event in events if event.frame in kept), default=None)
 
 
 def events_to_json(

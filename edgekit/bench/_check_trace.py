@@ -18,10 +18,12 @@ METADATA = {
     "process_sort_index": "sort_index", "thread_sort_index": "sort_index",
 }  # fmt: skip
 _SCOPES = ("g", "p", "t")
+# viewers hold nanoseconds in 64 bits, the end of a slice, too
+_LATEST_US = 2**62 / 1000
 
 
 def _is_time(value: object) -> bool:
-    return _is_number(value) and float(value) >= 0  # type: ignore[arg-type]
+    return _is_number(value) and 0 <= float(value) <= _LATEST_US  # type: ignore[arg-type]
 
 
 def _is_number(value: object) -> bool:

@@ -1,16 +1,19 @@
 """Reads the ``edgekit.device.bench/1`` document of the board's loader (docs/architecture.md).
 
-A part that is absent or null (another backend, no profile) is read as empty.
+A part that is absent or null (another backend, no profile) is read as empty. A time that is none
+(negative, nan, beyond any measurement) is an error: a trace without it would be another run's.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Copy", "NodeTime", "Run", "copies", "node_times", "runs"]
+from edgekit.bench._types import LATEST_US
+from edgekit.errors import DataError
+
+__all__ = ["Copy", "NodeTime", "Run", "copies", "in_flight_after_us", "node_times", "runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +46,38 @@ class NodeTime:
     mean_us: float
 
 
-def _time(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _time(value: object, name: str, least: float = 0.0) -> float | None:
+    """Returns microseconds; None for null."""
+    if value is None:
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= LATEST_US:  # type: ignore[operator]
+        raise DataError(
+            f"{name} is {value!r:.40}, which is no time of a measurement", code="trace.time",
+            hint="run edgekit bench again; report it if it stays",
+        )  # fmt: skip
+    return float(value)  # type: ignore[arg-type]
 
 
-def _entries(measurement: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    return [entry for entry in measurement.get(key) or () if isinstance(entry, Mapping)]
+def _entries(measurement: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the objects of a list, each with its place in the document."""
+    for number, entry in enumerate(measurement.get(key) or ()):
+        if isinstance(entry, Mapping):
+            yield f"{key}[{number}]", entry
 
 
 def _from_segments(measurement: Mapping[str, Any]) -> list[Run]:
     """Lays the segments' mean times one after the other, as one frame."""
     found, start = [], 0.0
-    for entry in _entries(measurement, "segments"):
-        duration = _time((entry.get("latency_ms") or {}).get("mean"))
-        if duration is None:
+    for at, entry in _entries(measurement, "segments"):
+        mean = _time((entry.get("latency_ms") or {}).get("mean"), f"{at}.latency_ms.mean")
+        if mean is None:
             continue
+        duration = 1000 * mean
         lane, index = int(entry.get("lane") or 0), int(entry["index"])
         # lanes are other plans: each is a frame of its own
-        found.append(Run(lane, lane, index, str(entry["device"]), start, 1000 * duration))
-        start += 1000 * duration
+        found.append(Run(lane, lane, index, str(entry["device"]), start, duration))
+        start += duration
     return found
 
 
@@ -74,10 +88,14 @@ def runs(measurement: Mapping[str, Any], key: str = "events") -> tuple[Run, ...]
         measurement: The loader's document.
         key: "events" (frames one after the other; the segments' means where there are none) or
             "pipelined_events" (several frames in flight).
+
+    Raises:
+        DataError: "trace.time".
     """
     found = []
-    for entry in _entries(measurement, key):
-        start, duration = _time(entry.get("start_us")), _time(entry.get("duration_us"))
+    for at, entry in _entries(measurement, key):
+        start = _time(entry.get("start_us"), f"{at}.start_us")
+        duration = _time(entry.get("duration_us"), f"{at}.duration_us")
         if start is not None and duration is not None:
             found.append(Run(
                 int(entry.get("frame") or 0), int(entry.get("lane") or 0), int(entry["index"]),
@@ -89,10 +107,14 @@ def runs(measurement: Mapping[str, Any], key: str = "events") -> tuple[Run, ...]
 
 
 def node_times(measurement: Mapping[str, Any]) -> dict[tuple[int, int], tuple[NodeTime, ...]]:
-    """Returns the profiled nodes by (lane, segment), in running order; empty without a profile."""
+    """Returns the profiled nodes by (lane, segment), in running order; empty without a profile.
+
+    Raises:
+        DataError: "trace.time".
+    """
     found: dict[tuple[int, int], list[NodeTime]] = {}
-    for entry in _entries(measurement, "nodes"):
-        mean = _time(entry.get("mean_us"))
+    for at, entry in _entries(measurement, "nodes"):
+        mean = _time(entry.get("mean_us"), f"{at}.mean_us")
         if mean is not None:
             key = (int(entry.get("lane") or 0), int(entry["index"]))
             found.setdefault(key, []).append(NodeTime(str(entry.get("node") or ""), mean))
@@ -100,13 +122,32 @@ def node_times(measurement: Mapping[str, Any]) -> dict[tuple[int, int], tuple[No
 
 
 def copies(measurement: Mapping[str, Any]) -> tuple[Copy, ...]:
-    """Returns the shown frames' copies, sorted by start; ``start_us`` can be negative."""
+    """Returns the shown frames' copies, sorted by start; ``start_us`` can be negative.
+
+    Raises:
+        DataError: "trace.time".
+    """
     found = []
-    for entry in _entries(measurement, "copies"):
-        start, duration = entry.get("start_us"), _time(entry.get("duration_us"))
-        early = _time(-start) if isinstance(start, int | float) and start < 0 else None
-        begin = -early if early is not None else _time(start)
+    for at, entry in _entries(measurement, "copies"):
+        begin = _time(entry.get("start_us"), f"{at}.start_us", -LATEST_US)
+        duration = _time(entry.get("duration_us"), f"{at}.duration_us")
         if begin is not None and duration is not None:
             frame, phase = entry.get("frame"), str(entry.get("phase") or "copy")
             found.append(Copy(frame if type(frame) is int else 0, phase, begin, duration))
     return tuple(sorted(found, key=lambda copy: copy.start_us))
+
+
+def in_flight_after_us(measurement: Mapping[str, Any]) -> float | None:
+    """Returns when the shown frames in flight began, from the first shown frame alone on.
+
+    None for an older loader, which does not tell "pipelined_start_s".
+
+    Raises:
+        DataError: "trace.time": before them, where nothing can be.
+    """
+    alone, flight = measurement.get("events_start_s"), measurement.get("pipelined_start_s")
+    if alone is None or flight is None:
+        return None
+    first = _time(alone, "events_start_s") or 0.0
+    later = _time(flight, "pipelined_start_s", first) or 0.0
+    return 1e6 * (later - first)

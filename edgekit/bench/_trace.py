@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bench._measured import NodeTime, Run, copies, node_times, runs
+from edgekit.bench._measured import (
+    NodeTime,
+    Run,
+    copies,
+    in_flight_after_us,
+    node_times,
+    runs,
+)
 from edgekit.bench._schedule import predicted_schedule
 from edgekit.bench._trace_linked import layer_args
 from edgekit.bench._trace_monitor import frames_wall, monitor_process
@@ -187,8 +194,12 @@ def measured_processes(
         return [process, *monitors]
     name = f"measured on {place}, frames in flight"
     pipelined = Process(PIPELINED_PID, name, clock, dla_cores)
-    # when it began is not in the measurement
-    pipelined.label = "the loader's clock, begun anew: measured after the frames alone"
+    after = in_flight_after_us(measurement)
+    pipelined.label = "the loader's clock, as the frames alone"
+    if after is None:
+        pipelined.label = "the loader's clock, begun anew: measured after the frames alone"
+    later = 0.0 if after is None else early + after
+    in_flight = tuple(replace(run, start_us=run.start_us + later) for run in in_flight)
     _measured(pipelined, in_flight, measurement, owners)
     last = max(nanoseconds(run.start_us + run.duration_us) for run in in_flight)
     frames = len({run.frame for run in in_flight})

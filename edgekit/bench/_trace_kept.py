@@ -139,6 +139,9 @@ def read_bench(path: Path) -> tuple[Source, dict[str, Any]]:
         )  # fmt: skip
     try:
         processes = measured_processes(None, document, 0, None)
+    except DataError as error:
+        error.where = error.where or str(path)
+        raise
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise DataError(
             f"a part of the bench document is not of its form ({type(error).__name__})",

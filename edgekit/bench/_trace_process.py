@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit.bench._types import LATEST_US
+from edgekit.errors import DataError
+
 __all__ = ["HOST", "Event", "Process", "meta", "nanoseconds"]
 
 Event = dict[str, Any]
@@ -17,8 +20,21 @@ HOST = "host"
 
 
 def nanoseconds(microseconds: float) -> int:
-    """Returns whole nanoseconds; slices are kept in these, so that they nest exactly."""
+    """Returns whole nanoseconds; slices are kept in these, so that they nest exactly.
+
+    Raises:
+        DataError: "trace.time": it is no time of a measurement.
+    """
+    if not -LATEST_US <= microseconds <= LATEST_US:  # nan is neither
+        raise _no_time(f"{microseconds!r:.40} us")
     return round(microseconds * 1000)
+
+
+def _no_time(what: str) -> DataError:
+    return DataError(
+        f"{what} is no time of a measurement", code="trace.time",
+        hint="measure again; report it if it stays",
+    )  # fmt: skip
 
 
 def meta(kind: str, pid: int, tid: int, clock: str, **args: Any) -> Event:
@@ -57,7 +73,13 @@ class Process:
         return track
 
     def add(self, track: str, name: str, start: int, end: int, category: str, **args: Any) -> None:
-        """Adds a slice from ``start`` to ``end`` nanoseconds."""
+        """Adds a slice from ``start`` to ``end`` nanoseconds.
+
+        Raises:
+            DataError: "trace.time": it begins before the trace, or ends before it begins.
+        """
+        if not 0 <= start <= end:
+            raise _no_time(f"{name}: {start} to {end} ns")
         self._ends[track] = max(end, self._ends.get(track, 0))
         # equal starts: the longer one is the parent; equal times: as they were added
         self._put(start, start - end, {

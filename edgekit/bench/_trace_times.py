@@ -11,7 +11,6 @@ from edgekit.bench._types import BOARD_MEASURED
 __all__ = ["times_process"]
 
 _MOST = 10_000
-_LATEST_MS = 1e12
 
 
 def times_process(iterations: Sequence[Iteration], *, pid: int, device: str = "GPU") -> Process:
@@ -21,6 +20,9 @@ def times_process(iterations: Sequence[Iteration], *, pid: int, device: str = "G
         iterations: From ``read_times``.
         pid: Process number.
         device: Where it computes; trtexec's times do not say.
+
+    Raises:
+        DataError: "trace.time".
     """
     process = Process(pid, "trtexec's iterations", BOARD_MEASURED, None)
     zero = min((min(one.start_ms - one.h2d_ms, one.enqueued_ms) for one in iterations), default=0.0)
@@ -28,7 +30,7 @@ def times_process(iterations: Sequence[Iteration], *, pid: int, device: str = "G
         process.label = f"the first {_MOST} of {len(iterations)} iterations"
 
     def at(milliseconds: float) -> int:
-        return max(0, nanoseconds(1e3 * min(milliseconds - zero, _LATEST_MS)))
+        return max(0, nanoseconds(1e3 * (milliseconds - zero)))
 
     for number, one in enumerate(iterations[:_MOST]):
         steps = []

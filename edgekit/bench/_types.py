@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BOARD_MEASURED", "CLOCKS", "CPU_MEASURED", "CPU_PLACE", "PREDICTED", "Slot"]
+__all__ = [
+    "BOARD_MEASURED",
+    "CLOCKS",
+    "CPU_MEASURED",
+    "CPU_PLACE",
+    "LATEST_US",
+    "PREDICTED",
+    "Slot",
+]
 
 BOARD_MEASURED = "board-measured"
 CPU_MEASURED = "cpu-measured"
 PREDICTED = "predicted"
 CPU_PLACE = "a CPU, reference backend (not a board time)"  # a board has one, too
 CLOCKS = (CPU_MEASURED, BOARD_MEASURED, PREDICTED)
+LATEST_US = 1e12
+"""No measurement is longer than these 11 days, and a double still holds their nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ BENCH: Any = {
     "segments": [{"lane": "count", "index": "count", "device": "text", "layers": ["text"],
                   "latency_ms": {"median": "number", **_TIMES}}],
     "events": [_SEGMENT_EVENT], "pipelined_events": [_SEGMENT_EVENT], "events_start_s": "number?",
+    "pipelined_start_s": "number?",
     "copies": [{"frame": "count", "phase": "text", "start_us": "number", "duration_us": "number"}],
     "nodes": ([{"lane": "count", "index": "count", "node": "text", "op?": "text?",
                 "mean_us": "number"}], None),

@@ -1,12 +1,14 @@
 import copy
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.bench import trace_document, validate_trace
+from edgekit.errors import DataError
 from tests.bench import handmade_plan
 
 
@@ -152,6 +154,50 @@ def test_overlapping_runs_of_one_device_get_a_further_track():
     assert any("GPU (2)" in names for names in tracks(document).values())
 
 
+def first_in_flight(**more):
+    measurement = handmade_plan.measurement(pipelined=True) | more
+    document = trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    assert validate_trace(document) == []
+    labels = {e["pid"]: e["args"]["labels"] for e in document["traceEvents"]
+              if e["name"] == "process_labels"}  # fmt: skip
+    return min(
+        e["ts"] for e in slices(document, "segment", "cpu-measured") if e["pid"] == 2
+    ), labels[2]
+
+
+def test_frames_in_flight_begin_when_they_did_where_the_loader_tells():
+    assert first_in_flight()[0] == 0.0
+    assert "begun anew" in first_in_flight()[1]
+    told = {"events_start_s": 2.9, "pipelined_start_s": 3.25}
+    assert first_in_flight(**told) == (350_000.0, "the loader's clock, as the frames alone")
+    # what the first copy is early moves all alike
+    copies = [{"frame": 0, "phase": "h2d", "start_us": -40.0, "duration_us": 9.0}]
+    assert first_in_flight(**told, copies=copies)[0] == 350_040.0
+
+
+@pytest.mark.parametrize("absurd", [1e300, 10**400, math.nan, math.inf, -5.0, "5"])
+@pytest.mark.parametrize(
+    "name", ["events[1].start_us", "pipelined_events[1].duration_us", "copies[0].duration_us",
+             "copies[0].start_us", "nodes[0].mean_us", "pipelined_start_s"]
+)  # fmt: skip
+def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
+    measurement = handmade_plan.measurement(pipelined=True) | {
+        "copies": [{"frame": 0, "phase": "h2d", "start_us": -9.0, "duration_us": 4.0}],
+        "events_start_s": 0.1, "pipelined_start_s": 0.4,
+    }  # fmt: skip
+    if name == "pipelined_start_s":
+        measurement[name] = absurd
+    else:
+        group, at, field = re.fullmatch(r"(\w+)\[(\d)\]\.(\w+)", name).groups()
+        measurement[group][int(at)][field] = absurd
+    if (name, absurd) == ("copies[0].start_us", -5.0):
+        return  # a copy may come before the first segment
+    with pytest.raises(DataError, match=re.escape(name)) as caught:
+        trace_document(handmade_plan.plan(), measurement, dla_cores=2)
+    assert caught.value.code == "trace.time"
+    assert "no time of a measurement" in caught.value.message
+
+
 @settings(deadline=None)
 @given(
     st.lists(
@@ -186,6 +232,7 @@ def last(document):
 
 BREAKS = {
     "no time": (lambda d: last(d).update(ts=math.nan), "ts is no time"),
+    "late": (lambda d: last(d).update(ts=1e300), "ts is no time"),
     "negative": (lambda d: last(d).update(dur=-1.0), "dur is no duration"),
     "text": (lambda d: last(d).update(ts="5"), "ts is no time"),
     "clock": (lambda d: last(d)["args"].pop("clock"), "args.clock"),

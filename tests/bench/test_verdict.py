@@ -207,7 +207,8 @@ _JUNK = st.recursive(
 )
 def test_what_another_loader_writes_is_judged_or_refused(changes, odd):
     if isinstance(changes.get("monitor"), dict):
-        changes["monitor"]["samples"] = [sample(0.1, **odd) if isinstance(odd, dict) else odd]
+        one = sample(**{"t_s": 0.1, **odd}) if isinstance(odd, dict) else odd
+        changes["monitor"]["samples"] = [one]
     with contextlib.suppress(BoardError):
         bench_document({**handmade_plan.measurement(), "clock": "board-measured", **changes},
                        handmade_plan.plan(), target=get("jetson-agx-xavier"))  # fmt: skip

@@ -1,0 +1,67 @@
+"""Frames alone and in flight: a trace has them where they were on the run's one clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgekit_device
+from edgekit.bench import Prepared, validate_trace, write_trace
+from edgekit.bench._trace import measured_processes
+from edgekit_device import _measure, _measure_flight
+from edgekit_device._lanes import Event
+from edgekit_device._measure import Settings, bench
+from edgekit_device._measure_events import events_to_json
+from edgekit_device._reference_delays import VARIABLE
+from tests.edgekit_device.device_board import BoardFolder
+
+# long enough that devices which may work at once do
+WAITS = {"GPU": {"segment": 3000}, "DLA": {"segment": 4000}}
+
+
+def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
+    board: BoardFolder, installed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, json.dumps(WAITS))
+    seen: list[Event] = []
+
+    def told(model: Any, events: Sequence[Event], kept: Sequence[int]) -> list[dict[str, Any]]:
+        seen.extend(event for event in events if event.frame in kept)
+        return events_to_json(model, events, kept)
+
+    for module in (_measure, _measure_flight):
+        monkeypatch.setattr(module, "events_to_json", told)
+    model = edgekit_device.load(board.root / "apps/toy/releases" / installed)
+    frame = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    document = bench(model, frame, Settings(0, 0, 10))
+    out = tmp_path / "t.json"
+    write_trace(out, [Prepared("bench", measured_processes(None, document, 2, None))], {})
+    trace = json.loads(out.read_text())
+    assert validate_trace(trace) == []
+    slices = [event for event in trace["traceEvents"] if event.get("cat") == "segment"]
+    # slices of both processes in the order of their times are the events in the order of theirs
+    seen.sort(key=lambda event: event.start)
+    assert len(slices) == len(seen) == 2 * 8 * 3
+    for shown, event in zip(slices, seen, strict=True):
+        assert (shown["args"]["segment"], shown["args"]["device"]) == (event.index, event.device)
+        assert shown["ts"] == pytest.approx((event.start - seen[0].start) * 1e6, abs=0.01)
+        assert shown["dur"] == pytest.approx((event.end - event.start) * 1e6, abs=0.01)
+    alone, flight = ([s for s in slices if s["pid"] == pid] for pid in (1, 2))
+    assert not any(_overlap(a, b) for a, b in product(alone, alone) if a is not b)
+    assert any(
+        _overlap(a, b) and a["args"]["device"] != b["args"]["device"]
+        for a, b in product(flight, flight)
+        if a["args"]["frame"] < b["args"]["frame"]
+    )
+
+
+def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    begin = max(one["ts"], other["ts"])
+    # slices that only touch may share a nanosecond's rounding
+    return bool(begin + 0.01 < min(one["ts"] + one["dur"], other["ts"] + other["dur"]))
