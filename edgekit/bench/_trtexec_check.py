@@ -20,7 +20,8 @@ def compared(told: object, measurement: Mapping[str, Any]) -> dict[str, Any] | N
     """Returns "trtexec" of the bench document.
 
     Args:
-        told: The board's "trtexec"; None where none was asked for.
+        told: The board's "trtexec", or a document's, which is compared already; None where none was
+            asked for.
         measurement: The rest of what the board measured, with "segments" and "segments_clock".
 
     Returns:
@@ -35,7 +36,10 @@ def compared(told: object, measurement: Mapping[str, Any]) -> dict[str, Any] | N
     return {
         "program": told.get("program"),
         "why": told.get("why"),
-        "engines": [_engine(one, _ours(one, measurement), events) for one in rows],
+        "engines": [
+            dict(one) if "compared" in one else _engine(one, _ours(one, measurement), events)
+            for one in rows
+        ],
     }
 
 

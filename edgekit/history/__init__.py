@@ -9,6 +9,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.history._alike import objections
+    from edgekit.history._amend import amend
     from edgekit.history._compare import compare
     from edgekit.history._listing import history_document
     from edgekit.history._metrics import METRICS
@@ -22,6 +23,7 @@ __all__ = [
     "METRICS",
     "Result",
     "Store",
+    "amend",
     "compare",
     "history_document",
     "history_path",
@@ -36,6 +38,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_alike": "objections",
+        "_amend": "amend",
         "_compare": "compare",
         "_listing": "history_document",
         "_metrics": "METRICS",

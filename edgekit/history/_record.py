@@ -15,7 +15,7 @@ from edgekit.history._samples import pack_document, pack_samples
 from edgekit.history._store import Store
 from edgekit.history._types import Result
 
-__all__ = ["record"]
+__all__ = ["digest_of_run", "record", "samples_of"]
 
 # of a board's hello and of a measurement's environment
 _FINGERPRINT = (
@@ -59,7 +59,7 @@ def record(
     """
     if not document.get("latency_ms"):
         raise DataError("nothing was measured that could be kept", code="history.nothing-measured")
-    samples = tuple(float(value) for value in document.get("samples_ms") or ())
+    samples = samples_of(document)
     kept = {key: value for key, value in document.items() if key != "samples_ms"}
     given = release or {}
     environment = document.get("environment") or {}
@@ -67,7 +67,7 @@ def record(
     git = git_state(config.folder) if config is not None else None
     result = Result(document=kept)
     row = {
-        "digest": _digest(kept, samples, given),
+        "digest": digest_of_run(kept, samples, given.get("digest")),
         "at": time.time(),
         "name": result.name,
         "clock": result.clock,
@@ -113,10 +113,16 @@ def host_of(document: Mapping[str, Any]) -> str:
     return platform.node()
 
 
-def _digest(
-    document: Mapping[str, Any], samples: tuple[float, ...], release: Mapping[str, Any]
+def samples_of(document: Mapping[str, Any]) -> tuple[float, ...]:
+    """Returns the latency of each inference, milliseconds."""
+    return tuple(float(value) for value in document.get("samples_ms") or ())
+
+
+def digest_of_run(
+    document: Mapping[str, Any], samples: tuple[float, ...], bundle: str | None
 ) -> str:
-    parts = [{key: document.get(key) for key in _MEASURED}, samples, release.get("digest")]
+    """Returns what tells a measurement from others: of what was measured, and of which bundle."""
+    parts = [{key: document.get(key) for key in _MEASURED}, samples, bundle]
     return hashlib.sha256(_json(parts).encode()).hexdigest()
 
 

@@ -84,6 +84,20 @@ class Store:
             found = db.execute("SELECT id FROM results WHERE digest=?", (row["digest"],))
             return int(found.fetchone()[0])
 
+    def bundles(self, name: str) -> list[str | None]:
+        """Returns the bundles that a configuration has results of, the newest first."""
+        query = "SELECT bundle FROM results WHERE name=? GROUP BY bundle ORDER BY max(id) DESC"
+        return [row["bundle"] for row in self._rows(query, name)]
+
+    def amend(self, digest: str, row: Mapping[str, Any]) -> int | None:
+        """Changes columns of the result with that digest; returns its id, None where none is."""
+        columns = ", ".join(f"{name}=?" for name in row)
+        with self._writing() as db:
+            found = db.execute("SELECT id FROM results WHERE digest=?", (digest,)).fetchone()
+            if found:
+                db.execute(f"UPDATE results SET {columns} WHERE id=?", (*row.values(), found[0]))
+        return int(found[0]) if found else None
+
     def results(
         self,
         *,

@@ -1,24 +1,42 @@
-"""A tegrastats log taken beside a measurement: the power that the measurement did not see."""
+"""A tegrastats log taken beside a measurement: the power that the measurement did not see.
+
+It is kept in the cache beside what was measured, so that a later report of the same run has it,
+too, and goes into the run's result in the history.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import DataError, UsageError
+from edgekit.errors import DataError, EnvironmentLack, UsageError
 
-__all__ = ["with_tegrastats"]
+if TYPE_CHECKING:
+    from edgekit.pipeline._cache import Cache
+
+__all__ = ["kept_beside", "with_tegrastats"]
 
 _LARGEST = 512 << 20
+# what tells a measurement from others, in its document
+_RUN = (
+    "name", "clock", "board", "iterations", "duration_s", "latency_ms", "throughput_qps",
+    "segments", "settings", "samples_ms",
+)  # fmt: skip
 _HINT = "give the bench.json of an edgekit bench on the board that the log is of"
 
 
-def with_tegrastats(path: Path, log: Path) -> dict[str, Any]:
+def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[str, Any]:
     """Gives a bench document the monitor, energy and verdict that a log makes of it; writes it.
 
     The first load of the log is taken for the warm-up, so its first measured frame begins
-    ``warmup_ms`` later.
+    ``warmup_ms`` later. A further log takes the place of the first one.
+
+    Args:
+        path: The bench document.
+        log: Of tegrastats.
+        cache: Keeps it for later reports of the run; the user's without it.
 
     Raises:
         DataError: The document or the log is none.
@@ -32,7 +50,7 @@ def with_tegrastats(path: Path, log: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} is {document.get('clock')}: a board's power is nothing of it", hint=_HINT
         )
-    if document.get("energy"):
+    if document.get("energy") and not _of_log(document):
         raise UsageError(
             f"{path} has the power that was sampled while it was measured",
             hint="give a measurement that was made with --no-monitor",
@@ -42,7 +60,7 @@ def with_tegrastats(path: Path, log: Path) -> dict[str, Any]:
     warmup_s = _seconds(document.get("warmup_ms")) / 1e3
     for sample in monitor["samples"]:
         sample["t_s"] = round(sample["t_s"] - warmup_s, 6)
-    monitor["busy_from_s"] = -warmup_s
+    monitor |= {"busy_from_s": -warmup_s, "log": log.name}
     # a monitor that saw no rails makes room for one that did
     facts = measured_facts(
         {**document, "monitor": monitor},
@@ -57,8 +75,41 @@ def with_tegrastats(path: Path, log: Path) -> dict[str, Any]:
     document |= {name: facts[name] for name in ("monitor", "energy", "verdict")}
     files = document.get("files")
     document["files"] = {**(files if isinstance(files, dict) else {}), "bench": str(path)}
+    lost = _keep(document, cache)
+    said = document.get("notes")
+    before = said if isinstance(said, list) else []
+    document["notes"] = [*before, *(note for note in lost if note not in before)]
     write_json(path, document)
     return document
+
+
+def kept_beside(cache: Cache, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the monitor that a log gave this measurement, None where none did."""
+    known = cache.get("tegrastats", _key(cache, document))
+    return known["monitor"] if known else None
+
+
+def _keep(document: Mapping[str, Any], cache: Cache | None) -> list[str]:
+    """Keeps the log with the run, in cache and history; returns what could not be."""
+    from edgekit.history import amend
+    from edgekit.pipeline._cache import Cache
+
+    try:
+        cache = cache or Cache()
+        cache.put("tegrastats", _key(cache, document), {"monitor": document["monitor"]})
+        known = amend(document)
+    except (DataError, EnvironmentLack) as error:
+        return [f"the log is in this file alone: {error.message}"]
+    return [] if known else ["the history has no result of this measurement to add its energy to"]
+
+
+def _key(cache: Cache, document: Mapping[str, Any]) -> str:
+    return cache.key("tegrastats", *(document.get(name) for name in _RUN))
+
+
+def _of_log(document: Mapping[str, Any]) -> bool:
+    monitor = document.get("monitor")
+    return isinstance(monitor, Mapping) and bool(monitor.get("log"))
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def bench(
         again: Measure even when the same release was measured before.
     """
     from edgekit.bench import bench_document, trace_document, write_json
+    from edgekit.pipeline._beside import kept_beside
     from edgekit.pipeline._measuring import (
         board_settings,
         frames,
@@ -96,7 +97,7 @@ def bench(
     )  # fmt: skip
     from edgekit.pipeline._newest import Newest
 
-    boards, work = pipeline.boards, pipeline.work
+    boards, work, cache = pipeline.boards, pipeline.work, pipeline.cache
     client = boards.clients()[0]
     section = pipeline.file.bench
     newest = Newest(pipeline, [boards.identity(client), release["digest"]])
@@ -119,14 +120,15 @@ def bench(
             inputs=frames(pipeline),
             progress=stages_told(pipeline),
         )
-    document = bench_document(
-        measured,
-        work.plan,
-        name=pipeline.file.name,
-        board=boards.describe(client),
-        environment={"release": release["release"], **_environment(release)},
-        target=work.target,
-    )
+    told = {
+        "name": pipeline.file.name,
+        "board": boards.describe(client),
+        "environment": {"release": release["release"], **_environment(release)},
+        "target": work.target,
+    }
+    document = bench_document(measured, work.plan, **told)
+    if (monitor := kept_beside(cache, document)) is not None:
+        document = bench_document({**measured, "monitor": monitor}, work.plan, **told)
     trace = trace_document(
         work.plan,
         measured,

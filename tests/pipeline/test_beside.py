@@ -8,6 +8,9 @@ import pytest
 from edgekit.bench import energy, monitor_of_log, read_tegrastats
 from edgekit.cli._main import app
 from edgekit.errors import EdgekitError, UsageError
+from edgekit.history import Store, record
+from edgekit.pipeline import Cache
+from edgekit.pipeline._beside import kept_beside, with_tegrastats
 from edgekit.targets import get
 from tests.bench import handmade_plan
 
@@ -43,9 +46,37 @@ def test_a_log_gives_a_measurement_its_energy(bench_json, capsys):
     first = next(s for s in told["monitor"]["samples"] if s["t_s"] >= -0.5)
     assert first["t_s"] == pytest.approx(-0.5, abs=0.05)
     assert told["latency_ms"] == handmade_plan.measurement()["latency_ms"]
-    # once is enough: its own power is not written over
+    # a log may take another one's place, but not that of what was sampled meanwhile
+    assert app(["bench", str(bench_json), "--tegrastats", str(LOG), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["energy"] == told["energy"]
+    told["monitor"].pop("log")
+    bench_json.write_text(json.dumps(told))
     with pytest.raises(UsageError, match="--no-monitor"):
         app(["bench", str(bench_json), "--tegrastats", str(LOG)])
+
+
+def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
+    cache = Cache(tmp_path / "cache")
+    document = json.loads(bench_json.read_text())
+    release = {"digest": "ab" * 32, "release": "000001-abababababab"}
+    ids = [record(one, release=release) for one in (document, document | {"samples_ms": [1.0]})]
+    assert kept_beside(cache, document) is None
+    found = with_tegrastats(bench_json, LOG, cache)
+    assert not found["notes"]
+    assert kept_beside(cache, document) == found["monitor"]
+    assert kept_beside(cache, document | {"samples_ms": [1.0]}) is None
+    with Store() as store:
+        other, own = store.results()
+    assert [own.id, other.id] == ids
+    assert own.energy_uj == found["energy"]["total"]["uj_per_inference"]
+    assert own.verdict == found["verdict"]["status"]
+    assert list(own.samples) == document["samples_ms"]
+    assert own.bundle == release["digest"]
+    assert other.energy_uj is None
+    # a run that nobody recorded
+    bench_json.write_text(json.dumps(document | {"samples_ms": [2.0]}))
+    assert "no result" in with_tegrastats(bench_json, LOG, cache)["notes"][0]
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.cli._main import main
+from edgekit.cli._main import app, main
 from edgekit.deploy import BenchSettings, Board, open_board, sshd
 from edgekit.errors import BoardError, ConfigError
+from edgekit.history import Store
 from edgekit_device._files import locked
 from edgekit_device._power_hold import LOCK
 from tests.boards.fixtures import need_sshd, remote
@@ -48,6 +49,10 @@ class Lab:
         out = str(self.folder / "out")
         return ["bench", str(self.config), "--trust-key", "-o", out, "--json", *options]
 
+    def told(self, name: str) -> str:
+        """The end of what a command wrote."""
+        return (self.folder / name).read_text()[-2000:]
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
@@ -65,7 +70,8 @@ def lab(tmp_path_factory):
         "exec ",
     ]
     python.write_text(python.read_text().replace("exec ", "\n".join(lines)))
-    with sshd(folder / "board") as server:
+    with pytest.MonkeyPatch.context() as patch, sshd(folder / "board") as server:
+        patch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
         deploy = DEPLOY.format(b=server.board, root=fake.root, python=python)
         config = small_config(folder / "config", extra=deploy + PLANNED)
         board = remote(server, root=str(fake.root), python=str(python))
@@ -77,6 +83,12 @@ def status_of(arguments: list[str]) -> object:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     return caught.value.code
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(lab, monkeypatch):
+    """The lab's, in place of a new one for each test: the plan is built once."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(lab.folder / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +136,22 @@ def test_a_bench_reaches_every_part_of_its_document(lab, first):
     assert kept["trtexec"] == found["trtexec"]
 
 
+def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, capsys):
+    path = lab.folder / "out/bench.json"
+    log = Path(__file__).parents[1] / "data/orin_jp62_trt103/teg_conc_solo_dla0.log"
+    assert json.loads(path.read_text())["energy"] is None
+    assert app(["bench", str(path), "--tegrastats", str(log), "--json"]) == 0
+    merged = json.loads(capsys.readouterr().out)
+    assert merged["notes"] == []
+    with Store() as store:
+        assert store.results()[0].energy_uj == merged["energy"]["total"]["uj_per_inference"]
+    words = lab.command()
+    assert app(["report", *words[1:-1], "-q"]) == 0
+    again = json.loads(path.read_text())
+    for part in ("energy", "monitor", "verdict", "samples_ms"):
+        assert again[part] == merged[part]
+
+
 def test_what_is_refused_leaves_the_clocks_as_they_were(lab, first, capsys):
     assert status_of(lab.command("--graph", "--lock-clocks")) == ConfigError.exit_code
     told = json.loads(capsys.readouterr().out)
@@ -140,26 +168,16 @@ def test_what_is_refused_leaves_the_clocks_as_they_were(lab, first, capsys):
     assert lab.fake.clean()
 
 
-_HOST = """
-import sys
-from pathlib import Path
-from edgekit.deploy import BenchSettings, Board, open_board
-name, host, port, user, key, host_key, root, python, folder = sys.argv[1:]
-board = Board(name, host, int(port), user, Path(key), host_key, root=root, python=python)
-with open_board(board, state_folder=Path(folder)) as client:
-    client.bench("small", BenchSettings(duration_s=600.0, power_mode="2", lock_clocks=True))
-"""
-
-
-def test_a_killed_host_leaves_the_clocks_as_they_were(lab, first):
-    one = lab.board
-    words = [one.name, one.host, one.port, one.user, one.key, one.host_key, one.root, one.python]
-    argv = [sys.executable, "-c", _HOST, *map(str, words), str(lab.folder)]
-    host = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def test_a_killed_command_leaves_the_clocks_as_they_were(lab, first):
+    options = ["--power-mode", "30W", "--lock-clocks", "--duration", "600"]
+    argv = [sys.executable, "-m", "edgekit", *lab.command(*options)]
+    with (lab.folder / "killed.log").open("wb") as log:
+        host = subprocess.Popen(argv, stdout=log, stderr=log)
     until = time.monotonic() + 300
     while lab.fake.state() != ("2", "held") and time.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):  # a turn that costs no processor
-            pytest.fail(f"the bench ended with {host.wait(0.1)}")
+            pytest.fail(f"the bench ended with {host.wait(0.1)}: {lab.told('killed.log')}")
+    assert not lab.fake.clean()
     host.send_signal(signal.SIGKILL)
     host.wait()
     with locked(lab.fake.root / LOCK, wait_s=120):  # the guard's, until it has done
