@@ -8,33 +8,31 @@ Other keyword arguments are the configuration's keys (``precision="fp16"``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit._api_measuring import compare, history, top, trace, tune
+from edgekit._api_open import open_pipeline, path_of
+from edgekit._api_planning import (
+    pareto,
+    plan,
+    plan_networks,
+    plan_of_log,
+    plan_table,
+    solve,
+    what_if,
+    why,
+)
 
 if TYPE_CHECKING:
     from edgekit.config import Config
-    from edgekit.pipeline import Pipeline, RunResult
-    from edgekit.placement import Plan, Plans
+    from edgekit.pipeline import RunResult
 
 __all__ = [
     "bench", "build", "bundle", "calibrate", "check", "compare", "deploy", "history", "infer",
     "pareto", "plan", "plan_networks", "plan_of_log", "plan_table", "refit", "rewrite", "rollback",
     "run", "sensitivity", "solve", "top", "trace", "tune", "verify_rewrites", "what_if", "why",
 ]  # fmt: skip
-
-
-def _open(config: str | Path | Config, options: dict[str, Any], **settings: Any) -> Pipeline:
-    from edgekit.config import open_config
-    from edgekit.pipeline import Pipeline
-
-    return Pipeline(open_config(config, **options), **settings)
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def check(config: str | Path | Config, **options: Any) -> dict[str, Any]:
@@ -58,8 +56,8 @@ def rewrite(
     ``save`` is where the rewritten model is written, ``record`` where the proofs are
     (``edgekit.rewrites/1``).
     """
-    with _open(config, options) as pipeline:
-        return pipeline.rewrite(_path(save), _path(record))
+    with open_pipeline(config, options) as pipeline:
+        return pipeline.rewrite(path_of(save), path_of(record))
 
 
 def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> dict[str, Any]:
@@ -81,8 +79,8 @@ def calibrate(
     config: str | Path | Config, save: str | Path | None = None, **options: Any
 ) -> dict[str, Any]:
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-    with _open(config, options) as pipeline:
-        return pipeline.calibrate(_path(save))
+    with open_pipeline(config, options) as pipeline:
+        return pipeline.calibrate(path_of(save))
 
 
 def sensitivity(
@@ -98,99 +96,13 @@ def sensitivity(
     With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
     layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
-    with _open(config, options) as pipeline:
-        return pipeline.sensitivity(metric, minimum, _path(write_config))
-
-
-def plan(config: str | Path | Config, **options: Any) -> Plan:
-    """Places every layer on GPU and DLA, as the configuration's ``placement`` asks.
-
-    For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
-    "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
-
-    Raises:
-        GateError: No placement keeps what is asked; ``extra["conflict"]`` lists the smallest set
-            of constraints that cannot hold together.
-    """
-    with _open(config, options) as pipeline:
-        return pipeline.plan()
-
-
-def plan_networks(config: str | Path | Config, *, force: bool = False, **options: Any) -> Plans:
-    """Places and schedules the networks of a configuration that has several (``model.networks``).
-
-    Raises:
-        UsageError: The configuration has one network; options that make no sense.
-        GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
-    """
-    from edgekit.config import open_config
-    from edgekit.pipeline import plan_networks
-
-    return plan_networks(open_config(config, **options), force=force)
-
-
-def why(config: str | Path | Config, layer: str, **options: Any) -> dict[str, Any]:
-    """Returns an ``edgekit.why/1``: why a layer (or an ONNX node) is where the plan has it."""
-    with _open(config, options) as pipeline:
-        return pipeline.why(layer)
-
-
-def what_if(config: str | Path | Config, changes: str, **options: Any) -> dict[str, Any]:
-    """Returns an ``edgekit.whatif/1``: the plan beside one with ``changes``.
-
-    Changes are words such as "pin conv* GPU; mode 30W".
-    """
-    with _open(config, options) as pipeline:
-        return pipeline.what_if(changes)
-
-
-def pareto(
-    config: str | Path | Config,
-    first: str = "latency_us",
-    second: str = "energy_uj",
-    **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.pareto/1``: the front of two of latency_us, energy_uj, gpu_us and
-    period_us.
-    """
-    with _open(config, options) as pipeline:
-        return pipeline.pareto(first, second)
-
-
-def plan_table(
-    config: str | Path | Config,
-    *,
-    modes: Sequence[str] = (),
-    targets: Sequence[str] = (),
-    objective: str | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Returns an ``edgekit.plan-table/1``: latency, throughput, energy by power mode and board.
-
-    ``modes`` is a list of power modes or ["all"]. Each figure is of its own best plan, or all of
-    them of the plan for ``objective``.
-    """
-    with _open(config, options) as pipeline:
-        return pipeline.table(modes=modes, targets=targets, objective=objective)
-
-
-def plan_of_log(path: str | Path) -> dict[str, Any]:
-    """Returns an ``edgekit.logplan/1``: the best formats by a verbose build log's own timings."""
-    from edgekit.pipeline import plan_of_profile
-
-    return plan_of_profile(Path(path))
-
-
-def solve(problem: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ``edgekit.solution/1`` of an ``edgekit.problem/1``, a file or a document."""
-    from edgekit.pipeline import solve_problem
-
-    return solve_problem(Path(problem) if isinstance(problem, str) else problem)
+    with open_pipeline(config, options) as pipeline:
+        return pipeline.sensitivity(metric, minimum, path_of(write_config))
 
 
 def build(config: str | Path | Config, *, force: bool = False, **options: Any) -> dict[str, Any]:
     """Builds the engines and returns an ``edgekit.build/1``."""
-    with _open(config, options, force=force) as pipeline:
+    with open_pipeline(config, options, force=force) as pipeline:
         return pipeline.build()
 
 
@@ -203,8 +115,8 @@ def bundle(
     **options: Any,
 ) -> dict[str, Any]:
     """Packs and signs, and returns an ``edgekit.packed/1``."""
-    with _open(config, options, out=_path(out), force=force) as pipeline:
-        return pipeline.bundle(full=_path(full))
+    with open_pipeline(config, options, out=path_of(out), force=force) as pipeline:
+        return pipeline.bundle(full=path_of(full))
 
 
 def deploy(
@@ -218,17 +130,17 @@ def deploy(
     **options: Any,
 ) -> dict[str, Any]:
     """Installs on every board and returns an ``edgekit.deploy/1``."""
-    settings = {"out": _path(out), "force": force, "accept_host_key": accept_host_key,
+    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
                 "trust_key": trust_key}  # fmt: skip
-    with _open(config, options, **settings) as pipeline:
-        return pipeline.deploy(_path(file))
+    with open_pipeline(config, options, **settings) as pipeline:
+        return pipeline.deploy(path_of(file))
 
 
 def rollback(
     config: str | Path | Config, *, accept_host_key: bool = False, **options: Any
 ) -> dict[str, Any]:
     """Takes every board back to its previous release; returns an ``edgekit.rollback/1``."""
-    with _open(config, options, accept_host_key=accept_host_key) as pipeline:
+    with open_pipeline(config, options, accept_host_key=accept_host_key) as pipeline:
         return pipeline.rollback()
 
 
@@ -240,7 +152,7 @@ def refit(
     **options: Any,
 ) -> dict[str, Any]:
     """Deploys the same engines with other weights and returns an ``edgekit.refit/1``."""
-    with _open(config, options, out=_path(out)) as pipeline:
+    with open_pipeline(config, options, out=path_of(out)) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -253,15 +165,15 @@ def infer(
     **options: Any,
 ) -> dict[str, Any]:
     """Runs one inference on the first board and returns an ``edgekit.infer/1``."""
-    with _open(config, options, out=_path(out)) as pipeline:
-        return pipeline.infer(_path(source), _path(output))
+    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+        return pipeline.infer(path_of(source), path_of(output))
 
 
 def bench(
     config: str | Path | Config, *, out: str | Path | None = None, **options: Any
 ) -> dict[str, Any]:
     """Measures on the first board and returns an ``edgekit.bench/1``."""
-    with _open(config, options, out=_path(out)) as pipeline:
+    with open_pipeline(config, options, out=path_of(out)) as pipeline:
         return pipeline.bench()
 
 
@@ -275,7 +187,7 @@ def run(
     **options: Any,
 ) -> RunResult:
     """Runs every step."""
-    settings = {"out": _path(out), "force": force, "accept_host_key": accept_host_key,
+    settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
                 "trust_key": trust_key}  # fmt: skip
-    with _open(config, options, **settings) as pipeline:
+    with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.run()

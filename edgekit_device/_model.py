@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
 from ._backends import import_backend
 from ._bundle import open_bundle
-from ._check_array import check_array
-from ._errors import DeviceError
+from ._check_inputs import check_inputs
 from ._lanes import LaneRun, Record, run_alone
 from ._pipeline import run_stream
 from ._release import check_release, is_ready
@@ -117,45 +115,7 @@ class Model:
 
     def check(self, inputs: Inputs) -> Dict[str, np.ndarray]:
         """Checks names, dtypes and shapes; returns contiguous arrays by name."""
-        import numpy as np
-
-        if not isinstance(inputs, Mapping):
-            if len(self.inputs) != 1:
-                raise DeviceError(
-                    "the model has {} inputs, so it needs them by name".format(len(self.inputs)),
-                    code="input.missing",
-                    where=self.name,
-                    hint="pass a dict of {}".format(self._names()),
-                )
-            inputs = {self.inputs[0].name: inputs}
-        known = {tensor.name: tensor for tensor in self.inputs}
-        for name in inputs:
-            if name not in known:
-                folded = {each.casefold(): each for each in known}
-                near = difflib.get_close_matches(str(name).casefold(), list(folded), n=1)
-                raise DeviceError(
-                    "there is no input {!r}".format(str(name)[:80]),
-                    code="input.unknown",
-                    where=self.name,
-                    hint="did you mean {!r}?".format(folded[near[0]]) if near else self._names(),
-                )
-        missing = [name for name in known if name not in inputs]
-        if missing:
-            raise DeviceError(
-                "missing: {}".format(", ".join(map(repr, missing))),
-                code="input.missing",
-                where=self.name,
-                hint="the model's inputs are {}".format(self._names()),
-            )
-        return {
-            name: check_array(np.asarray(inputs[name]), tensor) for name, tensor in known.items()
-        }
-
-    def _names(self) -> str:
-        return ", ".join(
-            "{!r} ({} {})".format(tensor.name, tensor.dtype, list(tensor.shape))
-            for tensor in self.inputs
-        )
+        return check_inputs(self.name, self.inputs, inputs)
 
 
 def load(

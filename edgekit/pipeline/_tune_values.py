@@ -36,7 +36,7 @@ _KEPT = (
 
 def median(values: Sequence[float]) -> float:
     """Returns the middle value; ValueError for none."""
-    from edgekit.bench._stats import median as middle
+    from edgekit.bench import median as middle
 
     return middle(values)
 
