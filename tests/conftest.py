@@ -1,5 +1,6 @@
 """Fixtures that several folders share."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return some[len(some) * index // parts : len(some) * (index + 1) // parts]
 
     items[:] = [item for i in range(parts) for item in part(slow, i) + part(quick, i)]
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from walking thousands of tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -101,9 +101,7 @@ def _load(
 ) -> Any:
     import onnxruntime as ort
 
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.intra_op_num_threads = threads
+    options = _options(threads)
     if not optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     lent: list[Any] = []
@@ -136,11 +134,8 @@ def open_engine(
     Raises:
         BuildError: ONNX Runtime refuses it; ``name`` says which one it is.
     """
-    import onnxruntime as ort
 
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.intra_op_num_threads = threads
+    options = _options(threads)
     options.enable_cpu_mem_arena = False
     names = _missing(engine)
     lent = [_value(values[weights[name].digest]) for name in names]
@@ -156,6 +151,17 @@ def open_engine(
         ) from error
     session.edgekit_weights = lent
     return session
+
+
+def _options(threads: int) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads
+    # nothing here is timed, and threads that wait busily take others' time
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 def _open(engine: bytes, options: Any) -> Any:

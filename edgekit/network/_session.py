@@ -32,7 +32,6 @@ def session(
     outputs: Sequence[str] | None = None,
     optimise: bool = True,
     threads: int = 0,
-    spin: bool = True,
 ) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU.
 
@@ -42,8 +41,6 @@ def session(
         optimise: False turns ONNX Runtime's graph optimisations off, so that every node runs as
             it is written.
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.
-        spin: Whether its threads wait busily for work; where others compute between two runs,
-            that takes their time.
 
     Raises:
         ModelError: ``model.unknown_output`` or ``model.runtime`` (ONNX Runtime refuses the model).
@@ -63,8 +60,8 @@ def session(
     options = ort.SessionOptions()
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = threads
-    if not spin:
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # nothing here is timed, and threads that wait busily take others' time: half of all CPU seconds
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     arrays = list(model.weights.values())

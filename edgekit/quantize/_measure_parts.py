@@ -118,7 +118,7 @@ def _part(
     made = None
     if outputs:
         cut = _cut(model, nodes, inputs)
-        made = session(cut, outputs=outputs, optimise=False, spin=False)
+        made = session(cut, outputs=outputs, optimise=False)
     return Part(made, inputs, wanted, kept, tuple(gone))
 
 

@@ -190,7 +190,9 @@ def _session(proto: onnx.ModelProto, lent: Mapping[str, np.ndarray], large: bool
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     # packed weights would be another copy, for one or two runs
     options.add_session_config_entry("session.disable_prepacking", "1")
-    if not large:
+    if large:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    else:
         options.intra_op_num_threads = 1
     values = [ort.OrtValue.ortvalue_from_numpy(value) for value in lent.values()]
     options.add_external_initializers(list(lent), values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -19,7 +20,9 @@ import pytest
 import edgekit_device
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "digits"
-pytest.importorskip("sklearn", reason="scikit-learn is an extra: pip install -e '.[examples]'")
+# not imported: every worker collects this file, and scikit-learn takes seconds
+if importlib.util.find_spec("sklearn") is None:
+    pytest.skip("scikit-learn is an extra: pip install -e '.[examples]'", allow_module_level=True)
 
 
 @pytest.fixture
