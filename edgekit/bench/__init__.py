@@ -17,6 +17,7 @@ from edgekit.bench._stats import (
     median,
     percentile,
 )
+from edgekit.bench._tails import Tails, tails
 from edgekit.bench._tegrastats import monitor_of_log, read_tegrastats
 from edgekit.bench._trace import trace_document
 from edgekit.bench._trtexec_times import Iteration, read_times
@@ -42,6 +43,7 @@ __all__ = [
     "Prepared",
     "Slot",
     "Source",
+    "Tails",
     "bench_document",
     "coefficient_of_variation",
     "energy",
@@ -64,6 +66,7 @@ __all__ = [
     "read_times",
     "read_trace",
     "statistics_process",
+    "tails",
     "times_process",
     "trace_document",
     "unknown_release",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit._plain import plain
 from edgekit.cli import _options as o
 from edgekit.cli import _written as written
 from edgekit.errors import GateError, UsageError
@@ -45,7 +46,7 @@ def command(
     if Path(config).suffix.lower() == ".json":
         if annotate is not None:
             raise UsageError("--annotate takes a configuration: a report holds no model")
-        _again(Path(config), json, baseline, settings["out"], markdown)
+        _again(Path(config), json, settings["quiet"], baseline, settings["out"], markdown)
         return
     from edgekit.config import open_config
 
@@ -71,11 +72,16 @@ def command(
         o.print_json(report)
     elif markdown != "-":
         print(report["files"]["report"])
-    _tell_refusal(report, json)
+    _tell_comparison(report, json=json, quiet=settings["quiet"])
 
 
 def _again(
-    path: Path, json: bool, baseline: str | None, out: Path | None, markdown: str | None
+    path: Path,
+    json: bool,
+    quiet: bool,
+    baseline: str | None,
+    out: Path | None,
+    markdown: str | None,
 ) -> None:
     """Renders a report document; nothing is run."""
     from edgekit.report import read_report, shown
@@ -95,7 +101,7 @@ def _again(
     elif markdown != "-":
         print(page)
     if baseline:
-        _tell_refusal(report, json)
+        _tell_comparison(report, json=json, quiet=quiet)
 
 
 def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
@@ -109,19 +115,28 @@ def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
         return without_comparison(report, error)
 
 
-def _tell_refusal(report: dict[str, Any], json: bool) -> None:
-    """Refuses where a comparison was asked for and there is none; all files are written.
+def _tell_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None:
+    """Says on stderr what came of the comparison, if one was asked for; all files are written.
 
     Raises:
-        GateError: "report.not-compared".
+        GateError: "report.not-compared", or "report.regression" past the threshold.
     """
-    from edgekit.report import refused_words
+    from edgekit.report import compared_words, refused_words, regression_words
 
-    if told := refused_words(report.get("baseline") or {}):
+    baseline = report.get("baseline") or {}
+    if told := refused_words(baseline):
         error = GateError(
             told, code="report.not-compared",
             hint="all files are written, and say so; edgekit compare --force compares anyway",
         )  # fmt: skip
+    elif told := regression_words(baseline):
+        error = GateError(told, code="report.regression", hint="all files are written, and say so")
+    else:
+        error = None
+    if baseline and not (json or quiet):
+        for line in compared_words(baseline):
+            click.echo(plain(line), err=True)
+    if error is not None:
         error.printed = json
         raise error
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
-    from edgekit.report._baseline import refused_words, with_baseline, without_comparison
+    from edgekit.report._baseline import (
+        compared_words,
+        refused_words,
+        regression_words,
+        with_baseline,
+        without_comparison,
+    )
     from edgekit.report._bench import bench_text
     from edgekit.report._check import summary_check
     from edgekit.report._check_layers import check_layers, check_one_layer
@@ -44,6 +50,7 @@ __all__ = [
     "check_one_layer",
     "checked",
     "compare_text",
+    "compared_words",
     "history_text",
     "log_plan_text",
     "markdown",
@@ -52,6 +59,7 @@ __all__ = [
     "plans_text",
     "read_report",
     "refused_words",
+    "regression_words",
     "render_comparison",
     "render_html",
     "render_plans",
@@ -80,7 +88,8 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "_baseline": "refused_words with_baseline without_comparison",
+        "_baseline": "compared_words refused_words regression_words with_baseline "
+        "without_comparison",
         "_bench": "bench_text",
         "_check": "summary_check",
         "_check_layers": "check_layers check_one_layer",

@@ -11,9 +11,22 @@ if TYPE_CHECKING:
     from edgekit.errors import EdgekitError
     from edgekit.history import Result
 
-__all__ = ["refused_words", "with_baseline", "without_comparison"]
+__all__ = [
+    "compared_metrics",
+    "compared_notes",
+    "compared_words",
+    "metric_name",
+    "refused_words",
+    "regression_words",
+    "with_baseline",
+    "without_comparison",
+]
 
 _FIRST, _MORE = "latency.median", ("latency.p99", "throughput", "energy")
+_NAMES = {
+    "latency.median": "Latency, median", "latency.mean": "Latency, mean",
+    "latency.p99": "Latency, p99", "throughput": "Throughput", "energy": "Energy",
+}  # fmt: skip
 
 
 def with_baseline(
@@ -73,10 +86,78 @@ def refused_words(baseline: Mapping[str, Any]) -> str:
     return f"not compared, because {'; '.join(map(str, refused['reasons']))}{where}"
 
 
+def metric_name(metric: str) -> str:
+    """Returns what people call a comparison's metric."""
+    return _NAMES.get(metric, metric)
+
+
+def compared_metrics(baseline: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the ``edgekit.compare/1`` of each metric, that of the median latency first."""
+    return [baseline, *(baseline.get("more") or ())]
+
+
+def compared_words(baseline: Mapping[str, Any]) -> list[str]:
+    """Returns a line a metric: both values and the answer; none where it was refused."""
+    from edgekit.report._history import compared_values, headline
+
+    if refused_words(baseline):
+        return []
+    return [
+        f"{metric_name(one['metric'])}: {' -> '.join(compared_values(one))}, {headline(one)}"
+        for one in compared_metrics(baseline)
+    ]
+
+
+def regression_words(baseline: Mapping[str, Any]) -> str:
+    """Returns which metrics are worse past the threshold; "" where none is."""
+    from edgekit.report._history import ratio_words
+
+    if refused_words(baseline):
+        return ""
+    worse = [
+        f"{metric_name(one['metric']).lower()} {ratio_words(one)}"
+        for one in compared_metrics(baseline)
+        if one.get("regression")
+    ]
+    if not worse:
+        return ""
+    limit = f"{100 * baseline['threshold']:.3g} %"
+    return f"worse than the baseline by more than {limit}: {'; '.join(worse)}"
+
+
+def compared_notes(baseline: Mapping[str, Any]) -> list[str]:
+    """Returns the notes of all metrics, each once, and with the metric's name where it has one.
+
+    What holds of every run is not said of each.
+    """
+    every = compared_metrics(baseline)
+    labels = [run["label"] for side in "ab" for run in (baseline[side]["runs"] or ())]
+    found: dict[str, None] = {}
+    for one in every:
+        notes = list(one.get("notes") or ())
+        for note in notes:
+            bare = next((n for label in labels if (n := _bare(note, label))), "")
+            if bare and all(f"{label}: {bare}" in notes for label in labels):
+                found[f"{metric_name(one['metric'])}: {bare}"] = None
+            elif all(note in (other.get("notes") or ()) for other in every):
+                found[note] = None
+            else:
+                found[f"{metric_name(one['metric'])}: {note}"] = None
+    return list(found)
+
+
+def _bare(note: str, label: str) -> str:
+    start = f"{label}: "
+    return note.removeprefix(start) if note.startswith(start) else ""
+
+
 def _with(
     document: Mapping[str, Any], baseline: Mapping[str, Any], passed: bool | None
 ) -> dict[str, Any]:
     told = document.get("verdict", {})
     gates = [gate for gate in told.get("gates", ()) if gate["gate"] != "baseline"]
-    gates.append({"gate": "baseline", "passed": passed, "found": None, "limit": None})
+    gate: dict[str, Any] = {"gate": "baseline", "passed": passed, "found": None, "limit": None}
+    if worse := regression_words(baseline):
+        gate["told"] = worse
+    gates.append(gate)
     return {**document, "baseline": dict(baseline), "verdict": {**told, "gates": gates}}

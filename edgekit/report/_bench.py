@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgekit.report import _text as text
+from edgekit.report._bench_facts import baseline_word, few_words, latency_shown
 from edgekit.report._page import WIDTH, Page
 from edgekit.report._power import power_of
 
 __all__ = ["bench_text"]
 
-_COLUMNS = ("min", "mean", "median", "p90", "p95", "p99", "p999", "max")
-_BEYOND = {"p90": 10, "p95": 20, "p99": 100, "p999": 1000}  # frames for one that is slower
-_SURE = 20  # slower ones; with fewer a percentile is an accident of the run
 _PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
            "host": "host"}  # fmt: skip
 _SEGMENTS = 12
@@ -76,23 +74,12 @@ def _times(page: Page, document: Mapping[str, Any]) -> None:
     segments = document.get("segments") or ()
     if len(segments) > 1:
         rows += [(f"  {_segment(one)}", one["latency_ms"]) for one in segments[:_SEGMENTS]]
-    count = int(document["iterations"])
-    shown = [
-        name
-        for name in _COLUMNS
-        # without a slower frame it is the slowest one under another name
-        if _value(document["latency_ms"], name) is not None and count >= _BEYOND.get(name, 0)
-    ]
+    shown = latency_shown(document)
     cells = [[name, *(_milliseconds(_value(times, one)) for one in shown)] for name, times in rows]
-    few = {name for name in shown if count < _SURE * _BEYOND.get(name, 0)}
-    head = [name.replace("p999", "p99.9") + "*" * (name in few) for name in shown]
+    head = ["median" if name == "median" else told for name, told in shown.items()]
     page.table(["ms", *head], cells, "l" + "r" * len(shown))
-    if few:
-        page.add(
-            f"* fewer than {_SURE} of the {text.plural(count, 'frame')} are slower: another run "
-            "will have another value",
-            style="dim",
-        )
+    if few := few_words(document):
+        page.add(few, style="dim")
     if len(segments) > _SEGMENTS:
         page.add(f"and {text.plural(len(segments) - _SEGMENTS, 'more segment')}")
 
@@ -178,7 +165,7 @@ def _energy(energy: Mapping[str, Any]) -> str:
         return ""
     said = f"{text.energy(total['uj_per_inference'])} an inference"
     if total.get("over_idle_uj") is not None:
-        said += f", {text.energy(total['over_idle_uj'])} of it over {energy.get('baseline')}"
+        said += f", {text.energy(total['over_idle_uj'])} of it over {baseline_word(energy)}"
     if total.get("mean_mw") is not None:
         said += f"; the board draws {total['mean_mw'] / 1000:.2f} W"
     rails = [

@@ -5,29 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from edgekit.bench import tails
 from edgekit.report import _text as text
 
-__all__ = ["PERCENTILES", "cost_facts", "few_words", "flat_facts"]
+__all__ = [
+    "PERCENTILES",
+    "baseline_word",
+    "cost_facts",
+    "few_words",
+    "flat_facts",
+    "latency_shown",
+]
 
 PERCENTILES = {
     "min": "min", "mean": "mean", "median": "p50 (median)", "p90": "p90", "p95": "p95",
     "p99": "p99", "p999": "p99.9", "max": "max",
 }  # fmt: skip
-_TAILS = {"p90": 10, "p95": 20, "p99": 100, "p999": 1000}
+_BASELINES = {"idle": "idle", "floor": "its lowest"}  # what energy is told over
 _MEMORY = (("peak_rss_bytes", "Peak memory"), ("gpu_bytes", "Memory of the GPU"))
 
 
+def latency_shown(bench: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the statistics worth showing by key, with their names.
+
+    A percentile that no frame is beyond is left out, for it is the maximum; one that few are beyond
+    has a "*", which :func:`few_words` explains.
+    """
+    latency, count = bench.get("latency_ms") or {}, bench.get("iterations")
+    empty, few, _ = tails(count) if isinstance(count, int) else ((), (), 0)
+    return {
+        key: name + "*" * (key in few)
+        for key, name in PERCENTILES.items()
+        if latency.get(key) is not None and key not in empty
+    }
+
+
 def few_words(bench: Mapping[str, Any]) -> str:
-    """Returns which percentiles have no inference beyond them, and are the maximum; else ""."""
+    """Returns what the "*" at a percentile means and which are left out; "" where there is none."""
     count = bench.get("iterations")
-    latency = bench.get("latency_ms") or {}
     if not isinstance(count, int):
         return ""
-    few = [key for key, needed in _TAILS.items() if count < needed and latency.get(key) is not None]
-    if not few:
-        return ""
-    names = " and ".join(PERCENTILES[key] for key in few)
-    return f"{names}: of {text.plural(count, 'inference')} none is beyond, so it is the maximum."
+    latency = bench.get("latency_ms") or {}
+    empty, few, least = tails(count)
+    told, frames = [], text.plural(count, "inference")
+    if any(latency.get(key) is not None for key in few):
+        told.append(
+            f"* fewer than {least} of the {frames} are slower: another run will have another value."
+        )
+    if absent := [PERCENTILES[key] for key in empty if latency.get(key) is not None]:
+        names = f"{', '.join(absent[:-1])} and {absent[-1]}" if absent[1:] else absent[0]
+        told.append(f"{frames} are too few for {names}.")
+    return " ".join(told)
+
+
+def baseline_word(energy: Mapping[str, Any]) -> str:
+    """Returns over what the energy's second figure is: the board at rest, or the run's lowest."""
+    return _BASELINES.get(str(energy.get("baseline")), "its baseline")
 
 
 def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -45,8 +78,7 @@ def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if isinstance(total, Mapping) and total.get("uj_per_inference") is not None:
         yield "Energy of an inference", text.energy(total["uj_per_inference"])
         if total.get("over_idle_uj") is not None:
-            baseline = "idle" if bench["energy"].get("baseline") == "idle" else "the lowest"
-            yield f"of it over {baseline}", text.energy(total["over_idle_uj"])
+            yield f"of it over {baseline_word(bench['energy'])}", text.energy(total["over_idle_uj"])
 
 
 def flat_facts(facts: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -167,7 +167,7 @@ def compared_values(document: Mapping[str, Any]) -> tuple[str, str]:
 def value_words(value: float, unit: str) -> str:
     """Returns a metric's value with its unit."""
     if unit == "ms":
-        return _ms(value)
+        return text.measured(value)
     if unit == "uJ":
         return text.energy(value)
     return f"{text.significant(value)} {unit}"

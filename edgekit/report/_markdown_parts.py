@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit.report import _text as text
-from edgekit.report._baseline import refused_words
-from edgekit.report._bench_facts import PERCENTILES, cost_facts, few_words, flat_facts
+from edgekit.report._baseline import (
+    compared_metrics,
+    compared_notes,
+    metric_name,
+    refused_words,
+)
+from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
 from edgekit.report._markdown import Paper, code, escaped
 from edgekit.report._results import measure_words
@@ -34,7 +39,7 @@ def write_report(document: Mapping[str, Any], paper: Paper) -> None:
     if baseline and (refused := refused_words(baseline)):
         paper.add(f"{_ICONS['unknown']} {escaped(refused, 400)}")
     elif baseline:
-        _write_answer(baseline, paper)
+        _write_baseline(baseline, paper)
     _write_predicted(document, paper)
     bench = document["bench"]
     if bench and bench.get("latency_ms"):
@@ -83,12 +88,12 @@ def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
     mode = f", {escaped(bench['power_mode'])}" if bench.get("power_mode") else ""
     clock = _CLOCKS.get(str(bench.get("clock")), escaped(bench.get("clock")))
     latency = bench["latency_ms"]
-    keys = [key for key in PERCENTILES if latency.get(key) is not None]
+    shown = latency_shown(bench)
     head = [f"Latency, {'CPU' if bench.get('clock') == 'cpu-measured' else 'board'}",
-            *(PERCENTILES[key] for key in keys), "per second"]  # fmt: skip
-    row = ["measured", *(_ms(latency[key]) for key in keys),
+            *(name.replace("*", "\\*") for name in shown.values()), "per second"]  # fmt: skip
+    row = ["measured", *(text.measured(latency[key]) for key in shown),
            text.significant(bench.get("throughput_qps"))]  # fmt: skip
-    paper.table(head, [row], "l" + "r" * (len(keys) + 1))
+    paper.table(head, [row], "l" + "r" * (len(shown) + 1))
     paper.add(
         f"{_ICONS.get(status, '')} **{escaped(status)}**: "
         f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
@@ -169,9 +174,32 @@ def _write_answer(document: Mapping[str, Any], paper: Paper) -> None:
         [[escaped(document["metric"]), a, b, escaped(ratio_words(document))]],
         "lrrr",
     )
-    paper.add(f"{icon} **{escaped(document['verdict'])}**: {escaped(headline(document), 400)}")
+    verdict = document["verdict"]  # the headline begins with it
+    rest = headline(document).removeprefix(verdict)
+    paper.add(f"{icon} **{escaped(verdict)}**{escaped(rest, 400)}")
+    _write_notes(document, document["notes"], paper)
+
+
+def _write_baseline(baseline: Mapping[str, Any], paper: Paper) -> None:
+    """Writes a row a metric, as the page has it."""
+    every = compared_metrics(baseline)
+    rows = [
+        [escaped(metric_name(one["metric"])), *map(escaped, compared_values(one)),
+         escaped(ratio_words(one)),
+         f"{_ICONS[one['direction']]} {escaped(one['verdict'])}"
+         f"{', past the threshold' if one['regression'] else ''}"]
+        for one in every
+    ]  # fmt: skip
+    head = ("Against the baseline", "baseline", "this run", "difference", "answer")
+    paper.table(head, rows, "lrrrl")
+    limit = text.percent(baseline["threshold"], 0)
+    paper.add(f"Baseline: {code(baseline['a']['label'])}; a regression is one past {limit}.")
+    _write_notes(baseline, compared_notes(baseline), paper)
+
+
+def _write_notes(document: Mapping[str, Any], notes: Sequence[str], paper: Paper) -> None:
     told = [f"- forced: {escaped(reason, 400)}" for reason in document["forced"]]
-    told += [f"- {escaped(note, 400)}" for note in document["notes"]]
+    told += [f"- {escaped(note, 400)}" for note in notes]
     if told:
         paper.add("\n".join(told), "notes")
 

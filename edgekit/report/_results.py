@@ -7,6 +7,7 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
+from edgekit.report._bench_facts import baseline_word
 
 __all__ = ["accuracy_view", "bundle_view", "measure_words", "tiles"]
 
@@ -91,7 +92,9 @@ def _energy_tile(power: Mapping[str, Any] | None) -> list[dict[str, str]]:
     over = total.get("over_idle_uj")
     return [{
         "name": "Energy", "value": text.energy(total["uj_per_inference"]),
-        "detail": f"an inference; {text.energy(over)} over idle" if over else "an inference",
+        "detail": f"an inference; {text.energy(over)} over {baseline_word(energy)}"
+        if over
+        else "an inference",
         "clock": str(energy.get("clock") or power["clock"] if power else ""),
     }]  # fmt: skip
 

@@ -72,6 +72,15 @@ def microseconds(value: float | None) -> str:
     return _scaled(value, ((1e6, "s"), (1e3, "ms"), (1.0, "µs")))
 
 
+def measured(milliseconds: float | None) -> str:
+    """Formats a measured time with the digits that tell two runs apart: 119.394 ms, 93.1 µs."""
+    if milliseconds is None or not math.isfinite(milliseconds):
+        return ABSENT
+    if abs(milliseconds) < 1:
+        return f"{1000 * milliseconds:.1f} µs"
+    return f"{milliseconds:,.3f} ms"
+
+
 def energy(value: float | None) -> str:
     """Formats microjoules as J, mJ or µJ."""
     return _scaled(value, ((1e6, "J"), (1e3, "mJ"), (1.0, "µJ")))

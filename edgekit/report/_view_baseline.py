@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.report import _text as text
-from edgekit.report._baseline import refused_words
+from edgekit.report._baseline import (
+    compared_metrics,
+    compared_notes,
+    metric_name,
+    refused_words,
+)
 from edgekit.report._history import compared_values
 from edgekit.report._view_verdict import clock_tag
 
 __all__ = ["baseline_view"]
 
-_METRICS = {
-    "latency.median": "Latency, median", "latency.mean": "Latency, mean",
-    "latency.p99": "Latency, p99", "throughput": "Throughput", "energy": "Energy",
-}  # fmt: skip
 _CSS = {"better": "yes", "worse": "no"}
 
 
@@ -31,8 +32,7 @@ def baseline_view(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return {"refused": text.clean(f"{refused[0].upper()}{refused[1:]}.")}
     if not baseline or "ratio" not in baseline:
         return None
-    every = [baseline, *(baseline.get("more") or ())]
-    notes = [note for one in every for note in one.get("notes") or ()]
+    every = compared_metrics(baseline)
     runs = (baseline.get("b") or {}).get("runs") or ()
     clock = runs[0].get("clock") if runs else None
     return {
@@ -41,10 +41,10 @@ def baseline_view(baseline: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "rows": [_row(one) for one in every],
         "a": text.clean((baseline.get("a") or {}).get("label") or "baseline"),
         "threshold": text.percent(baseline.get("threshold"), 0),
-        "runs": [_run(side, run) for side in ("a", "b") for run in (baseline[side]["runs"] or ())],
+        **_runs(baseline),
         "differences": [text.clean(_told(one)) for one in baseline.get("differences") or ()],
         "forced": [text.clean(one) for one in baseline.get("forced") or ()],
-        "notes": [text.clean(note) for note in dict.fromkeys(notes)],
+        "notes": [text.clean(note) for note in compared_notes(baseline)],
     }
 
 
@@ -56,7 +56,7 @@ def _row(one: Mapping[str, Any]) -> dict[str, str]:
     if one.get("regression"):
         verdict += ", past the threshold"
     return {
-        "metric": _METRICS.get(one["metric"], text.clean(one["metric"])),
+        "metric": text.clean(metric_name(one["metric"])),
         **dict(zip("ab", map(text.clean, compared_values(one)), strict=True)),
         "change": text.change(100 * (ratio["estimate"] - 1)) if ratio.get("estimate") else "",
         "interval": f"{text.change(100 * (low - 1))} to {text.change(100 * (high - 1))}"
@@ -65,6 +65,13 @@ def _row(one: Mapping[str, Any]) -> dict[str, str]:
         "verdict": text.clean(verdict),
         "css": _CSS.get(str(one.get("direction")), "soft"),
     }  # fmt: skip
+
+
+def _runs(baseline: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the runs of both sides; a bench.json knows neither its time nor its commit."""
+    rows = [_run(side, run) for side in ("a", "b") for run in (baseline[side]["runs"] or ())]
+    known = {key: any(row[key] != text.ABSENT for row in rows) for key in ("when", "commit")}
+    return {"runs": rows, "known": known}
 
 
 def _run(side: str, run: Mapping[str, Any]) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
-from edgekit.report._bench_facts import PERCENTILES, cost_facts, few_words, flat_facts
+from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
 from edgekit.report._view_verdict import clock_tag
 
 __all__ = ["bench_view"]
@@ -16,6 +16,7 @@ PHASES = {
     "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
     "d2h": "from the device (D2H)", "host": "the whole, on the host",
 }  # fmt: skip
+_COLUMNS = ("mean", "median", "p99", "max")
 
 
 def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -25,14 +26,20 @@ def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not bench or not bench["latency_ms"]:
         return None
     drawing = bench["histogram"]
+    shown = latency_shown(bench)
+    columns = [key for key in _COLUMNS if key in shown]
     return {
         "on_cpu": bench["clock"] == "cpu-measured",
         "clock": clock_tag(bench["clock"]),
         "note": text.clean(bench["note"]),
-        "latency": _latency(bench["latency_ms"]),
+        "latency": [
+            {"name": name, "value": text.measured(bench["latency_ms"][key])}
+            for key, name in shown.items()
+        ],
         "few": few_words(bench),
         "facts": [{"name": n, "value": text.clean(v)} for n, v in _facts(bench) if v],
-        "phases": _phases(bench.get("phases_ms") or {}),
+        "phase_head": [shown[key] if key == "p99" else key for key in columns],
+        "phases": _phases(bench.get("phases_ms") or {}, columns),
         "flags": [
             {"name": text.clean(name), "value": text.clean(value)}
             for name, value in flat_facts({**(bench.get("settings") or {}), **_runtime(bench)})
@@ -40,17 +47,9 @@ def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "histogram": Markup(charts.histogram(drawing["counts"], "Distribution of the latencies"))
         if drawing
         else "",
-        "low": text.microseconds(1000 * drawing["low_ms"]) if drawing else "",
-        "high": text.microseconds(1000 * drawing["high_ms"]) if drawing else "",
+        "low": text.measured(drawing["low_ms"]) if drawing else "",
+        "high": text.measured(drawing["high_ms"]) if drawing else "",
     }
-
-
-def _latency(latency: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [
-        {"name": name, "value": text.microseconds(1000 * latency[key])}
-        for key, name in PERCENTILES.items()
-        if latency.get(key) is not None
-    ]
 
 
 def _qps(value: float | None) -> str:
@@ -74,15 +73,12 @@ def _facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "trtexec, median", text.microseconds(1000 * median)
 
 
-def _phases(phases: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _phases(phases: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
     return [
-        {"name": name, "cells": [
-            text.microseconds(None if phases[key].get(one) is None else 1000 * phases[key][one])
-            for one in ("mean", "median", "p99", "max")
-        ]}
+        {"name": name, "cells": [text.measured(phases[key].get(one)) for one in columns]}
         for key, name in PHASES.items()
         if phases.get(key)
-    ]  # fmt: skip
+    ]
 
 
 def _runtime(bench: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,10 @@ _GROUPS = (
 )  # fmt: skip
 _BASELINES = {
     "idle": "over idle is what a rail takes more than it took before the warm-up",
-    "floor": "over idle is what a rail takes more than at its lowest in the measurement; "
-    "no idle time was sampled",
+    "floor": "no idle time was sampled: what a rail takes more than at its lowest in the "
+    "measurement",
 }
+_REST = {"floor": ("Lowest", "Over its lowest")}
 
 
 def power_view(power: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -93,6 +94,7 @@ def _energy(energy: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {
         "clock": clock_tag(str(energy.get("clock") or "")),
         "rows": rows,
+        "rest": _REST.get(str(energy.get("baseline")), ("Idle", "Over idle")),
         "baseline": _BASELINES.get(str(energy.get("baseline")), ""),
     }
 

@@ -53,6 +53,7 @@ def _gate(gate: Mapping[str, Any]) -> dict[str, str]:
         "name": _NAMES.get(gate["gate"], text.clean(gate["gate"])),
         "answer": answer,
         "css": css,
+        "link": "baseline" if gate["gate"] == "baseline" else "",
         "told": text.clean(_words(gate)),
     }
 
@@ -79,6 +80,9 @@ def _words(gate: Mapping[str, Any]) -> str:
         case "steps":
             return "all done" if gate.get("passed") else f"{found} failed"
         case "baseline":
-            words = {True: "no regression past the threshold", False: "a regression"}
+            words = {
+                True: "no regression past the threshold",
+                False: str(gate.get("told") or "a regression"),
+            }
             return words.get(gate.get("passed"), "")  # type: ignore[arg-type]
     return ""

@@ -59,13 +59,32 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     whole = json.loads(document.read_text("utf-8"))
     whole["files"]["bench"] = "edgekit-out/resnet50/bench.json"
     document.write_text(json.dumps(whole), encoding="utf-8")
-    assert run("report", document, "--baseline", "last", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    note = tmp_path / "note.md"
+    assert run("report", document, "--baseline", "last", "--json", "--markdown", note) == 1
+    out, said = capsys.readouterr()
+    assert "worse than the baseline by more than 5 %: latency, median +15" in said
+    found = json.loads(out)
     assert [one["id"] for one in found["baseline"]["a"]["runs"]] == [1]
     assert found["baseline"]["regression"]
     page = document.with_suffix(".html").read_text("utf-8")
     assert "a regression" in page
     assert "slower, past the threshold" in page
+    rows = [line for line in note.read_text("utf-8").splitlines() if line.startswith("| ")]
+    answers = {row.split(" | ")[0][2:]: row.split(" | ")[-1] for row in rows}
+    assert "slower, past the threshold" in answers["Latency, median"]
+    assert "lower, past the threshold" in answers["Throughput"]
+    assert "cannot tell" in answers["Latency, p99"]  # 300 frames
+    # a note says of which metric it is, and once what holds of both runs
+    assert note.read_text("utf-8").count("p99&#58; it needs") == 1
+    assert page.count("Latency, p99: it needs") == 1
+    # without a difference a terminal is told that, too
+    same = tmp_path / "same.json"
+    same.write_text(json.dumps(own), encoding="utf-8")
+    assert run("report", document, "--baseline", same) == 0
+    out, said = capsys.readouterr()
+    assert out == f"{document.with_suffix('.html')}\n"
+    assert "Latency, median: 2.3" in said
+    assert "no difference" in said
     (tmp_path / "history.sqlite").unlink()
     record(own)
     assert run("report", document, "--baseline", "last") != 0

@@ -51,7 +51,7 @@ def test_comparison():
     text = markdown(compare([a], [b]))
     found = seen(text)
     assert "slower" in found.text
-    assert "2.00 ms" in found.text
+    assert "2.000 ms" in found.text
     assert "img" not in found.tags
 
 
@@ -95,11 +95,13 @@ def test_a_measurement_has_its_percentiles_and_what_it_takes():
     report["bench"] |= {key: document[key] for key in ("latency_ms", "cold", "memory")}
     report["power"] = {"energy": document["energy"]}
     for found in (seen(markdown(document)), seen(markdown(report))):
-        for word in ("p50 (median)", "p90", "p95", "p99", "p99.9", "812 ms", "14.3 ms", "412 MiB",
-                     "24.2 mJ", "9.40 mJ"):  # fmt: skip
+        for word in ("p50 (median)", "p90", "p95", "812 ms", "14.3 ms", "412 MiB", "24.2 mJ",
+                     "9.40 mJ", "of it over idle"):  # fmt: skip
             assert word in found.text
     text = seen(markdown(document)).text
     assert "flags.graph" in text
     assert "{" not in text
-    assert "p99 and p99.9: of 99 inferences none is beyond" in text
-    assert "p90 and" not in text
+    assert "99 inferences are too few for p99 and p99.9" in text
+    assert "fewer than 20 of the 99 inferences are slower" in text
+    document["energy"]["baseline"] = "floor"
+    assert "of it over its lowest" in seen(markdown(document)).text
