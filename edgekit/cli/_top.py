@@ -34,7 +34,7 @@ _FASTEST_S, _SLOWEST_S = 0.1, 60.0
     show_default=True,
     help="Seconds between two looks.",
 )
-@click.option("--once", is_flag=True, help="Look once; so does --json, and what is no terminal.")
+@click.option("--once", is_flag=True, help="Look once; so do --json, a pipe and TERM=dumb.")
 @reach
 @o.talk
 def command(
@@ -51,7 +51,7 @@ def command(
     from edgekit.pipeline._top import board_of, look
 
     chosen = board_of(where, board, **options)
-    if not (json or once) and sys.stdout.isatty():
+    if not (json or once) and sys.stdout.isatty() and not o.console().is_dumb_terminal:
         _live(chosen, where, round(every * 1e3), accept_host_key)
         return
     document = look(chosen, where, accept_host_key=accept_host_key)
@@ -67,20 +67,29 @@ def command(
 def _live(board: Board, where: str, interval_ms: int, accept_host_key: bool) -> None:
     from rich.live import Live
 
-    from edgekit.cli._top_keys import Keys, Pressed
+    from edgekit.cli._top_keys import Keys, Pressed, Resized
     from edgekit.cli._top_view import page
     from edgekit.pipeline._top import watch_board
 
     screen = o.console()
+    last: list[dict[str, Any]] = []
+
+    def draw() -> None:
+        if last:
+            live.update(page(last[0], screen.width), refresh=True)
+
+    def told(document: dict[str, Any]) -> bool:
+        last[:] = [document]
+        with resized.waits():
+            draw()
+        return True
+
+    resized = Resized(draw)
     # the terminal is given back as it was, however this ends
     with (
         suppress(Pressed),
         Keys("q"),
         Live(console=screen, screen=True, auto_refresh=False) as live,
+        resized,
     ):
-
-        def told(document: dict[str, Any]) -> bool:
-            live.update(page(document, screen.width), refresh=True)
-            return True
-
         watch_board(board, where, told, interval_ms=interval_ms, accept_host_key=accept_host_key)

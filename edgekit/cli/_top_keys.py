@@ -1,4 +1,4 @@
-"""A key that ends what runs in the main thread at once, as Ctrl-C does, but with success."""
+"""What a terminal tells while a page is live: a key that ends it with success, another size."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Keys", "Pressed"]
+__all__ = ["Keys", "Pressed", "Resized"]
 
 
 class Pressed(BaseException):
@@ -72,6 +74,45 @@ class Keys:
                 assert main is not None
                 signal.pthread_kill(main, signal.SIGUSR1)
                 return
+
+
+class Resized:
+    """While the block lasts, another size of the terminal calls ``draw`` in the main thread.
+
+    Args:
+        draw: Draws the page again. It is not called while another drawing ``waits()``.
+    """
+
+    def __init__(self, draw: Callable[[], None]) -> None:
+        self._draw = draw
+        self._handler: Any = None
+        self._busy = self._again = False
+
+    def __enter__(self) -> Resized:
+        if hasattr(signal, "SIGWINCH"):
+            self._handler = signal.signal(signal.SIGWINCH, self._changed)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if hasattr(signal, "SIGWINCH"):
+            signal.signal(signal.SIGWINCH, self._handler)
+
+    @contextmanager
+    def waits(self) -> Iterator[None]:
+        """Lets a change that comes within the block wait for its end: drawing is not reentrant."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+        if self._again:
+            self._changed(0, None)
+
+    def _changed(self, number: int, frame: object) -> None:
+        self._again = self._busy
+        if not self._busy:
+            with self.waits():
+                self._draw()
 
 
 def _raise(number: int, frame: object) -> None:

@@ -42,17 +42,17 @@ def _lines(document: Mapping[str, Any], width: int) -> Iterator[tuple[str, str]]
     yield "  ".join(str(part) for part in parts if part), "bold"
     if document.get("connection"):
         yield f"connection: {document['connection']}; trying again", "bold red"
+    cooling = _map(_map(sample.get("other")).get("cooling"))
+    if cooling:  # before what a small terminal cuts
+        yield f"{'slowed':<{_NAME}}{', '.join(map(str, cooling))}", "bold red"
     yield from _engines(sample)
-    yield from _cores(sample)
+    yield from _cores(sample, width)
     yield from _memory(sample)
     yield from _wrapped("power", _power(document, sample), width)
     degrees = (f"{name} {value:.1f}" for name, value in _numbers(sample.get("temperatures_c")))
     yield from _wrapped("temp C", degrees, width)
     clocks = (f"{name} {hz / 1e6:.0f}" for name, hz in _numbers(sample.get("clocks_hz")))
     yield from _wrapped("MHz", clocks, width)
-    cooling = _map(_map(sample.get("other")).get("cooling"))
-    if cooling:
-        yield f"{'slowed':<{_NAME}}{', '.join(map(str, cooling))}", "bold red"
     yield from _apps(_map(document.get("apps")))
     for warning in _list(document.get("warnings"))[:3]:
         yield f"note: {warning}", "dim"
@@ -79,16 +79,18 @@ def _engines(sample: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{_WORDS.get(name, name):<{_NAME}}{told}  {rest}".rstrip(), ""
 
 
-def _cores(sample: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _cores(sample: Mapping[str, Any], width: int) -> Iterator[tuple[str, str]]:
     cells = []
     for number, core in enumerate(_list(sample.get("cpu"))):
         known = dict(_numbers(core))
         text = f"{known['percent']:.0f} %" if "percent" in known else "-"
         mhz = f"{known['mhz']:.0f}" if "mhz" in known else ""
         cells.append(f"{number:>3} {'off' if core is None else text:>5} {mhz:>5}")
-    for start in range(0, len(cells), _CORES_A_LINE):
+    wide = max(map(len, cells), default=0) + 2
+    line = max(1, min(_CORES_A_LINE, (width - _NAME + 2) // wide)) if cells else 1
+    for start in range(0, len(cells), line):
         word = "" if start else "CPU"
-        yield f"{word:<{_NAME}}{'  '.join(cells[start : start + _CORES_A_LINE])}", ""
+        yield f"{word:<{_NAME}}{'  '.join(cells[start : start + line])}".rstrip(), ""
 
 
 def _memory(sample: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import signal
 import struct
 import sys
 import termios
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.cli._main import app
+from edgekit.cli._top_keys import Resized
 from edgekit.cli._top_view import page
 from edgekit.deploy import sshd
 from edgekit.errors import BoardError, UsageError
@@ -101,6 +103,43 @@ def test_live_until_a_key(where: tuple[Path, dict[str, str]], key: bytes, status
     assert b"\x1b[?1049l" in said  # and the old one again
     assert b"Traceback" not in said
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
+
+
+def test_a_dumb_terminal_gets_one_plain_page(where: tuple[Path, dict[str, str]]) -> None:
+    config, env = where
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "edgekit", "top", str(config)],
+            {**env, "TERM": "dumb"},
+        )
+    said = read_until(terminal, lambda text: False)
+    assert b"GPU" in said
+    assert b"\x1b" not in said
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_another_size_draws_the_page_again_but_never_within_a_drawing() -> None:
+    drawn = []
+    before = signal.getsignal(signal.SIGWINCH)
+    with Resized(lambda: drawn.append("again")) as resized:
+        signal.raise_signal(signal.SIGWINCH)
+        assert drawn == ["again"]
+        with resized.waits():
+            signal.raise_signal(signal.SIGWINCH)
+            drawn.append("whole")
+        assert drawn == ["again", "whole", "again"]
+    assert signal.getsignal(signal.SIGWINCH) == before
+
+
+def test_a_narrow_page_has_all_cores_and_what_slows_the_board_first() -> None:
+    cores = [{"percent": 10.0 + core, "mhz": 2201} for core in range(12)]
+    sample = {"cpu": cores, "other": {"cooling": {"gpu-throttle-alert": 1}}}
+    lines = page({"board": "lab", "sample": sample}, 40).plain.splitlines()
+    assert lines[1].startswith("slowed  gpu-throttle-alert")
+    assert max(map(len, lines)) <= 40
+    assert all(f"{10 + core} %" in "\n".join(lines) for core in range(12))
 
 
 def read_until(terminal: int, true: Callable[[bytes], bool]) -> bytes:
