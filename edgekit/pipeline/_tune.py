@@ -172,8 +172,9 @@ class Tuning:
             chosen = choose(self)
             if chosen is None:
                 return
-            why = expectation(chosen.mean, chosen.low, self.wish.objective)
-            self._try(chosen.plan, chosen.key, "search", why, (chosen.mean, chosen.sd))
+            one, origin = chosen
+            why = expectation(one.mean, one.low, self.wish.objective)
+            self._try(one.plan, one.key, origin, why, (one.mean, one.sd))
 
     def _over(self) -> bool:
         tried = len(self.trials)
@@ -226,7 +227,7 @@ class Tuning:
     def measure(self, trial: Trial) -> float:
         """Measures a plan once more and returns its cost."""
         document = self.measurer.measure(trial.plan)
-        cost = cost_of(document, self.wish.objective)
+        cost = cost_of(document, self.wish.objective, trial.plan)
         now, run = time.time(), compact(document)
         self.keep(trial, run, now)
         self._note({

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from edgekit._listed import counted
+from edgekit.pipeline._tune_sweep import SWEEP, beside_best, swept
 
 if TYPE_CHECKING:
     from edgekit.pipeline._tune import Tuning
@@ -15,8 +19,11 @@ LARGE = 60  # nodes of a problem from which on fewer placements are searched for
 FEW = 6
 
 
-def choose(tuning: Tuning) -> Candidate | None:
-    """Returns what promises most; None, with the tuning's status, where nothing does."""
+def choose(tuning: Tuning) -> tuple[Candidate, str] | None:
+    """Returns what promises most, and whose idea it is ("search", "sweep").
+
+    None, with the tuning's status, where nothing does.
+    """
     import numpy as np
 
     from edgekit.placement._trial_search import candidates
@@ -26,22 +33,30 @@ def choose(tuning: Tuning) -> Candidate | None:
     enough = FEW if len(tuning.space.kernels) > LARGE else float("inf")
     tuning.tell("looking for plans that could be better")
     random: Any = np.random.default_rng([tuning.wish.seed, len(tuning.trials)])
-    found = list(candidates(tuning.knowledge(), tuning.known, random, enough=enough))
+    knowledge = tuning.knowledge()
+    found = list(candidates(knowledge, tuning.known, random, enough=enough))
     tuning.bound = min((one.low for one in found), default=limit)
     worth = [one for one in found if one.low < limit * (1 - tolerance)]
     if not worth:
-        tuning.status = "converged"
-        tuning.why = (
-            f"nothing that is left can be {tolerance:.1%} better, by what was learnt"
-            if found
-            else "every plan that can be was tried"
-        )
+        beside = beside_best(tuning, knowledge, limit * (1 - tolerance))
+        if beside is not None:
+            return beside, SWEEP
+        tuning.status, tuning.why = "converged", _converged(tuning, found)
         return None
     suspects = _suspects(tuning)
     # a plan with the very loadable of one that failed likely fails, too
-    return max(
+    best_one = max(
         worth, key=lambda one: (not suspects & _loadables(one.plan), one.gain(limit), -one.mean)
     )
+    return best_one, "search"
+
+
+def _converged(tuning: Tuning, found: Sequence[Candidate]) -> str:
+    if not found:
+        return "every plan that can be was tried"
+    why = f"nothing that is left can be {tuning.wish.tolerance:.1%} better, by what was learnt"
+    count = swept(tuning)
+    return f"{why}, and {counted(count, 'plan')} beside the best were looked at" if count else why
 
 
 def _suspects(tuning: Tuning) -> set[tuple[str, ...]]:

@@ -35,7 +35,8 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
     cpu = tuning.measurer.clock == "cpu-measured"
     duel = dict(tuning.duel or {})
     limit = winner.cost(objective)
-    bound = tuning.bound if tuning.bound is not None and math.isfinite(tuning.bound) else None
+    # 0 is no bound: what is not known of some plan is as much as it costs
+    bound = tuning.bound if tuning.bound and math.isfinite(tuning.bound) else None
     return {
         "schema": SCHEMA,
         "name": name,

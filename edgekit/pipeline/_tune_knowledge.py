@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from edgekit.pipeline._tune_devices import busy_us
+from edgekit.pipeline._tune_values import median
+
 if TYPE_CHECKING:
     from edgekit.pipeline._tune_trials import Trial
     from edgekit.placement._trial_search import Knowledge, Way
@@ -95,8 +98,9 @@ def _costs(trials: Sequence[Trial], known: Knowledge) -> list[tuple[float, float
     found = []
     for trial in trials:
         mean, sd = known.cost(trial.plan)
-        if mean > 0 and trial.runs:
-            found.append((math.log(trial.cost(known.objective) / mean), sd / mean))
+        cost = trial.cost(known.objective) if trial.runs else 0.0
+        if mean > 0 and cost > 0:
+            found.append((math.log(cost / mean), sd / mean))
     return found
 
 
@@ -112,13 +116,10 @@ def _mean(values: Sequence[float], none: float) -> float:
 
 
 def _busy(trial: Trial) -> dict[str, float]:
-    """Returns each device's own microseconds a frame, as its segments were measured."""
-    shares = [share.share for share in trial.plan.plans]
-    found: dict[str, float] = {}
-    for (lane, _), (device, _, us, _) in trial.segments().items():
-        share = shares[lane] if lane < len(shares) else 1.0
-        found[device] = found.get(device, 0.0) + share * us
-    return found
+    """Returns each device's own microseconds a frame, the median of the runs that tell them."""
+    runs = [busy for run in trial.runs if (busy := busy_us(run, trial.plan)) is not None]
+    devices = {device for busy in runs for device in busy}
+    return {device: median([busy.get(device, 0.0) for busy in runs]) for device in devices}
 
 
 def _energy(
@@ -135,6 +136,8 @@ def _energy(
     for trial in trials:
         if trial.runs and (trial.runs[-1].get("energy") or {}).get("total"):
             busy = _busy(trial)
+            if not busy:
+                continue
             rows.append([
                 watts[n] * sum(us for d, us in busy.items() if (d == "GPU") == (n == "GPU"))
                 for n in names

@@ -26,7 +26,8 @@ class Trial:
         number: In the order of the tries, from 1.
         plan: The plan.
         key: What tells it from others.
-        origin: "start", "gpu" (the GPU alone), "dla" (the DLA as far as it goes) or "search".
+        origin: "start", "gpu" (the GPU alone), "dla" (the DLA as far as it goes), "search" or
+            "sweep" (beside the best).
         why: A sentence.
         expected: Cost and deviation before it was measured, None for the first.
         runs: Measurements.
@@ -58,7 +59,7 @@ class Trial:
 
     def cost(self, objective: str) -> float:
         """Returns the median of its runs' costs."""
-        return median([cost_of(run, objective) for run in self.runs])
+        return median([cost_of(run, objective, self.plan) for run in self.runs])
 
     def segments(self) -> dict[tuple[int, int], tuple[str, tuple[str, ...], float, float]]:
         """Returns by lane and index: device, layers, and microseconds of all runs and a spread."""

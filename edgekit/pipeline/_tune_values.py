@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.pipeline._tune_devices import busy_us
 
 if TYPE_CHECKING:
     from edgekit.placement import Plan
@@ -71,13 +72,16 @@ def no_room(spent_s: float, budget_s: float, plan_s: float, turns_s: float) -> s
     )
 
 
-def cost_of(document: Mapping[str, Any], objective: str) -> float:
+def cost_of(document: Mapping[str, Any], objective: str, plan: Plan | None = None) -> float:
     """Returns what a measured frame costs: microseconds, for energy microjoules. Less is better.
+
+    It is above 0, but for the GPU's time of a plan that has nothing on the GPU.
 
     Args:
         document: What a board or a measurer said (``edgekit.device.bench/1``, with "energy" where
             power was measured).
         objective: One of the placement's.
+        plan: What was measured; tells a hybrid engine's devices apart.
 
     Raises:
         EnvironmentLack: "tune.no-power": the objective is energy, and no power was measured.
@@ -98,13 +102,16 @@ def cost_of(document: Mapping[str, Any], objective: str) -> float:
         qps = _number(pipelined.get("throughput_qps")) or _number(document.get("throughput_qps"))
         cost = 1e6 / qps if qps else None
     elif objective == "gpu_time":
-        cost = _gpu(document)
+        busy = busy_us(document, plan)
+        cost = None if busy is None else busy.get("GPU", 0.0)
     else:
         samples = document.get("samples_ms")
         latency = document.get("latency_ms") or {}
         ms = median(samples) if samples else _number(latency.get("median"))
         cost = None if ms is None else ms * 1e3
-    if cost is None or not math.isfinite(cost) or cost <= 0:
+    # a plan that leaves the GPU alone costs it nothing
+    least = 0.0 if objective == "gpu_time" else math.ulp(0.0)
+    if cost is None or not math.isfinite(cost) or cost < least:
         raise BoardError(
             f"the measurement has no {objective}", code="bench.malformed",
             hint="bench the configuration alone to see what is wrong",
@@ -117,12 +124,6 @@ def _energy(document: Mapping[str, Any]) -> float | None:
     total = energy.get("total") if isinstance(energy, Mapping) else None
     found = total.get("uj_per_inference") if isinstance(total, Mapping) else None
     return _number(found)
-
-
-def _gpu(document: Mapping[str, Any]) -> float | None:
-    segments = document.get("segments") or ()
-    us = [1e3 * s["latency_ms"]["median"] for s in segments if s.get("device") == "GPU"]
-    return sum(us) if us else None
 
 
 def _number(value: Any) -> float | None:
@@ -139,7 +140,7 @@ def broken_bounds(
     found = []
     for bound, limit in bounds.items():
         try:
-            cost = cost_of(document, names[bound])
+            cost = cost_of(document, names[bound], plan)
         except (EnvironmentLack, BoardError):
             continue  # what was not measured cannot be held against it
         if cost > limit:
@@ -170,7 +171,10 @@ def better_by(
     """
     import numpy as np
 
-    pairs = np.array([(b - a) / b for a, b in zip(ours, theirs, strict=True)])
+    # nothing is better than a cost of 0, which has no part either
+    pairs = np.array(
+        [(b - a) / b if b else -float(a > 0) for a, b in zip(ours, theirs, strict=True)]
+    )
     if not len(pairs):
         return {"fraction": 0.0, "low": None, "high": None, "turns": 0, "better": False}
     random = np.random.default_rng(seed)

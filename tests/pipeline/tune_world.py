@@ -68,6 +68,8 @@ class World:
         load: dict[str, float] = {}
         for (lane, _), (device, _, us) in segments.items():
             load[device] = load.get(device, 0.0) + shares[lane] * us
+        if objective == "gpu_time":
+            return load.get("GPU", 0.0)
         if objective == "energy":
             return 30.0 * load.get("GPU", 0.0) + 4.0 * sum(load.values())
         return max(load.values()) * (self.together if len(load) > 1 else 1.0)
