@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-__all__ = ["add_bench", "count", "offset", "positive"]
+__all__ = ["add_bench", "count", "folder", "offset", "positive"]
 
 
 def add_bench(one: argparse.ArgumentParser) -> None:
@@ -37,6 +38,13 @@ def count(text: str) -> int:
     if not 0 <= value <= 1 << 30:
         raise ValueError(text)
     return value
+
+
+def folder(text: str) -> Path:
+    """A folder; an empty text is none, and not the one that the caller happens to be in."""
+    if not text:
+        raise ValueError(text)
+    return Path(text)
 
 
 def offset(text: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,7 +21,7 @@ from typing import (
     cast,
 )
 
-from ._command_options import count
+from ._command_options import count, folder
 from ._errors import DeviceError
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Commands:
             return cast(argparse.ArgumentParser, _Nobody())
         one = self._all.add_parser(name, help=help, description=help)
         one.set_defaults(call=_later(command))
-        one.add_argument("--root", type=Path, default=None, help="default: ~/.edgekit")
+        one.add_argument("--root", type=folder, default=None, help="default: ~/.edgekit")
         one.add_argument("--debug", action="store_true", help="tracebacks on stderr")
         if app:
             one.add_argument("--app", required=app == "required", default=None)

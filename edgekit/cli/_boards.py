@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "app_option",
+    "failing",
     "last_error",
     "plain",
     "reach",
@@ -82,6 +83,13 @@ def tell_each(
             continue
         o.say(f"{one.board}: {text(board) if one.error is None else one.error.message}")
     tell(document, answered, json)
+
+
+def failing(board: Mapping[str, Any], boards: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Returns how a board failed, and why unless the command's end says it: that of the first."""
+    first = next(one for one in boards if one["error"] is not None)
+    how = "failed" if board["reachable"] else "not reached"
+    return how, "-" if board is first else str(board["error"]["message"])
 
 
 def table(*columns: str) -> Table:

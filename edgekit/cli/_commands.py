@@ -108,6 +108,20 @@ class _Command(click.Command):
             _no_action(args[0], self.actions, surely=too_many and len(args) > places)
         return super().make_context(info_name, args, parent, **extra)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuses options whose value is empty, as a shell's unset variable leaves them.
+
+        Below it could be taken for an option that was not given, which often means all.
+        """
+        left = super().parse_args(ctx, args)
+        for item in self.params:
+            value = ctx.params.get(item.name or "")
+            if isinstance(item, click.Option) and (
+                value == "" or (item.multiple and isinstance(value, tuple) and "" in value)
+            ):
+                raise UsageError(f"{item.opts[-1]} is empty", hint=f"{ctx.command_path} --help")
+        return left
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [
             (item.human_readable_name, item.summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import app_option, plain, reach, show, table, tell, wheres
+from edgekit.cli._boards import app_option, failing, plain, reach, show, table, tell, wheres
 
 __all__ = ["command"]
 
@@ -29,7 +29,7 @@ def command(
         notes: list[str] = []
         for board in document["boards"]:
             if board["error"] is not None:
-                cells = (board["board"], "-", "-", "not reached", board["error"]["message"])
+                cells = (board["board"], "-", "-", *failing(board, document["boards"]))
                 rows.add_row(*map(plain, (*cells, "-", "-")))
             for name, facts in board["apps"].items():
                 for one in facts["releases"]:

@@ -34,7 +34,10 @@ def command(
     from edgekit.pipeline._status import remove_document
 
     document, answered = remove_document(wheres, app, release, **reached)
-    name = document["app"]
-    tell_each(
-        document, answered, json, lambda board: f"removed {', '.join(board['removed']) or name}"
-    )
+    whole = f"the whole of {document['app']}: "
+
+    def text(board: dict[str, Any]) -> str:
+        gone = ", ".join(board["removed"])
+        return f"removed {gone if release is not None else whole + (gone or 'it had no release')}"
+
+    tell_each(document, answered, json, text)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.cli import _options as o
-from edgekit.cli._boards import app_option, last_error, plain, reach, show, table, tell, wheres
+from edgekit.cli._boards import (
+    app_option,
+    failing,
+    last_error,
+    plain,
+    reach,
+    show,
+    table,
+    tell,
+    wheres,
+)
 
 __all__ = ["command"]
 
@@ -36,8 +46,8 @@ def _show(document: dict[str, Any], again: list[str], verbose: bool) -> None:
     for board, words in zip(document["boards"], again, strict=True):
         name = board["board"]
         if board["error"] is not None:
-            away = "failed" if board["reachable"] else "not reached"
-            rows.add_row(plain(name), "-", away, "-", plain(board["error"]["message"]), "-")
+            away, why = failing(board, document["boards"])
+            rows.add_row(plain(name), "-", away, "-", plain(why), "-")
             continue
         if board.get("power"):
             notes.append(f"{name}: {board['power']}")

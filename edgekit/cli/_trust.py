@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.cli._boards import failing
 from edgekit.cli._commands import argument
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 
@@ -59,15 +60,18 @@ def command(
     documents: list[dict[str, Any]] = []
     lost: list[EdgekitError] = []
     for board in boards_of(where, root=root, python=python):
+        answers = False
         try:
             with open_client(board, accept_host_key=accept_host_key) as client:
+                answers = True
                 documents.append(_change(client, changes))
         except (BoardError, EnvironmentLack) as error:
             fill_hint(error, where, board)
             lost.append(error)
-            documents.append({"board": board.name, "reachable": False, **error.to_json()})
-        if not json:
-            _show(documents[-1], any(changes.values()))
+            documents.append({"board": board.name, "reachable": answers, **error.to_json()})
+        # what the command ends with is said then
+        if not json and (documents[-1]["error"] is None or len(lost) > 1):
+            _show(documents[-1], documents, any(changes.values()))
     if json:
         o.print_json({"schema": "edgekit.trust/1", "boards": documents})
     if lost:
@@ -137,10 +141,10 @@ def _count(keys: int) -> str:
     return f"{keys or 'no'} key{'' if keys == 1 else 's'}"
 
 
-def _show(document: dict[str, Any], changes: bool) -> None:
+def _show(document: dict[str, Any], documents: list[dict[str, Any]], changes: bool) -> None:
     name = document["board"]
-    if not document["reachable"]:
-        o.say(f"{name}: not reached: {document['error']['message']}")
+    if document["error"] is not None:
+        o.say(f"{name}: {': '.join(failing(document, documents))}")
         return
     told = ", ".join(
         f"{document[what]} {what}" for what in ("added", "removed", "revoked") if document[what]

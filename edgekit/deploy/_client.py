@@ -174,7 +174,7 @@ class BoardClient(SendingClient):
 
     def releases(self, app: str | None = None) -> dict[str, Any]:
         """Returns apps with their releases, the current and the previous one."""
-        return self._ask("releases", *([f"--app={app}"] if app else []))
+        return self._ask("releases", *_which(app))
 
     def remove(self, app: str, release: str | None = None) -> dict[str, Any]:
         """Removes a release, or without one the whole app."""
@@ -185,8 +185,10 @@ class BoardClient(SendingClient):
         return self._ask("gc", f"--app={app}", f"--keep={keep}", timeout=LONG_S)
 
 
-def _which(app: str, release: str | None) -> list[str]:
-    return [f"--app={app}", *([f"--release={release}"] if release else [])]
+def _which(app: str | None, release: str | None = None) -> list[str]:
+    # an empty text goes to the board, which refuses it: it is not the same as none, which means all
+    given = {"app": app, "release": release}
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
 
 def _envelope(manifest: bytes, signature: bytes | None) -> list[bytes]:

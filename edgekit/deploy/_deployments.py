@@ -25,7 +25,7 @@ class DeploymentClient(JobClient):
 
     def status(self, app: str | None = None) -> dict[str, Any]:
         """Returns ``edgekit.board-status/1``: releases, deployments, servers, store and space."""
-        return self._ask("status", *([f"--app={app}"] if app else []), timeout=LONG_S)
+        return self._ask("status", *([f"--app={app}"] if app is not None else []), timeout=LONG_S)
 
     def resume(self, app: str | None = None) -> list[dict[str, Any]]:
         """Carries on deployments whose process died, as a power cut leaves them.
@@ -33,7 +33,7 @@ class DeploymentClient(JobClient):
         Returns:
             "app", "job" and "state" (where it was cut off) of each; none in most cases.
         """
-        options = [f"--app={app}"] if app else []
+        options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
             options.append("--no-run")
         found = list(self._ask("resume", *options, timeout=LONG_S)["resumed"])
@@ -52,7 +52,7 @@ class DeploymentClient(JobClient):
         Returns:
             "app", "current", "previous" and "from" (what served before).
         """
-        options = [f"--reason={reason}"] if reason else []
+        options = [f"--reason={reason}"] if reason is not None else []
         return self._ask("rollback", f"--app={app}", *options, timeout=LONG_S)
 
     def serve(self, app: str, action: str, options: Sequence[str] = ()) -> dict[str, Any]:

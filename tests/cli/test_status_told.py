@@ -147,3 +147,50 @@ def test_remove_takes_the_name_of_a_configuration(
     other.write_text(re.sub("name: net", "name: other", Path(config).read_text()))
     with pytest.raises(UsageError, match="net, other"):
         app(["remove", config, str(other)])
+
+
+@pytest.mark.parametrize("words", [
+    ["status", "--app", ""], ["releases", "--app", ""], ["rollback", "--app="],
+    ["remove", "--app", ""], ["remove", "--app", "net", "--release", ""], ["serve", "--app", ""],
+    ["trust", "--remove", "ann", "--remove", ""], ["jobs", "list", "--board", ""],
+])  # fmt: skip
+def test_an_empty_value_is_not_one_that_was_not_given(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.pipeline._hosts.open_client", None)  # no board is asked
+    at = 2 if words[0] == "jobs" else 1
+    with pytest.raises(UsageError, match="is empty") as caught:
+        app([*words[:at], "lab", *words[at:]])
+    assert caught.value.exit_code == 2
+
+
+def test_the_removal_of_a_whole_application_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lend(monkeypatch, Serving("lab"))
+    assert app(["remove", "lab", "--app", "net"]) == 0
+    assert capsys.readouterr().out == f"lab: removed the whole of net: {OLD}\n"
+
+
+@pytest.mark.parametrize("command", ["status", "releases", "trust"])
+def test_why_a_board_failed_is_told_once_and_with_whether_it_answered(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, two, three = Serving("one"), Serving("two"), Serving("three", down=True)
+
+    def refuse(*given: object, **more: object) -> dict[str, Any]:
+        raise BoardError("it cannot", code="no.such")
+
+    for board in (one, two):
+        for name in ("status", "releases", "trust"):
+            monkeypatch.setattr(board, name, refuse)
+    lend(monkeypatch, one, two, three)
+    with pytest.raises(BoardError, match="it cannot"):
+        app([command, config_of(tmp_path, "one", "two", "three")])
+    text = capsys.readouterr().out
+    assert text.count("it cannot") == 1
+    assert (text.count("not reached"), text.count("nobody answers")) == (1, 1)
+    assert text.count("failed") == (1 if command == "trust" else 2)

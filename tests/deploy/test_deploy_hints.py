@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from edgekit.deploy import Board, BoardClient
 from edgekit.deploy._answers import failure
+from edgekit.deploy._local import LocalTransport
 from edgekit.deploy._transport import Completed
 
 
@@ -26,3 +29,15 @@ def test_hints_are_of_the_host(code: str, told: str, not_told: str) -> None:
     found = failure(done, "lab", "python3")
     assert told in found.hint
     assert not_told not in found.hint
+
+
+def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BoardClient(Board("lab"), LocalTransport(), Path("loader"))
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(client, "_ask", lambda *words, **more: asked.append(words))
+    client.remove("net", "")
+    client.remove("net")
+    client.releases("")
+    client.status("")
+    assert asked == [("remove", "--app=net", "--release="), ("remove", "--app=net"),
+                     ("releases", "--app="), ("status", "--app=")]  # fmt: skip

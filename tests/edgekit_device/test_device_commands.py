@@ -357,11 +357,13 @@ def test_release_names_never_become_other_paths(
 
 
 @pytest.mark.parametrize("command", ["refit", "switch", "remove", "selftest"])
-def test_commands_refuse_release_names_that_climb(
+def test_commands_refuse_release_names_that_climb_or_are_empty(
     board: BoardFolder, installed: str, command: str
 ) -> None:
-    error = refused(board, command, "--app=toy", "--release=../releases/" + installed)
-    assert error.code == "release.unknown"
+    for name in ("../releases/" + installed, ""):
+        error = refused(board, command, "--app=toy", "--release=" + name)
+        assert error.code == "release.unknown"
+    assert refused(board, command, "--app=", "--release=" + installed).code == "app.bad-name"
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x"])
