@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import counted
-from edgekit.pipeline._tune_sweep import SWEEP, beside_best, swept
+from edgekit.pipeline._tune_sweep import FAR, SWEEP, beside_best, swept
 
 if TYPE_CHECKING:
     from edgekit.pipeline._tune import Tuning
@@ -26,7 +27,7 @@ def choose(tuning: Tuning) -> tuple[Candidate, str] | None:
     """
     import numpy as np
 
-    from edgekit.placement._trial_search import candidates
+    from edgekit.placement._trial_search import SIGMAS, candidates
 
     best, tolerance = tuning.best, tuning.wish.tolerance
     limit = best.cost(tuning.wish.objective) if best.counts else float("inf")
@@ -39,16 +40,25 @@ def choose(tuning: Tuning) -> tuple[Candidate, str] | None:
     worth = [one for one in found if one.low < limit * (1 - tolerance)]
     if not worth:
         beside = beside_best(tuning, knowledge, limit * (1 - tolerance))
-        if beside is not None:
-            return beside, SWEEP
+        if beside:
+            return _most(tuning, beside, limit, FAR / SIGMAS), SWEEP
         tuning.status, tuning.why = "converged", _converged(tuning, found)
         return None
+    return _most(tuning, worth, limit), "search"
+
+
+def _most(
+    tuning: Tuning, plans: Sequence[Candidate], limit: float, doubt: float = 1.0
+) -> Candidate:
+    """Returns the plan that promises most, with so many times its deviation."""
     suspects = _suspects(tuning)
-    # a plan with the very loadable of one that failed likely fails, too
-    best_one = max(
-        worth, key=lambda one: (not suspects & _loadables(one.plan), one.gain(limit), -one.mean)
-    )
-    return best_one, "search"
+
+    def promise(one: Candidate) -> tuple[bool, float, float]:
+        # a plan with the very loadable of one that failed likely fails, too
+        fine = not suspects & _loadables(one.plan)
+        return fine, replace(one, sd=doubt * one.sd).gain(limit), -one.mean
+
+    return max(plans, key=promise)
 
 
 def _converged(tuning: Tuning, found: Sequence[Candidate]) -> str:

@@ -8,7 +8,6 @@ therefore held for possible at more deviations than others. A few are measured i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.placement import Plan
     from edgekit.placement._trial_search import Candidate, Knowledge
 
-__all__ = ["SWEEP", "beside_best", "swept"]
+__all__ = ["FAR", "SWEEP", "beside_best", "swept"]
 
 SWEEP = "sweep"
 """The origin of its trials."""
@@ -34,26 +33,22 @@ def swept(tuning: Tuning) -> int:
     return sum(trial.origin == SWEEP for trial in tuning.trials)
 
 
-def beside_best(tuning: Tuning, knowledge: Knowledge, limit: float) -> Candidate | None:
-    """Returns the plan beside the best one that is worth a measurement the most.
+def beside_best(tuning: Tuning, knowledge: Knowledge, limit: float) -> list[Candidate]:
+    """Returns the plans beside the best one that may be worth a measurement.
 
     Args:
         tuning: Its best plan counts; a mix has no plans beside it.
         knowledge: What was learnt.
         limit: What a plan must cost less than.
     """
-    from edgekit.placement._trial_search import SIGMAS
-
     if swept(tuning) >= MOST or not tuning.best.counts or len(tuning.best.plan.plans) > 1:
-        return None
+        return []
     known = tuning.known
-    wider = [
-        replace(one, sd=one.sd * FAR / SIGMAS)
+    return [
+        one
         for one in _neighbours(tuning, knowledge)
-        if one.key not in known
+        if one.key not in known and one.mean - FAR * one.sd < limit
     ]
-    worth = [one for one in wider if one.low < limit]
-    return max(worth, key=lambda one: (one.gain(limit), -one.mean), default=None)
 
 
 def _neighbours(tuning: Tuning, knowledge: Knowledge) -> Iterator[Candidate]:
