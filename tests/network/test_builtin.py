@@ -22,6 +22,7 @@ QUICK = ("light_inception_v1", "light_resnet50", "light_shufflenet", "light_sque
 # light_vgg19 takes as long as all the others; like light_zfnet512 it has no layer that AlexNet
 # lacks. All are filled in tests/pipeline/test_nine_networks.py, too
 LARGE = sorted(set(builtin_names()) - {*QUICK, "light_vgg19", "light_zfnet512"})
+ALSO = {"light_bvlc_alexnet": "light_alexnet"}
 KINDS = ("image", "normal", "uniform", "centred")
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +30,11 @@ Array = np.ndarray[Any, Any]
 @pytest.fixture(scope="module", params=QUICK)
 def model(request: pytest.FixtureRequest) -> Model:
     return builtin(request.param, seed=0)
+
+
+@pytest.fixture(scope="module")
+def running(model: Model) -> Any:
+    return session(model)
 
 
 def batch(model: Model, kind: str, count: int) -> list[dict[str, Array]]:
@@ -52,13 +58,12 @@ def cosines(rows: Array) -> Array:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inputs_are_told_apart(model: Model, kind: str) -> None:
-    assert_told_apart(model, kind, 16)
+def test_inputs_are_told_apart(model: Model, running: Any, kind: str) -> None:
+    assert_told_apart(model, running, kind, 16)
 
 
-def assert_told_apart(model: Model, kind: str, count: int) -> None:
-    run = session(model)
-    outputs = np.stack([run.run(None, x)[0].ravel() for x in batch(model, kind, count)])
+def assert_told_apart(model: Model, running: Any, kind: str, count: int) -> None:
+    outputs = np.stack([running.run(None, x)[0].ravel() for x in batch(model, kind, count)])
     assert np.isfinite(outputs).all()
     found = cosines(outputs.astype(np.float64))
     classes = len(set(outputs.argmax(axis=1).tolist()))
@@ -104,8 +109,9 @@ def test_convolutions_lose_nothing_to_int8_per_channel(model: Model) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_large_networks_are_the_same_in_all_of_it(name: str) -> None:
     # in one test each and less often: filling one takes longer than all that is asked of it
-    model = builtin(name, seed=0)
-    assert_told_apart(model, "image", 5)
+    model = builtin(ALSO.get(name, name), seed=0)
+    assert model.source == f"builtin:{name}?seed=0"
+    assert_told_apart(model, session(model), "image", 5)
     assert_in_range(model, ("image", "centred"))
     test_the_graph_is_the_shipped_one(model)
     test_convolutions_lose_nothing_to_int8_per_channel(model)
@@ -124,12 +130,8 @@ def test_same_seed_same_bytes_whatever_the_processors(monkeypatch: pytest.Monkey
     assert not np.array_equal(first.weights["conv10_w_0"], other.weights["conv10_w_0"])
 
 
-def test_alexnet_goes_by_two_names() -> None:
-    assert len(builtin_names()) == 9
-    assert builtin("light_alexnet").source == "builtin:light_bvlc_alexnet?seed=0"
-
-
 def test_unknown_name_gets_the_nearest() -> None:
+    assert len(builtin_names()) == 9
     with pytest.raises(UsageError, match="light_resnet50") as caught:
         builtin("light_resnet_50")
     assert caught.value.code == "model.unknown_builtin"

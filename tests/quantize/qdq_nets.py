@@ -168,6 +168,8 @@ def run(proto: onnx.ModelProto | Path, feed: dict[str, np.ndarray], *names: str)
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # its threads would take the time of what is computed between two runs
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(model.SerializeToString(), options)
     return list(session.run(list(names) or None, feed))
 
