@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import UsageError
+from edgekit.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.bench import NsysSource, Source
@@ -156,7 +156,10 @@ def _others(
     for path in files.profiles:
         profile = read_profile(path, layer_info=files.layer_info)
         notes += [f"{path.name}: {note}" for note in profile.notes[:_NOTED]]
-        process = profile_process(profile, pid=1, dla_cores=cores, core=files.core, linked=linked)
+        with _told_of(path):
+            process = profile_process(
+                profile, pid=1, dla_cores=cores, core=files.core, linked=linked
+            )
         found.append(Prepared(path.name, [process]))
     for path in files.statistics:
         process = statistics_process(
@@ -164,19 +167,32 @@ def _others(
         )
         found.append(Prepared(path.name, [process]))
     if files.times is not None:
-        found.append(Prepared(files.times.name, [times_process(read_times(files.times), pid=1)]))
+        with _told_of(files.times):
+            process = times_process(read_times(files.times), pid=1)
+        found.append(Prepared(files.times.name, [process]))
     if files.tegrastats is not None:
         rails = pipeline.work.target.rails if pipeline is not None else None
         monitor: Mapping[str, Any] = read_tegrastats(
             files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
         )
-        processes = monitor_process({"monitor": monitor}, pid=1)
+        with _told_of(files.tegrastats):
+            processes = monitor_process({"monitor": monitor}, pid=1)
         wall = monitor_wall(monitor)
         start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
         # the process begins with its first sample
         at = None if wall is None else wall + start
         found.append(Prepared(files.tegrastats.name, processes, wall=at))
     return found
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Names the file of a time that is none."""
+    try:
+        yield
+    except DataError as error:
+        error.where = error.where or str(path)
+        raise
 
 
 def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:

@@ -35,8 +35,9 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
     cpu = tuning.measurer.clock == "cpu-measured"
     duel = dict(tuning.duel or {})
     limit = winner.cost(objective)
+    known = tuning.bound is not None and math.isfinite(tuning.bound)
     # 0 is no bound: what is not known of some plan is as much as it costs
-    bound = tuning.bound if tuning.bound and math.isfinite(tuning.bound) else None
+    bound = (min(tuning.bound or 0.0, limit) if known else 0.0) or None
     return {
         "schema": SCHEMA,
         "name": name,
@@ -55,7 +56,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
         "proven": bool(duel.get("better")) or winner is first,
         "turns": duel or None,
         "bound": None if bound is None else {
-            "value": _round(shown(min(bound, limit), objective)),
+            "value": _round(shown(bound, objective)),
             "meaning": "no plan that was not tried is likely to be better than this "
             "(two standard deviations of what was learnt)",
         },

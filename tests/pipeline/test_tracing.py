@@ -7,6 +7,7 @@ import pytest
 from edgekit.bench import validate_trace
 from edgekit.cli._main import app
 from edgekit.config import open_config
+from edgekit.errors import DataError
 from edgekit.pipeline import Pipeline, TraceFiles, trace
 from tests.bench.nsys_export import Writer
 from tests.pipeline.nets import small_net
@@ -40,6 +41,18 @@ def test_predicted_and_measured_stand_side_by_side_and_name_the_same_nodes(here,
     predicted = next(e for e in document["traceEvents"] if e["name"] == "conv1")
     assert predicted["args"]["clock"] == "predicted"
     assert predicted["args"]["segment"] == kernel["args"]["segment"]
+
+
+def test_a_time_that_is_none_names_its_file_and_leaves_the_trace(here):
+    (here / "t.json").write_text(
+        '[{"startEnqMs": 0, "endEnqMs": 1, "startComputeMs": 1e300, "h2dMs": 0, "computeMs": 1, '
+        '"d2hMs": 0}]'
+    )
+    (here / "o.json").write_text("before")
+    with pytest.raises(DataError) as caught:
+        app(["trace", "--times", "t.json", "-o", "o.json", "-q"])
+    assert (caught.value.code, caught.value.where) == ("trace.time", "t.json")
+    assert (here / "o.json").read_text() == "before"
 
 
 def test_ranges_that_no_layer_has_are_told(here):
