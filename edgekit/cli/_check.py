@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.cli._beat import Beat
 from edgekit.errors import GateError, UsageError
 
 if TYPE_CHECKING:
@@ -77,17 +78,20 @@ def command(
             "--by-layer, --layer, --sparsity and --compare-log each print something else",
             hint="give one",
         )
-    result = check_named(
-        model,
-        jetpack=jetpack,
-        target=target,
-        precision=precision,
-        tensorrt=tensorrt,
-        power_mode=power_mode,
-        model=part,
-        calibration={"cache": None if cache is None else str(cache.absolute())},
-    )
-    document = _asked(result, layer, sparsity, compare_log)
+    with Beat("check", quiet=quiet) as beat:
+        result = check_named(
+            model,
+            jetpack=jetpack,
+            target=target,
+            precision=precision,
+            tensorrt=tensorrt,
+            power_mode=power_mode,
+            model=part,
+            calibration={"cache": None if cache is None else str(cache.absolute())},
+            tell=beat,
+        )
+        beat("writing the answer")
+        document = _asked(result, layer, sparsity, compare_log)
     if not json:
         o.say_page(_text(document, by_layer, verbose))
     elif isinstance(document, dict):

@@ -5,7 +5,7 @@ It needs no configuration and no cache, so ``check MODEL`` starts without them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,7 @@ def check_model(
     max_loadables: int | None = None,
     translated: Translated | None = None,
     lowers: bool = False,
+    tell: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
 
@@ -74,6 +75,7 @@ def check_model(
             TensorRT reads none on the DLA: the verdicts are of what would be built.
         lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
             refused otherwise.
+        tell: Called with what is done from now on.
 
     Raises:
         ModelError: The file is no model that can be judged.
@@ -98,14 +100,9 @@ def check_model(
     from edgekit.placement import clock_of, transitions
 
     board = targets.get(target) if isinstance(target, str) else target
-    if isinstance(source, str | Path):
-        loaded = networks.load(
-            Path(source),
-            shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
-            outputs=list(outputs or ()) or None,
-        )
-    else:
-        loaded = source
+    tell("reading the model")
+    loaded = _loaded(source, shapes, outputs)
+    tell("finding the layers")
     if translated is None:
         translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
         loaded = loaded if translated is None else translated.model
@@ -119,6 +116,7 @@ def check_model(
             max_loadables=max_loadables, lowers=lowers,
         )  # fmt: skip
 
+    tell(f"judging {len(network.layers):,} layers")
     told = [note] if note else []
     if lowers:
         from edgekit.pipeline._typed import lowered_note
@@ -138,6 +136,7 @@ def check_model(
         told += known.notes
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
+    tell("predicting times")
     clock = clock_of(network, judgement, board, power_mode=power_mode)
     forecast = clock.forecast(judgement.candidates) if clock else None
     document = check_document(loaded.source, network, judgement, board)
@@ -146,6 +145,7 @@ def check_model(
     document["predicted"] = (
         {**forecast.to_json(), "layers": dict(forecast.layer_us)} if forecast else None
     )
+    tell("looking for what would help")
     document |= _help(loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
     lost = without_slot(judgement)
@@ -161,6 +161,22 @@ def check_model(
         *told,
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
+
+
+def _loaded(
+    source: str | Path | Model,
+    shapes: Mapping[str, Sequence[int]] | None,
+    outputs: Sequence[str] | None,
+) -> Model:
+    if not isinstance(source, str | Path):
+        return source
+    from edgekit.network import load
+
+    return load(
+        Path(source),
+        shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
+        outputs=list(outputs or ()) or None,
+    )
 
 
 def _help(

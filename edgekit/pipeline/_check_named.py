@@ -48,13 +48,18 @@ _INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
 
 
 def check_named(
-    config: str | Path | Config, *, jetpack: str | None = None, **options: Any
+    config: str | Path | Config,
+    *,
+    jetpack: str | None = None,
+    tell: Callable[[str], object] = str,
+    **options: Any,
 ) -> CheckResult:
     """Checks an ONNX file, "builtin:NAME", a YAML file or a configuration.
 
     Args:
         config: What the user named.
         jetpack: A JetPack release, whose TensorRT's rules hold.
+        tell: Called with what is done from now on.
         options: The configuration's keys; None means not given.
 
     Raises:
@@ -68,10 +73,11 @@ def check_named(
         hint = f"write it in quotes: '{jetpack}'"
         raise ConfigError([Problem(f"found {jetpack!r} for a release", "option jetpack", hint)])
     if options.get("target") is not None and _is_file(config) and _is_plain(options):
-        return _file(str(config), jetpack, options)
+        return _file(str(config), jetpack, options, tell)
     from edgekit.config import open_config
     from edgekit.pipeline._pipeline import Pipeline
 
+    tell("reading the configuration and its model")
     opened = open_config(config, **options)
     if jetpack is not None:
         from edgekit.targets import tensorrt_of_jetpack
@@ -79,7 +85,7 @@ def check_named(
         release = tensorrt_of_jetpack(opened.file.target, jetpack)
         opened = open_config(opened, tensorrt=release)
     with Pipeline(opened) as pipeline:
-        return pipeline.check_result()
+        return pipeline.check_result(tell)
 
 
 def _is_file(config: object) -> bool:
@@ -105,7 +111,9 @@ def _fits(key: str, value: object, forms: Mapping[str, Callable[[Any], bool]]) -
     return key in forms and forms[key](value)
 
 
-def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckResult:
+def _file(
+    path: str, jetpack: str | None, options: Mapping[str, Any], tell: Callable[[str], object]
+) -> CheckResult:
     from edgekit.targets import get
 
     board = get(str(options["target"]))
@@ -125,4 +133,5 @@ def _file(path: str, jetpack: str | None, options: Mapping[str, Any]) -> CheckRe
         shapes=model.get("shapes"),
         outputs=model.get("outputs"),
         scales=calibration.get("cache"),
+        tell=tell,
     )

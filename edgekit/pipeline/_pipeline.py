@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,10 @@ class Pipeline(Serving):
         self._only("check")
         return self._check()
 
-    def check_result(self) -> CheckResult:
-        """Returns the check with its layers and verdicts, computed anew."""
+    def check_result(self, tell: Callable[[str], object] = str) -> CheckResult:
+        """Returns the check with layers and verdicts, computed anew; tells what it is at."""
         self._only("check")
-        return self.work.checked()
+        return self.work.checked(tell)
 
     def rewrite(self, save: Path | None = None, record: Path | None = None) -> dict[str, Any]:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.

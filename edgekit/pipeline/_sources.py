@@ -9,6 +9,8 @@ from edgekit.pipeline._judging import Judging
 from edgekit.pipeline._models import load_model, store_model
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
     from edgekit.pipeline._check import CheckResult
@@ -34,8 +36,8 @@ class Sources(Judging):
         """What ``_better_without`` depends on."""
         raise NotImplementedError
 
-    def checked(self) -> CheckResult:
-        """Checks the model as it came, whatever is in the cache."""
+    def checked(self, tell: Callable[[str], object] = str) -> CheckResult:
+        """Checks the model as it came, whatever is in the cache, and tells what it is at."""
         from edgekit.pipeline._check import check_model
 
         cache = self.file.calibration.cache
@@ -50,6 +52,7 @@ class Sources(Judging):
             scales=self.config.resolve(cache) if cache is not None else None,
             translated=None if typed else self.translated,
             lowers=self.lowers,
+            tell=tell,
         )
 
     def check(self) -> dict[str, Any]:
