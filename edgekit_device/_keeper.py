@@ -7,9 +7,11 @@ Many blobs wait for the disk together, since the first fsync of many carries the
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from contextlib import ExitStack
-from typing import Any, List, Optional, Tuple, Union
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from ._errors import map_os_errors
 from ._files import fsync_folder, workspace
@@ -120,19 +122,14 @@ class Keeper:
         with ExitStack() as stack, map_os_errors(str(store.folder)):
             stack.callback(_close, blobs)
             names = {digest: str(part.path) for digest, part, _ in parts}
-            handles = []
             if small:
                 work = stack.enter_context(workspace(self._root.folder))
-                for digest, data in small.items():
-                    names[digest] = str(work / digest)
-                    handles.append(_written(names[digest], data))
-                    stack.callback(os.close, handles[-1])
+                names.update(_write_all(work, small))
             for _, part, size in parts:
                 if os.fstat(part.handle).st_size != size:
                     os.ftruncate(part.handle, size)
-                handles.append(part.handle)
-            for handle in handles:
-                os.fsync(handle)
+            for _, part, _ in parts:
+                os.fsync(part.handle)
             folders = sorted({store.path(digest).parent for digest in names})
             new = [folder for folder in folders if not folder.is_dir()]
             for folder in new:
@@ -141,6 +138,26 @@ class Keeper:
                 os.replace(name, str(store.path(digest)))
             for folder in [*folders, *([store.folder, self._root.folder] if new else [])]:
                 fsync_folder(folder)
+
+
+def _write_all(work: Path, blobs: Dict[str, bytes]) -> Dict[str, str]:
+    """Writes files durably and returns their names; only so many are open at once as may be."""
+    most, digests = _most_open(), list(blobs)
+    for start in range(0, len(digests), most):
+        with ExitStack() as opened:
+            handles = []
+            for digest in digests[start : start + most]:
+                handles.append(_written(str(work / digest), blobs[digest]))
+                opened.callback(os.close, handles[-1])
+            for handle in handles:
+                os.fsync(handle)
+    return {digest: str(work / digest) for digest in digests}
+
+
+def _most_open() -> int:
+    """A quarter of what the process may have open: parts that wait, and all else, need theirs."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
 
 
 def _written(name: str, data: bytes) -> int:
