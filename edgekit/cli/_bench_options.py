@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from edgekit.cli._options import all_of
+from edgekit.errors import UsageError
 
 __all__ = ["bench_options"]
 
@@ -36,8 +37,7 @@ _OPTIONS = all_of(
                  help="Measure the same plans with trtexec, too, and compare."),
     click.option("--monitor", "monitor_ms", type=_RATE_MS, metavar="MS",
                  help="Look at clocks, power and load this often."),
-    click.option("--no-monitor", "monitor_ms", flag_value=0, default=None,
-                 help="Do not look at them."),
+    click.option("--no-monitor", is_flag=True, help="Do not look at them."),
     click.option("--idle", "idle_s", type=float, metavar="S",
                  help="Watch the board idle this long first, for the power's baseline."),
 )  # fmt: skip
@@ -53,6 +53,11 @@ def bench_options(function: Any) -> Any:
     @wraps(function)
     def with_bench(**given: Any) -> Any:
         bench = {name: given.pop(name) for name in names}
+        # not two options of one name: each would be held to the other's range
+        if given.pop("no_monitor"):
+            if bench["monitor_ms"] is not None:
+                raise UsageError("--monitor and --no-monitor are given at once", hint="give one")
+            bench["monitor_ms"] = 0
         if bench["inputs"] is not None:
             bench["inputs"] = str(bench["inputs"].absolute())
         return function(bench=bench, **given)

@@ -43,10 +43,24 @@ def app(arguments: list[str]) -> int:
     # not click's own main(), which has its own ideas of interrupts, closed pipes and statuses
     try:
         with _root.make_context("edgekit", list(arguments)) as context:
-            _root.invoke(context)
+            try:
+                _root.invoke(context)
+            except EdgekitError as error:
+                _name_options(error, context)
+                raise
     except click.exceptions.Exit as end:
         return end.exit_code
     return 0
+
+
+def _name_options(error: EdgekitError, context: click.Context) -> None:
+    from edgekit.cli._option_names import name_options
+
+    command = context.command
+    if isinstance(command, click.Group) and context.invoked_subcommand:
+        found = command.get_command(context, context.invoked_subcommand)
+        if found is not None:
+            name_options(error, found)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -53,7 +53,7 @@ def check_graph(work: Work, backend: str) -> None:
                 f"a CUDA graph cannot hold what runs on {' and '.join(cores)}",
                 work.config.document.where(("bench", "graph")),
                 "measure without --graph (bench.graph), or plan for the GPU alone "
-                "(placement.dla_cores: 0)",
+                "(placement.dla_cores: [])",
             )],
             code="bench.graph",
         )  # fmt: skip

@@ -157,6 +157,8 @@ def test_what_is_refused_leaves_the_clocks_as_they_were(lab, first, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["error"]["code"] == "bench.graph"
     assert "DLA0" in told["error"]["message"]
+    assert "placement.dla_cores: []" in told["error"]["hint"]
+    assert told["error"]["where"] == "--graph"
     assert "build" not in {step["name"] for step in told["steps"]}  # known before a board builds
     with (
         open_board(lab.board, state_folder=lab.folder) as client,
