@@ -19,6 +19,7 @@ SCHEMA = "edgekit.top/1"
 _CUT = ("board.connection-lost", "board.timeout", "board.unreachable", "board.killed")
 _APPS_EVERY_S = 10.0
 _ONCE_MS = 500
+_SOON_MS = 2000
 _KEPT = ("facts", "power_mode", "warnings", "unknown", "sources")
 _AGAIN_S = 2.0
 
@@ -122,7 +123,10 @@ def _watch(client: BoardClient, view: _View, told: Told, interval_ms: int) -> bo
         enough = not told(view.shown(sample))
         return not enough
 
-    client.sample(one, interval_ms=interval_ms)
+    if view.last is None and interval_ms > _SOON_MS:  # who looks each minute looks now, too
+        client.sample(one, interval_ms=_ONCE_MS, count=1)
+    if not enough:
+        client.sample(one, interval_ms=interval_ms)
     return enough
 
 

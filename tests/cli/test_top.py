@@ -202,6 +202,26 @@ def test_a_cut_is_shown_and_the_board_asked_again(monkeypatch: pytest.MonkeyPatc
     assert len(pauses) == 2
 
 
+def test_who_looks_each_minute_has_a_first_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, int]] = []
+
+    class Slow(Cut):
+        def sample(self, told: Callable[[dict[str, Any]], bool], **how: int) -> None:
+            asked.append(how)
+            told({"t_s": float(len(asked))})
+
+    monkeypatch.setattr(_hosts, "open_client", lambda board, **options: Slow())
+    seen: list[float] = []
+
+    def told(document: dict[str, Any]) -> bool:
+        seen.append(document["sample"]["t_s"])
+        return len(seen) < 2
+
+    _top.watch_board(_top.board_of("lab"), "lab", told, interval_ms=60_000)
+    assert seen == [1.0, 2.0]
+    assert asked == [{"interval_ms": 500, "count": 1}, {"interval_ms": 60_000}]
+
+
 def test_a_board_that_was_never_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = Cut()
     cut.connections = 1
