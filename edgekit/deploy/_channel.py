@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable
@@ -79,7 +80,7 @@ class Channel:
         answer = self._place(name, digest, b"", None)
         sent = 0
         if not answer["ready"]:
-            packed = zlib.compress(data, 9)
+            packed = _packed(data)
             answer = self._place(name, digest, packed, progress)
             sent = len(packed)
         self._placed = Place.read(answer)
@@ -167,3 +168,12 @@ class Channel:
         self._transport.close()
         self._transport = self._reconnect()
         return True
+
+
+@functools.lru_cache(maxsize=1)
+def _packed(loader: bytes) -> bytes:
+    """The loader as it travels; packed once for all boards of a fleet.
+
+    Level 9 takes three times as long as 6, for half a percent.
+    """
+    return zlib.compress(loader, 6)
