@@ -108,7 +108,7 @@ def _load(
     if stripped:
         engine = artefacts.engines[segment.engine]
         names = _missing(engine)
-        lent = [_value(artefacts.values[artefacts.weights[name].digest]) for name in names]
+        lent = [_lent(artefacts.weights[name], artefacts.values) for name in names]
         options.add_external_initializers(names, lent)
     else:
         engine = full_engine(artefacts, segment.engine)
@@ -138,7 +138,7 @@ def open_engine(
     options = _options(threads)
     options.enable_cpu_mem_arena = False
     names = _missing(engine)
-    lent = [_value(values[weights[name].digest]) for name in names]
+    lent = [_lent(weights[name], values) for name in names]
     options.add_external_initializers(names, lent)
     try:
         session = _open(engine, options)
@@ -180,6 +180,14 @@ def _missing(engine: bytes) -> list[str]:
     graph = onnx.ModelProto.FromString(engine).graph
     external = onnx.TensorProto.EXTERNAL
     return [tensor.name for tensor in graph.initializer if tensor.data_location == external]
+
+
+def _lent(weight: Weight, values: Mapping[str, np.ndarray]) -> Any:
+    """A weight's value as its engine wants it: alike bytes are kept once, in one form."""
+    value = values[weight.digest]
+    if value.dtype.name != weight.dtype:
+        value = value.reshape(-1).view(weight.dtype)
+    return _value(value.reshape(weight.shape))
 
 
 def _value(array: np.ndarray) -> Any:

@@ -275,3 +275,18 @@ def test_accuracy_counts_top1_disagreement() -> None:
     assert result["top1_agreement"] == float(expected == 0)
     assert result["per_segment"][0]["exact"] is True
     assert result["per_segment"][-1]["max_abs"] > 900
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_weights_with_the_same_bytes_may_have_other_shapes(precision: str) -> None:
+    """Their value is kept once; light models, whose weights are constants, have many of them."""
+    weights = {"w1": np.full((6, 3, 1, 1), 0.5, "f4"), "w2": np.full((3, 6, 1, 1), 0.5, "f4")}
+    nodes = [node("Conv", "x w1", "c1"), node("Conv", "c1 w2", "y")]
+    model = model_of(nodes, weights, {"x": [1, 3, 4, 4]}, ["y"])
+    artefacts = build_reference(
+        model, (network := network_of(model)), plan_of(place_all(network, precision, lambda i: i)),
+        None,
+    )  # fmt: skip
+    feed = {"x": np.ones((1, 3, 4, 4), "f4")}
+    assert len(artefacts.values) == 1
+    assert np.array_equal(Runner(artefacts).run(feed)["y"], np.full((1, 3, 4, 4), 4.5, "f4"))
