@@ -35,8 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keeps the garbage collector from walking thousands of tests and modules again and again."""
-    gc.collect()
+    # what is there is old now; it does not stay frozen, which edgekit.rewrite looks for
     gc.freeze()
+    gc.unfreeze()
     gc.set_threshold(10_000, 10, 10)
 
 
