@@ -10,7 +10,7 @@ from edgekit.deploy._shapes import ANSWERS, RESULTS, misshapen
 from edgekit.deploy._transport import Completed
 from edgekit.errors import BoardError, BundleError
 
-__all__ = ["document", "failure", "odd"]
+__all__ = ["document", "failure", "has_document", "odd"]
 
 _FAILED = 4
 _FIELDS = ("code", "message", "where", "hint")
@@ -94,6 +94,11 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
         where=where,
         hint="run the command with --debug and report it, if the board's Python is sound",
     )
+
+
+def has_document(done: Completed) -> bool:
+    """Returns whether the loader has answered, well or not: what a shell prints is no answer."""
+    return _parse(done.out) is not None
 
 
 def _hint(field: dict[str, str]) -> str:

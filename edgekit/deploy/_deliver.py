@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgekit.deploy._answers import document
+from edgekit.deploy._answers import document, has_document
 from edgekit.deploy._channel import LONG_S
 from edgekit.deploy._lanes import Heap, send_lanes
 from edgekit.deploy._openssh import FAILED, Begun
@@ -87,7 +87,7 @@ def deliver(
 
 
 def _unreached(done: Completed) -> bool:
-    return done.status == FAILED and not done.out.strip()
+    return done.status == FAILED and not has_document(done)
 
 
 def _cut(where: str) -> BoardError:

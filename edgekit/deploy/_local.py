@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, cast
 
-from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
+from edgekit.deploy._transport import MOST_OUT, STALL_S, Buffer, Completed, converse, stalled
 from edgekit.errors import BoardError
 
 __all__ = ["LocalTransport"]
@@ -54,7 +55,7 @@ class LocalTransport:
                 f"cannot start {argv[0]}: {error.strerror}", where=self._where
             ) from error
         return converse(
-            _Child(child),
+            _Child(child, self._where),
             stdin,
             timeout=timeout,
             where=self._where,
@@ -68,19 +69,37 @@ class LocalTransport:
 
 
 class _Child:
-    """A child process as ``converse`` wants it."""
+    """A child process as ``converse`` wants it.
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+    Its input is this thread's alone: who closed it elsewhere would have what is written go to
+    whatever gets the descriptor's number next.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], where: str = "") -> None:
         self._child = child
+        self._where = where
         # all three were asked for as pipes
         self._in = cast(IO[bytes], child.stdin)
         self._out = cast(IO[bytes], child.stdout)
         self._err = cast(IO[bytes], child.stderr)
+        self._handle = self._in.fileno()
+        os.set_blocking(self._handle, False)
+        self._room = select.poll()
+        self._room.register(self._handle, select.POLLOUT)
 
     def send(self, data: Buffer) -> None:
         view = memoryview(data)
+        if view.nbytes:  # or there is no cast
+            view = view.cast("B")
         while view:
-            view = view[self._in.write(view) :]
+            try:
+                view = view[os.write(self._handle, view) :]
+            except BlockingIOError:
+                self._await_room()
+
+    def _await_room(self) -> None:
+        if not self._room.poll(STALL_S * 1000):
+            raise stalled(self._where)
 
     def end_input(self) -> None:
         self._in.close()
@@ -98,17 +117,30 @@ class _Child:
         except subprocess.TimeoutExpired:
             return None
 
-    def kill(self) -> None:
-        with contextlib.suppress(OSError):
-            self._in.close()
-        if self._child.poll() is not None:
-            return
+    def stop(self) -> None:
+        self._signal(signal.SIGTERM)
         try:
+            self._child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                self._in.close()
             self._child.wait(_GRACE_S)  # its input has ended: it may still tidy up
         except subprocess.TimeoutExpired:
+            pass
+        finally:
+            # also where a second Ctrl-C has cut the wait short
+            if self._child.poll() is None:
+                self._signal(signal.SIGKILL)
+                self._child.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
+                os.killpg(self._child.pid, number)
 
 
 def _read(stream: IO[bytes]) -> bytes:

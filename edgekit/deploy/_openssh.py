@@ -170,7 +170,7 @@ class Begun:
         """Gives it its input: see ``Transport.run``."""
         with self._stack:
             return converse(
-                Spliced(self._child),
+                Spliced(self._child, self._where),
                 stdin,
                 timeout=timeout,
                 where=self._where,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import select
+import signal
 import time
 from typing import Any
 
 from edgekit.deploy._local import _Child
 from edgekit.deploy._transport import Buffer
+from edgekit.errors import BoardError
 
 __all__ = ["Spliced"]
 
@@ -50,12 +51,11 @@ class Spliced(_Child):
         """Returns how much went in so: less than all where the kernel has refused."""
         import numpy as np
 
-        handle = self._in.fileno()
         start = int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
         done = 0
         while done < data.nbytes:
             vector = _Vector(start + done, data.nbytes - done)
-            count = self._vmsplice(handle, ctypes.byref(vector), 1, _NONBLOCK)
+            count = self._vmsplice(self._handle, ctypes.byref(vector), 1, _NONBLOCK)
             if count >= 0:
                 done += count
             else:
@@ -66,9 +66,24 @@ class Spliced(_Child):
                     self._vmsplice = False
                     break
             if done < data.nbytes:
-                select.select([], [handle], [])
+                self._await_room()
                 time.sleep(_MOMENT_S)
         return done
+
+    def wait(self, timeout: float | None) -> int | None:
+        """Its status, None when the time is over; BoardError when it was killed, on this machine:
+        a command that was killed on the board has a status of ssh's own."""
+        status = super().wait(timeout)
+        if self._child.returncode is not None and self._child.returncode < 0:
+            number = -self._child.returncode
+            raise BoardError(
+                f"this machine's ssh was ended by signal {number} ({signal.strsignal(number)})",
+                code="board.connection-lost",
+                where=self._where,
+                hint="what had arrived is kept and the current release still serves; "
+                "run the same command again",
+            )
+        return status
 
 
 def _find() -> Any:

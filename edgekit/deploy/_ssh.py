@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
+from edgekit.deploy._transport import MOST_OUT, STALL_S, Buffer, Completed, converse, stalled
 from edgekit.errors import BoardError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _WINDOW = 16 << 20
 _PIECE = 32 * 1024
 # where struct tcp_info has tcpi_bytes_acked and tcpi_bytes_received (linux/tcp.h, since 4.1)
 _TCP_BYTES = slice(120, 136)
-_STALL_S = 60.0
 _OPEN_S = 20.0
 
 
@@ -104,7 +103,7 @@ class SshTransport:
 
         try:
             channel = self._connection.open_session(window_size=_WINDOW, timeout=_OPEN_S)
-            channel.settimeout(_STALL_S)
+            channel.settimeout(STALL_S)
             line = shlex.join(argv).encode("utf-8", "surrogateescape")
             channel.exec_command(line)
         except (paramiko.SSHException, EOFError, OSError) as error:
@@ -157,7 +156,7 @@ class _Remote:
             for start in range(0, len(view), _PIECE):
                 self._channel.sendall(bytes(view[start : start + _PIECE]))
         except TimeoutError as error:
-            raise self._transport._lost() from error
+            raise stalled(self._transport._where) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
             # the command has ended, or the connection has: ``wait`` tells
             raise BrokenPipeError from error
@@ -184,6 +183,9 @@ class _Remote:
             raise self._transport._lost()
         # SSH names the signal apart from the status and paramiko drops it: any signal will do
         return 128 + signal.SIGKILL
+
+    def stop(self) -> None:
+        self.kill()  # which any thread may
 
     def kill(self) -> None:
         # closing tells the other side, which may be gone by now: paramiko then raises EOFError

@@ -9,10 +9,22 @@ from typing import Protocol
 
 from edgekit.errors import BoardError
 
-__all__ = ["MOST_OUT", "Buffer", "Completed", "Process", "Transport", "converse"]
+__all__ = [
+    "MOST_OUT",
+    "STALL_S",
+    "Buffer",
+    "Completed",
+    "Process",
+    "Transport",
+    "converse",
+    "stalled",
+]
 
 #: Bytes that a command may answer where its caller expects a document.
 MOST_OUT = 64 << 20
+#: Seconds after which a command that takes nothing of its input is given up. A board's command
+#: waits a minute for a lock (``LOCK_WAIT_S`` of the loader), and then says so itself.
+STALL_S = 75.0
 Buffer = bytes | memoryview
 
 _ERR_KEPT = 64 * 1024
@@ -64,7 +76,9 @@ class Process(Protocol):
     """A command that runs, as the transports show it to ``converse``.
 
     ``send`` raises BrokenPipeError once the command no longer reads; ``read_out`` and
-    ``read_err`` return b"" at the end; ``wait`` returns None when the time is over.
+    ``read_err`` return b"" at the end; ``wait`` returns None when the time is over. ``stop`` ends
+    the command from the thread that reads it, while another may be feeding it: what that uses stays
+    open.
     """
 
     def send(self, data: Buffer) -> None: ...
@@ -76,6 +90,8 @@ class Process(Protocol):
     def read_err(self) -> bytes: ...
 
     def wait(self, timeout: float | None) -> int | None: ...
+
+    def stop(self) -> None: ...
 
     def kill(self) -> None: ...
 
@@ -153,7 +169,7 @@ def converse(
     callback) comes out here and the command sees its input end in the middle.
     """
     try:
-        out = _Drain(process.read_out, most=most_out, stop=process.kill, told=told)
+        out = _Drain(process.read_out, most=most_out, stop=process.stop, told=told)
         err = _Drain(process.read_err, _ERR_KEPT)
         try:
             for chunk in stdin:
@@ -187,3 +203,14 @@ def converse(
         return Completed(status, said, complaint)
     finally:
         process.kill()
+
+
+def stalled(where: str) -> BoardError:
+    """Returns the error of a board that takes nothing more, though the connection is there."""
+    return BoardError(
+        f"the connection has stalled: nothing was taken for {STALL_S:g} s",
+        code="board.connection-lost",
+        where=where,
+        hint="what had arrived is kept and the current release still serves; "
+        "run the same command again",
+    )

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import itertools
 import mmap
+import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgekit.deploy import _splice
+from edgekit.deploy import _local, _splice
+from edgekit.deploy._deliver import _unreached
+from edgekit.deploy._openssh import OpenSsh
 from edgekit.deploy._splice import Spliced
+from edgekit.deploy._sshconfig import Endpoint
 from edgekit.deploy._transport import Buffer, Completed, converse
+from edgekit.errors import BoardError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="vmsplice is Linux's")
 
 _HASH = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
 
 
-def run(stdin: list[Buffer], program: str = _HASH) -> Completed:
-    child = subprocess.Popen(
+def start(program: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         [sys.executable, "-c", program], bufsize=0, start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    return converse(Spliced(child), stdin, timeout=60.0, where="lab")
+
+
+def run(stdin: Iterable[Buffer], program: str = _HASH, most_out: int = 1 << 20) -> Completed:
+    child = Spliced(start(program), "lab")
+    return converse(child, stdin, timeout=60.0, where="lab", most_out=most_out)
 
 
 @pytest.fixture
@@ -79,3 +92,72 @@ def test_where_linux_does_not_the_bytes_are_copied(
 def test_a_program_that_ends_early_says_why(views: list[Buffer]) -> None:
     done = run(views * 5, "import sys; sys.stdin.buffer.read(9); sys.exit('enough')")
     assert (done.status, done.err) == (1, b"enough\n")
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+def test_a_program_that_takes_nothing_is_given_up(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_local, "STALL_S", 0.05)
+    monkeypatch.setattr(_local, "_GRACE_S", 0.0)
+    with pytest.raises(BoardError, match="stalled") as caught:
+        run(itertools.repeat(memoryview(bytes(size))), "import time; time.sleep(600)")
+    assert (caught.value.code, caught.value.where) == ("board.connection-lost", "lab")
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+def test_a_program_that_prints_without_end_is_ended_while_it_is_fed(size: int) -> None:
+    with pytest.raises(BoardError) as caught:
+        run(itertools.repeat(memoryview(bytes(size))),
+            "import os\nwhile True: os.read(0, 99); os.write(1, bytes(65536))")  # fmt: skip
+    assert caught.value.code == "board.protocol"
+
+
+def test_a_second_ctrl_c_does_not_leave_the_program_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    child = start("import time; time.sleep(600)")
+    wait = child.wait
+
+    def interrupt(timeout: float | None = None) -> int:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return wait()
+
+    monkeypatch.setattr(child, "wait", interrupt)
+    with child, pytest.raises(KeyboardInterrupt):
+        Spliced(child, "lab").kill()
+    assert child.returncode == -9
+
+
+def test_descriptors_beyond_what_select_takes(views: list[Buffer]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("no such descriptors here")
+    child = start(_HASH)
+    assert child.stdin
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    try:
+        handle = fcntl.fcntl(child.stdin.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500)
+        child.stdin.close()
+        child.stdin = os.fdopen(handle, "wb", 0)
+        done = converse(Spliced(child), views * 3, timeout=60.0, where="lab")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert done.out.decode().strip() == digest(views * 3)
+
+
+def test_an_ssh_of_this_machine_that_is_killed_is_not_the_boards_doing(tmp_path: Path) -> None:
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o700)
+    way = OpenSsh(str(program), Endpoint("far", 22, "me"), ("ssh-ed25519", "key"), "lab")
+    with pytest.raises(BoardError, match="this machine's ssh") as caught:
+        way.run(["true"])
+    assert (caught.value.code, caught.value.where) == ("board.connection-lost", "lab")
+
+
+def test_what_a_shell_prints_is_no_answer() -> None:
+    assert _unreached(Completed(255, b"Welcome!\n", b""))
+    assert not _unreached(Completed(255, b'Welcome!\n{"error": {}}\n', b""))
+    assert not _unreached(Completed(1, b"Welcome!\n", b""))

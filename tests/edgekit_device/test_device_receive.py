@@ -151,7 +151,7 @@ def test_many_small_blobs_are_kept_before_a_cut(root: Root) -> None:
 def test_more_small_blobs_than_a_process_may_have_open(board: BoardFolder) -> None:
     blobs = [_blob(100) for _ in range(150)]
     few = ["sh", "-c", 'ulimit -n 48; exec "$@"', "sh", *board.argv("receive")]
-    done = subprocess.run(few, input=frames(blobs), capture_output=True)
+    done = subprocess.run(few, input=frames(blobs), capture_output=True, check=True)
     assert json.loads(done.stdout) == {"received": 150, "bytes": 15_000}
     assert all(board.blob(digest).read_bytes() == data for digest, data in blobs)
 
