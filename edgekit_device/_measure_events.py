@@ -70,12 +70,14 @@ def first_of(events: Sequence[Event], kept: Sequence[int], began: float) -> Opti
 
 
 def events_to_json(
-    model: Model, events: Sequence[Event], kept: Sequence[int]
+    model: Model, events: Sequence[Event], kept: Sequence[int], spans: Sequence[Span] = ()
 ) -> List[Dict[str, Any]]:
-    """The kept frames' events, from zero on."""
+    """The kept frames' events, from zero on; of engines also when the device itself was at work."""
     chosen = sorted((e for e in events if e.frame in kept), key=lambda event: event.start)
-    return [
-        {
+    computing = [span for span in spans if span.phase == "compute"]
+    found = []
+    for event in chosen:
+        told = {
             "frame": kept.index(event.frame),
             "lane": event.lane,
             "index": event.index,
@@ -83,8 +85,24 @@ def events_to_json(
             "start_us": (event.start - chosen[0].start) * 1e6,
             "duration_us": (event.end - event.start) * 1e6,
         }
-        for event in chosen
-    ]
+        if event.device_ms is not None:
+            start = _device_start(event, event.device_ms, computing)
+            told["compute_start_us"] = (start - chosen[0].start) * 1e6
+            told["compute_us"] = event.device_ms * 1e3
+        found.append(told)
+    return found
+
+
+def _device_start(event: Event, device_ms: float, computing: List[Span]) -> float:
+    """When the device began: its own event's time, else as long before the run's end as it took.
+
+    A run ends when the device does, for it waits for it.
+    """
+    for place, span in enumerate(computing):
+        # a frame's further spans are of other engines and of kernels that pack
+        if span.frame == event.frame and abs(span.ms - device_ms) < 1e-6:
+            return computing.pop(place).start
+    return max(event.start, event.end - device_ms / 1e3)
 
 
 def copies_to_json(

@@ -7,7 +7,7 @@ A part that is absent or null (another backend, no profile) is read as empty. A 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgekit.bench._types import LATEST_US
@@ -18,7 +18,17 @@ __all__ = ["Copy", "NodeTime", "Run", "copies", "in_flight_after_us", "node_time
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One segment's run in one frame; microseconds from the first shown frame's start."""
+    """One segment's run in one frame; microseconds from the first shown frame's start.
+
+    Attributes:
+        frame: Number.
+        lane: Plan.
+        segment: Number.
+        device: Of the segment; a hybrid engine's is its DLA.
+        start_us: When the device began; it can be negative where the clocks of both differ.
+        duration_us: How long it was at work.
+        call_us: When the host's call of it began and ended.
+    """
 
     frame: int
     lane: int
@@ -26,6 +36,12 @@ class Run:
     device: str
     start_us: float
     duration_us: float
+    call_us: tuple[float, float]
+
+    def later(self, us: float) -> Run:
+        """Returns the same, so much later."""
+        begin, end = self.call_us
+        return replace(self, start_us=self.start_us + us, call_us=(begin + us, end + us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,8 @@ def _from_segments(measurement: Mapping[str, Any]) -> list[Run]:
         duration = 1000 * mean
         lane, index = int(entry.get("lane") or 0), int(entry["index"])
         # lanes are other plans: each is a frame of its own
-        found.append(Run(lane, lane, index, str(entry["device"]), start, duration))
+        call = (start, start + duration)
+        found.append(Run(lane, lane, index, str(entry["device"]), start, duration, call))
         start += duration
     return found
 
@@ -93,17 +110,35 @@ def runs(measurement: Mapping[str, Any], key: str = "events") -> tuple[Run, ...]
         DataError: "trace.time".
     """
     found = []
+    moved = copies(measurement) if key == "events" else ()
     for at, entry in _entries(measurement, key):
         start = _time(entry.get("start_us"), f"{at}.start_us")
         duration = _time(entry.get("duration_us"), f"{at}.duration_us")
         if start is not None and duration is not None:
+            frame, call = int(entry.get("frame") or 0), (start, start + duration)
+            begin = _time(entry.get("compute_start_us"), f"{at}.compute_start_us", -LATEST_US)
+            spent = _time(entry.get("compute_us"), f"{at}.compute_us")
+            if begin is None or spent is None:
+                begin, spent = _between(call, [copy for copy in moved if copy.frame == frame])
             found.append(Run(
-                int(entry.get("frame") or 0), int(entry.get("lane") or 0), int(entry["index"]),
-                str(entry["device"]), start, duration,
+                frame, int(entry.get("lane") or 0), int(entry["index"]), str(entry["device"]),
+                begin, spent, call,
             ))  # fmt: skip
     if not found and key == "events":
         found = _from_segments(measurement)
     return tuple(sorted(found, key=lambda run: (run.start_us, run.frame, run.segment)))
+
+
+def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
+    """Returns when a device can have been at work: an older loader tells only the host's call.
+
+    It begins when what is copied to it during the call has come, and ends before the copies back.
+    """
+    begin, end = call
+    within = [copy for copy in moved if call[0] <= copy.start_us < call[1]]
+    begin = max((c.start_us + c.duration_us for c in within if c.phase == "h2d"), default=begin)
+    end = min((copy.start_us for copy in within if copy.phase == "d2h"), default=end)
+    return (begin, end - begin) if begin <= end else (call[0], call[1] - call[0])
 
 
 def node_times(measurement: Mapping[str, Any]) -> dict[tuple[int, int], tuple[NodeTime, ...]]:

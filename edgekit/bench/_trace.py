@@ -9,31 +9,23 @@ processes keep the clocks apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bench._measured import (
-    NodeTime,
-    Run,
-    copies,
-    in_flight_after_us,
-    node_times,
-    runs,
-)
+from edgekit.bench._measured import Run, copies, in_flight_after_us, node_times, runs
 from edgekit.bench._schedule import predicted_schedule
+from edgekit.bench._trace_layers import Owners, laid_layers, parts_of
 from edgekit.bench._trace_linked import layer_args
 from edgekit.bench._trace_monitor import frames_wall, monitor_process
 from edgekit.bench._trace_process import HOST, Event, Process, nanoseconds
-from edgekit.bench._types import CPU_MEASURED, CPU_PLACE, PREDICTED
+from edgekit.bench._types import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE, PREDICTED
 
 if TYPE_CHECKING:
     from edgekit.network import Network
-    from edgekit.placement import PlacedLayer, Plan
+    from edgekit.placement import Plan
 
 __all__ = ["measured_processes", "trace_document"]
 
 MEASURED_PID, PIPELINED_PID, PREDICTED_PID, MONITOR_PID = 1, 2, 3, 4
-Owner = Callable[[str], "PlacedLayer | None"]
 
 
 def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
@@ -66,91 +58,42 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
     return process
 
 
-def _owner(plan: Plan | None, network: Network | None, lane: int) -> Owner:
-    """Returns who finds the layer of an engine's node.
-
-    Nodes that edgekit added for rounding and scaling are called TENSOR#... after the tensor that
-    they serve, so they belong to the layer that writes it.
-    """
-    if plan is None:
-        return lambda _node: None
-    layers = plan.plans[lane].layers if lane < len(plan.plans) else plan.layers
-    by_name = {layer.name: layer for layer in layers}
-    by_node = by_name | {node: layer for layer in layers for node in layer.nodes}
-    by_tensor = {
-        tensor: by_name[layer.name]
-        for layer in (network.layers if network else ())
-        for tensor in layer.outputs
-        if layer.name in by_name
-    }
-
-    def find(node: str) -> PlacedLayer | None:
-        if node in by_node:
-            return by_node[node]
-        tensor, mark, _ = node.partition("#")
-        return by_tensor.get(tensor) if mark else None
-
-    return find
-
-
-def _measured_layers(
-    process: Process, track: str, run: Run, nodes: tuple[NodeTime, ...], owner: Owner
-) -> None:
-    """Adds a slice per layer, neighbouring nodes of one layer together.
-
-    Nodes were timed in runs of their own under the profiler, which slows them: they are laid from
-    the segment's start, shortened together where they would overrun it. ``measured_us`` is as
-    profiled.
-    """
-    total = sum(node.mean_us for node in nodes)
-    scale = min(1.0, run.duration_us / total) if total > 0 else 1.0
-    groups: list[tuple[PlacedLayer | None, list[NodeTime]]] = []
-    for node in nodes:
-        layer = owner(node.node)
-        if groups and layer is not None and groups[-1][0] is layer:
-            groups[-1][1].append(node)
-        else:
-            groups.append((layer, [node]))
-    end, elapsed = nanoseconds(run.start_us + run.duration_us), run.start_us
-    for layer, members in groups:
-        measured = sum(node.mean_us for node in members)
-        begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * measured
-        args = {"segment": run.segment} if layer is None else layer_args(layer)
-        process.add(
-            track, layer.name if layer else members[0].node or "node", begin,
-            min(nanoseconds(elapsed), end), "layer", **(args | {"device": run.device}),
-            measured_us=measured, measured_nodes=[node.node for node in members],
-        )  # fmt: skip
-
-
 def _measured(
     process: Process, shown: tuple[Run, ...], measurement: Mapping[str, Any],
-    owners: Callable[[int], Owner],
+    owners: Callable[[int], Owners],
 ) -> Process:  # fmt: skip
-    """Fills a process with segments' runs, and layers where there is a profile."""
+    """Fills a process with segments' runs, and layers where there is a profile.
+
+    The segments of a hybrid engine are its layers' devices, one after the other.
+    """
     profile = node_times(measurement)
+    board = measurement.get("clock") == BOARD_MEASURED
     frames: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for run in shown:
-        start = nanoseconds(run.start_us)
-        track = process.free_track(run.device, start)
-        frames.setdefault((run.lane, run.frame), []).append((track, start))
-        process.add(
-            track, f"segment {run.segment}", start, nanoseconds(run.start_us + run.duration_us),
-            "segment", segment=run.segment, device=run.device, plan=run.lane, frame=run.frame,
-        )  # fmt: skip
         nodes = profile.get((run.lane, run.segment), ())
-        if nodes:
-            _measured_layers(process, track, run, nodes, owners(run.lane))
+        layers = laid_layers(run, nodes, owners(run.lane), board=board) if nodes else []
+        for device, start, end, members in parts_of(run, layers):
+            track = process.free_track(device, start)
+            frames.setdefault((run.lane, run.frame), []).append((track, start))
+            process.add(
+                track, f"segment {run.segment}", start, end, "segment", segment=run.segment,
+                device=device, plan=run.lane, frame=run.frame,
+            )  # fmt: skip
+            for layer in members:
+                process.add(track, layer.name, layer.start, layer.end, "layer", **layer.args)
     for steps in frames.values():
         process.flow("frame", steps)
     return process
 
 
 def _host_frames(process: Process, shown: tuple[Run, ...], latency: Mapping[str, Any]) -> None:
-    """Adds the host's slice for each frame that ran alone; without segments the mean latency."""
+    """Adds the host's slice for each frame that ran alone; without segments the mean latency.
+
+    It is the host's calls and waits: a device that has to wait for its input begins later.
+    """
     frames: dict[int, tuple[int, int]] = {}
     for run in shown:
-        start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
+        start, end = map(nanoseconds, run.call_us)
         first, last = frames.get(run.frame, (start, end))
         frames[run.frame] = (min(first, start), max(last, end))
     if not frames:
@@ -168,15 +111,17 @@ def measured_processes(
     """
     clock = str(measurement.get("clock") or CPU_MEASURED)
     place = CPU_PLACE if clock == CPU_MEASURED else "the board"
-    known: dict[int, Owner] = {}
+    known: dict[int, Owners] = {}
 
-    def owners(lane: int) -> Owner:
-        return known.setdefault(lane, _owner(plan, network, lane))
+    def owners(lane: int) -> Owners:
+        if lane not in known:
+            known[lane] = Owners(plan, network, lane)
+        return known[lane]
 
-    moved = copies(measurement)
-    # the first copy to the device may come before the first segment: then the trace begins with it
-    early = -min(0.0, moved[0].start_us) if moved else 0.0
-    alone = tuple(replace(run, start_us=run.start_us + early) for run in runs(measurement))
+    moved, own = copies(measurement), runs(measurement)
+    # the first copy to the device may come before the first call: then the trace begins with it
+    early = -min([0.0, *(copy.start_us for copy in moved[:1]), *(run.start_us for run in own[:1])])
+    alone = tuple(run.later(early) for run in own)
     process = Process(MEASURED_PID, f"measured on {place}", clock, dla_cores)
     process.label = "the loader's clock"
     _measured(process, alone, measurement, owners)
@@ -199,13 +144,13 @@ def measured_processes(
     if after is None:
         pipelined.label = "the loader's clock, begun anew: measured after the frames alone"
     later = 0.0 if after is None else early + after
-    in_flight = tuple(replace(run, start_us=run.start_us + later) for run in in_flight)
+    in_flight = tuple(run.later(later) for run in in_flight)
     _measured(pipelined, in_flight, measurement, owners)
-    last = max(nanoseconds(run.start_us + run.duration_us) for run in in_flight)
+    first = min(nanoseconds(run.call_us[0]) for run in in_flight)
+    last = max(nanoseconds(run.call_us[1]) for run in in_flight)
     frames = len({run.frame for run in in_flight})
     pipelined.add(
-        HOST, f"{frames} frames", nanoseconds(in_flight[0].start_us), last, "frame",
-        device=HOST, frames=frames,
+        HOST, f"{frames} frames", first, last, "frame", device=HOST, frames=frames
     )  # fmt: skip
     return [process, pipelined, *monitors]
 

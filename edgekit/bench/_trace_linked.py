@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.placement import PlacedLayer, Plan
+    from edgekit.placement import PlacedLayer, Plan, Share
 
 __all__ = ["layer_args", "linked_layers"]
 
@@ -24,7 +24,7 @@ def layer_args(layer: PlacedLayer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def linked_layers(plan: Plan | None) -> Callable[[str], dict[str, Any] | None]:
+def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] | None]:
     """Returns what finds a name's layer: by its own name, its nodes', or those it is fused of.
 
     A loadable (``{ForeignNode[first...last]}``) is all layers from its first to its last that are

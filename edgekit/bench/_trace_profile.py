@@ -42,7 +42,7 @@ def profile_process(
     process.label = "durations of a profiler; where they begin is not measured"
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
-    for row, category in shown:
+    for row, category in sorted(shown, key=lambda one: one[0].place):
         args = _args(linked, (row.name, *row.layers)) if linked else {}
         device = str(args.get("device") or row.device or "")
         if row.device == "GPU" and device.startswith("DLA"):

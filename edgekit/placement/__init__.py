@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.placement._place import Prepared, place, prepare
     from edgekit.placement._profile import read_profile
     from edgekit.placement._profile_plan import LogPlan, plan_of_log
+    from edgekit.placement._profile_rows import booked_rows
     from edgekit.placement._profile_types import Profile
     from edgekit.placement._request import PlanImpossible
     from edgekit.placement._several import Member, place_several
@@ -65,6 +66,7 @@ __all__ = [
     "Slot",
     "Unfused",
     "booked_layers",
+    "booked_rows",
     "clock_of",
     "compare_plans",
     "device_types",
@@ -108,6 +110,7 @@ __getattr__ = lazy(
         "_place": "Prepared place prepare",
         "_profile": "read_profile",
         "_profile_plan": "LogPlan plan_of_log",
+        "_profile_rows": "booked_rows",
         "_profile_types": "Profile",
         "_request": "PlanImpossible",
         "_several": "Member place_several",

@@ -60,7 +60,7 @@ def bench_rows(document: Mapping[str, Any]) -> tuple[tuple[Row, ...], tuple[str,
             )
         else:
             rows.append(Row(f"segment {index}", us, used.pop(), tuple(names)))
-    return tuple(rows), tuple(notes)
+    return tuple(replace(row, place=number) for number, row in enumerate(rows)), tuple(notes)
 
 
 def device_of(name: object) -> str:

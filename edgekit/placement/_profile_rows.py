@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from edgekit.placement._profile_types import Row
 
-__all__ = ["attributed"]
+__all__ = ["attributed", "booked_rows"]
 
 _FOREIGN = re.compile(r"^\{ForeignNode\[.*\]\}$")
 _FROM = re.compile(r" from nvm$")
@@ -35,6 +35,8 @@ def attributed(
     each loadable has the next wait in turn, and where waits are fewer the last loadables have
     them, for whom the earlier ones were waited with.
 
+    Each row keeps its place in that order; a wait is drawn where its loadable began.
+
     Args:
         rows: In running order.
         kinds: Layer types of --exportLayerInfo by name; empty without.
@@ -54,7 +56,8 @@ def attributed(
         pending.clear()
         waits.clear()
 
-    for at, row in enumerate(rows):
+    for at, given in enumerate(rows):
+        row = replace(given, place=at)
         kind = kinds.get(row.name, "")
         if _FOREIGN.match(row.name):
             device = "DLA" if kind == "DLA" or (nvm and not kind) else "GPU" if kind else ""
@@ -87,3 +90,17 @@ def attributed(
     if waits:
         settle()
     return tuple(layers), tuple(row for _, row in sorted(others, key=lambda item: item[0]))
+
+
+def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[Row, bool], ...]:
+    """Returns what a profiler of a hybrid engine timed, in its order, by the device it is of.
+
+    Args:
+        times: Name and microseconds of each row; none tells which loadable a wait is for.
+
+    Returns:
+        Rows, the waits booked to the loadables, and whether each is a layer.
+    """
+    layers, others = attributed([Row(name, us) for name, us in times], {})
+    both = [*((row, True) for row in layers), *((row, False) for row in others)]
+    return tuple(sorted(both, key=lambda one: one[0].place))

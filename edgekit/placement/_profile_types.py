@@ -23,6 +23,7 @@ class Row:
             information can be a loadable or a subgraph on the GPU).
         layers: Our names of its layers, where the file lists them.
         variants: Its times by the formats of its tensors.
+        place: Its place in the running order, where the file has one.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Row:
     device: str = ""
     layers: tuple[str, ...] = ()
     variants: tuple[Combination, ...] = ()
+    place: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,3 +103,19 @@ def test_a_bench_of_no_known_clock_is_told(clock, tmp_path):
     path.write_text(json.dumps(measured | {"latency_ms": {"mean": 1.0}}))
     with pytest.raises(DataError, match="its clock"):
         read_bench(path)
+
+
+def test_a_profile_keeps_its_order_in_time(tmp_path):
+    rows = [("images to nvm", 0.0852), ("{ForeignNode[Conv_0...Concat_198]}", 0.0085),
+            ("head_3 from nvm", 7.6931), ("images copy finish", 0.0017),
+            ("head_2 from nvm", 0.0072)]  # fmt: skip
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps([{"name": n, "timeMs": t} for n, t in rows]))
+    process = profile_process(read_profile(path), pid=1, dla_cores=1)
+    document, _ = combined([Prepared("p", [process])], tmp_path / "t.json")
+    shown = [e for e in document["traceEvents"] if e.get("cat") in ("layer", "copy")]
+    # the wait is in the loadable, after the copy to the DLA
+    assert [(e["name"], e["ts"]) for e in sorted(shown, key=lambda e: e["ts"])] == [
+        ("images to nvm", 0.0), ("{ForeignNode[Conv_0...Concat_198]}", 85.2),
+        ("images copy finish", 7786.8), ("head_2 from nvm", 7788.5),
+    ]  # fmt: skip

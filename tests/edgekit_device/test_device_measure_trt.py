@@ -46,6 +46,11 @@ def test_phases_add_up_to_a_frame(here: Here) -> None:
         assert (to["phase"], back["phase"]) == ("h2d", "d2h")
         assert to["start_us"] < back["start_us"]
         assert to["start_us"] < event["start_us"] + event["duration_us"]
+        # the device begins when its input is there, and the outputs are copied when it has ended
+        done = event["compute_start_us"] + event["compute_us"]
+        assert to["start_us"] + to["duration_us"] <= event["compute_start_us"] + 1e-3
+        assert done <= back["start_us"] + 1e-3
+        assert event["compute_us"] < event["duration_us"]
     assert found["streams"] is None
 
 

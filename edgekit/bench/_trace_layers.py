@@ -1,0 +1,145 @@
+"""Where the profiled layers of a segment's run stand in it, and on which device.
+
+Layers were timed in runs of their own under the profiler, which slows them: they are laid from the
+run's start in their running order, shortened together where they would overrun it.
+
+A hybrid engine is one segment of two devices. Its loadables are the DLA's, with the wait that the
+profiler shows behind them (``edgekit.placement`` books it there); its other layers, and what it
+reformats for the DLA and copies to it, are the GPU's. They share the whole run out, for one of them
+is always at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bench._measured import NodeTime, Run
+from edgekit.bench._trace_linked import layer_args, linked_layers
+from edgekit.bench._trace_process import nanoseconds
+
+if TYPE_CHECKING:
+    from edgekit.network import Network
+    from edgekit.placement import PlacedLayer, Plan
+
+__all__ = ["Laid", "Owners", "laid_layers", "parts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A layer's slice in a run, in whole nanoseconds."""
+
+    name: str
+    device: str
+    start: int
+    end: int
+    args: dict[str, Any]
+
+
+class Owners:
+    """Finds the layer of a plan that a node of an engine is of.
+
+    Nodes that edgekit added for rounding and scaling are called TENSOR#... after the tensor that
+    they serve, so they belong to the layer that writes it. TensorRT's are fusions and loadables.
+
+    Args:
+        plan: None knows no layer.
+        network: Its layers' tensors.
+        lane: Number of the plan's variant.
+    """
+
+    def __init__(self, plan: Plan | None, network: Network | None, lane: int) -> None:
+        share = plan.plans[lane] if plan and lane < len(plan.plans) else plan
+        layers = share.layers if share else ()
+        by_name = {layer.name: layer for layer in layers}
+        self._by_node = by_name | {node: layer for layer in layers for node in layer.nodes}
+        self._by_tensor = {
+            tensor: by_name[layer.name]
+            for layer in (network.layers if network else ())
+            for tensor in layer.outputs
+            if layer.name in by_name
+        }
+        self._linked = linked_layers(share)
+
+    def find(self, node: str) -> PlacedLayer | None:
+        """Returns the one layer that a node is of."""
+        if node in self._by_node:
+            return self._by_node[node]
+        tensor, mark, _ = node.partition("#")
+        return self._by_tensor.get(tensor) if mark else None
+
+    def fused(self, name: str) -> dict[str, Any]:
+        """Returns what the plan says of a fusion or a loadable, as arguments of an event."""
+        return dict(self._linked(name) or {})
+
+
+def laid_layers(
+    run: Run, nodes: Sequence[NodeTime], owners: Owners, *, board: bool
+) -> list[Laid]:  # fmt: skip
+    """Lays a run's layers, neighbouring nodes of one layer together.
+
+    Args:
+        run: When the device was at work.
+        nodes: As profiled, in running order; ``measured_us`` of the result is their sum.
+        owners: Find their layers.
+        board: Whether TensorRT ran them: nodes of a DLA's segment are a hybrid engine's then, for
+            a loadable has no profiler.
+    """
+    total = sum(node.mean_us for node in nodes)
+    scale = run.duration_us / total if total > 0 else 1.0
+    if board and run.device != "GPU":
+        groups = list(_hybrid(run, nodes, owners))
+    else:
+        scale = min(1.0, scale)
+        groups = list(_grouped(run, nodes, owners))
+    found = []
+    end, elapsed = nanoseconds(run.start_us + run.duration_us), run.start_us
+    for name, us, args in groups:
+        begin, elapsed = min(nanoseconds(elapsed), end), elapsed + scale * us
+        stop = min(nanoseconds(elapsed), end)
+        found.append(Laid(name, args["device"], begin, stop, {**args, "measured_us": us}))
+    return found
+
+
+def parts_of(run: Run, layers: Sequence[Laid]) -> Iterator[tuple[str, int, int, list[Laid]]]:
+    """Yields device, start and end of a run's parts by device, each with its layers."""
+    start, end = nanoseconds(run.start_us), nanoseconds(run.start_us + run.duration_us)
+    parts = [(device, list(members)) for device, members in groupby(layers, lambda one: one.device)]
+    if len(parts) < 2:
+        yield (parts[0][0] if parts else run.device), start, end, list(layers)
+        return
+    for device, members in parts:
+        yield device, members[0].start, members[-1].end, members
+
+
+def _grouped(
+    run: Run, nodes: Sequence[NodeTime], owners: Owners
+) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    groups: list[tuple[PlacedLayer | None, list[NodeTime]]] = []
+    for node in nodes:
+        layer = owners.find(node.node)
+        if groups and layer is not None and groups[-1][0] is layer:
+            groups[-1][1].append(node)
+        else:
+            groups.append((layer, [node]))
+    for layer, members in groups:
+        name = layer.name if layer else members[0].node or "node"
+        args = {"segment": run.segment} | (layer_args(layer) if layer else owners.fused(name))
+        args |= {"device": run.device, "measured_nodes": [node.node for node in members]}
+        yield name, sum(node.mean_us for node in members), args
+
+
+def _hybrid(
+    run: Run, nodes: Sequence[NodeTime], owners: Owners
+) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    from edgekit.placement import booked_rows
+
+    for row, is_layer in booked_rows([(node.node, node.mean_us) for node in nodes]):
+        layer = owners.find(row.name) if is_layer else None
+        known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else {}
+        # a subgraph that TensorRT keeps for the GPU has a loadable's name
+        device = "GPU" if row.device == "GPU" or known.get("device") == "GPU" else run.device
+        args = {"segment": run.segment, **known, "device": device, "measured_nodes": [row.name]}
+        yield row.name if layer is None else layer.name, row.us, args
