@@ -9,7 +9,10 @@ smoothed. The same histogram gives the same threshold as there, bit for bit.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
+
+from edgekit.quantize._entropy_original import EPS, LEVELS_OF_ENTROPY, as_original
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,9 +30,6 @@ __all__ = [
 # twice as much may be beyond float32
 LARGE = 2.0**126
 ENTROPY_BINS = 2048
-LEVELS_OF_ENTROPY = 128
-# smooth_distribution's default
-_EPS = 1e-4
 # candidates this near to the least (relative; absolute) are told apart in its own arithmetic
 _CLOSE, _CLOSE_ABSOLUTE = 2e-3, 1e-6
 # how many standard deviations of a bin's counts a rival must be away, and float32's own noise
@@ -120,7 +120,7 @@ def _nearest(counts: np.ndarray, found: np.ndarray) -> int:
     if not np.isfinite(least):
         return half
     close = np.flatnonzero(found <= least + abs(least) * _CLOSE + _CLOSE_ABSOLUTE) + half
-    return int(close[int(np.argmin([_as_original(counts, int(i)) for i in close]))])
+    return int(close[int(np.argmin([as_original(counts, int(i)) for i in close]))])
 
 
 def _divergences(counts: np.ndarray) -> np.ndarray:
@@ -132,11 +132,8 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     """
     import numpy as np
 
-    levels, zero = LEVELS_OF_ENTROPY, counts.size // 2
-    grown = np.arange(levels // 2, zero + 1)
-    start, end = zero - grown, np.minimum(zero + grown + 1, counts.size)
+    start, end, merged, borders = _candidates(counts.size)
     size = end - start
-    merged = size // levels
     used = counts > 0
     real = counts.astype(np.float64)
 
@@ -148,7 +145,6 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     left, right = mass_to[start], total - mass_to[end]
     # levels take ``merged`` bins each; the bins that are left over count for the last level's
     # mass, but the quantised distribution has nothing there
-    borders = start[:, None] + merged[:, None] * np.arange(levels + 1)
     mass = np.diff(mass_to[borders], axis=1)
     bins = np.diff(used_to[borders], axis=1)
     inside = mass.copy()
@@ -166,13 +162,18 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     in_use = used_to[end] - used_to[start] + new_first + new_last
     empty = size - in_use
 
-    level = np.where(bins > 0, np.trunc(mass / np.maximum(bins, 1)), 0.0)
-    full = (level > 0).sum(axis=1) * merged
+    # in place from here on: a new array of this size costs more than what is computed for it
+    level = np.maximum(bins, 1)
+    np.trunc(np.divide(mass, level, out=level), out=level)
+    level[bins <= 0] = 0.0
+    filled = level > 0
+    full = filled.sum(axis=1) * merged
     with np.errstate(divide="ignore", invalid="ignore"):
-        from_p, from_q = _EPS * empty / in_use, _EPS * (size - full) / full
-        q = np.where(level > 0, level - from_q[:, None], _EPS)
-        log_q = np.log(np.where(level > 0, q, _EPS))
-        sum_q = level.sum(axis=1) * merged + _EPS * (size - full) - from_q * full
+        from_p, from_q = EPS * empty / in_use, EPS * (size - full) / full
+        sum_q = level.sum(axis=1) * merged + EPS * (size - full) - from_q * full
+        log_q = np.subtract(level, from_q[:, None], out=level)
+        log_q[~filled] = EPS
+        np.log(log_q, out=log_q)
         parts = []
         for term in (_x_log_x, _log, _inverse):
             known = cumulative(term(real))
@@ -180,14 +181,32 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
             parts.append(known[end] - known[start] + term(first + left) - term(first)
                          + term(last + right) - term(last))  # fmt: skip
         p_log_p = (parts[0] - from_p * (parts[1] + in_use) + from_p**2 / 2 * parts[2]
-                   + _EPS * np.log(_EPS) * empty)  # fmt: skip
-        weight = inside - from_p[:, None] * bins + _EPS * (merged[:, None] - bins)
-        p_log_q = (weight * log_q).sum(axis=1) + np.log(_EPS) * (
-            in_rest - from_p * bins_rest + _EPS * (end - borders[:, -1] - bins_rest)
+                   + EPS * np.log(EPS) * empty)  # fmt: skip
+        weight = inside
+        weight -= np.multiply(from_p[:, None], bins, out=mass)
+        np.subtract(merged[:, None], bins, out=mass)
+        mass *= EPS
+        weight += mass
+        weight *= log_q
+        p_log_q = weight.sum(axis=1) + np.log(EPS) * (
+            in_rest - from_p * bins_rest + EPS * (end - borders[:, -1] - bins_rest)
         )
         found = (p_log_p - p_log_q) / total - np.log(total) + np.log(sum_q)
     found[(full == 0) | (in_use == 0)] = np.inf
     return np.asarray(found)
+
+
+@cache
+def _candidates(bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Each candidate's first bin, the one behind its last, and its levels' bins and borders."""
+    import numpy as np
+
+    zero = bins // 2
+    grown = np.arange(LEVELS_OF_ENTROPY // 2, zero + 1)
+    start, end = zero - grown, np.minimum(zero + grown + 1, bins)
+    merged = (end - start) // LEVELS_OF_ENTROPY
+    borders = start[:, None] + merged[:, None] * np.arange(LEVELS_OF_ENTROPY + 1)
+    return start, end, merged, borders
 
 
 def _x_log_x(values: np.ndarray) -> np.ndarray:
@@ -205,42 +224,3 @@ def _inverse(values: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
-
-
-def _as_original(counts: np.ndarray, candidate: int) -> float:
-    """One candidate's divergence in the original's own integers and float32."""
-    import numpy as np
-
-    levels, zero = LEVELS_OF_ENTROPY, counts.size // 2
-    start, end = zero - candidate, min(zero + candidate + 1, counts.size)
-    inside = counts[start:end]
-    p = inside.copy()
-    p[0] += counts[:start].sum()
-    p[-1] += counts[end:].sum()
-    merged = inside.size // levels
-    covered = merged * levels
-    level = inside[:covered].reshape(levels, merged).sum(axis=1)
-    level[-1] += inside[covered:].sum()
-    in_use = (p[:covered].reshape(levels, merged) != 0).sum(axis=1)
-    q = np.zeros(p.size, np.int64)
-    q[:covered] = np.repeat(np.where(in_use > 0, level / np.maximum(in_use, 1), 0), merged)
-    smooth_p, smooth_q = _smooth(p), _smooth(q)
-    if smooth_p is None or smooth_q is None:
-        return float("inf")
-    smooth_p /= smooth_p.sum()
-    smooth_q /= smooth_q.sum()
-    return float((smooth_p * np.log(smooth_p / smooth_q)).sum())
-
-
-def _smooth(values: np.ndarray) -> np.ndarray | None:
-    """Gives empty bins a little of the others; None when all are empty."""
-    import numpy as np
-
-    empty = (values == 0).astype(np.float32)
-    count = float(empty.sum())
-    if count == values.size:
-        return None
-    taken = _EPS * count / (values.size - count)
-    smoothed = values.astype(np.float32)
-    smoothed += _EPS * empty + (-taken) * (1 - empty)
-    return smoothed
