@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from edgekit.deploy._answers import document, has_document
 from edgekit.deploy._channel import LONG_S
@@ -49,7 +49,8 @@ def deliver(
     where: str,
     python: str,
     begun: Begun | None = None,
-) -> bool:
+    carried: Callable[[int], object] = int,
+) -> None:
     """Sends the heap through as many runs of ``argv`` (the command ``receive``) as serve.
 
     Args:
@@ -59,9 +60,7 @@ def deliver(
         where: The board's name for errors.
         python: The board's interpreter for errors.
         begun: One that runs already, on a connection apart.
-
-    Returns:
-        Whether it went on a connection apart.
+        carried: Told how many bytes a connection apart has carried, also where that was in vain.
 
     Raises:
         BoardError, BundleError: The board refuses a blob, fails, or the connection is cut.
@@ -74,16 +73,19 @@ def deliver(
     if begun is None:
         begun = begin(argv, transport, heap.to_send)
     if begun is not None:
-        done = begun.run(heap.frames(tell=True), timeout=LONG_S)
+        try:
+            done = begun.run(heap.frames(tell=True), timeout=LONG_S)
+        finally:
+            # one that was cut off does not say: as much went into it
+            carried(heap.done - heap.started if begun.carried is None else begun.carried)
         if not _unreached(done):
             document(done, where, python)
-            return True
+            return
         if heap.done - heap.started > _UNDER_WAY:
             raise _cut(where)
         heap.rewind()
     lanes = 1 if not remote else max(1, min(_LANES, heap.to_send // _LANE, len(heap)))
     send_lanes(heap, ask, lanes)
-    return False
 
 
 def _unreached(done: Completed) -> bool:

@@ -6,9 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+from edgekit.deploy._ssh import NO_CHANNEL
 from edgekit.deploy._streams import json_line, pieces
 from edgekit.deploy._transport import Buffer
 from edgekit.deploy._types import Progress
+from edgekit.errors import BoardError
 
 __all__ = ["Heap", "send_lanes"]
 
@@ -96,16 +98,26 @@ def send_lanes(heap: Heap, ask: Ask, lanes: int) -> None:
     """Sends the heap through ``lanes`` channels and returns when all of them have ended.
 
     The first channel is served by this thread, so that a Ctrl-C or what progress raises comes out
-    here; the others stop then.
+    here; the others stop then. Channels that the board does not open are done without, unless it
+    opens none.
 
     Raises:
         Exception: What the channel that failed first has raised.
     """
     failed: list[BaseException] = []
+    refused: list[BoardError] = []
+
+    def serve(tell: bool) -> None:
+        try:
+            ask(heap.frames(tell))
+        except BoardError as error:
+            if error.code != NO_CHANNEL:
+                raise
+            refused.append(error)  # before any of the heap was taken
 
     def helper() -> None:
         try:
-            ask(heap.frames(tell=False))
+            serve(tell=False)
         except _Stopped:
             pass
         except BaseException as error:
@@ -116,11 +128,13 @@ def send_lanes(heap: Heap, ask: Ask, lanes: int) -> None:
     for thread in threads:
         thread.start()
     try:
-        ask(heap.frames(tell=True))
+        serve(tell=True)
         for thread in threads:
             while thread.is_alive():
                 thread.join(_POLL_S)
                 heap.tell()
+        if len(refused) == lanes:
+            raise refused[0]
         if not failed:
             heap.tell()  # the helpers may have left nothing to tell for the first
     except _Stopped:

@@ -17,13 +17,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edgekit.deploy._splice import Spliced
 from edgekit.deploy._sshconfig import Endpoint
 from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
+from edgekit.deploy._wire import ssh_bytes
 
 __all__ = ["FAILED", "Begun", "OpenSsh", "openssh"]
 
@@ -49,7 +50,8 @@ _OPTIONS = (
     "ControlPath=none",
     "PermitLocalCommand=no",
     "Compression=no",
-    "LogLevel=ERROR",
+    # it tells how much it has carried then
+    "LogLevel=VERBOSE",
     "ConnectTimeout=10",
     "ServerAliveInterval=15",
     "ServerAliveCountMax=2",
@@ -153,6 +155,8 @@ class Begun:
         self._child = child
         self._where = where
         self._stack = stack
+        self.carried: int | None = None
+        """Bytes that the connection has carried, both ways; known when ``run`` has returned."""
 
     @property
     def waits(self) -> bool:
@@ -169,7 +173,7 @@ class Begun:
     ) -> Completed:
         """Gives it its input: see ``Transport.run``."""
         with self._stack:
-            return converse(
+            done = converse(
                 Spliced(self._child, self._where),
                 stdin,
                 timeout=timeout,
@@ -177,6 +181,8 @@ class Begun:
                 hold_input=hold_input,
                 most_out=most_out,
             )
+        self.carried, complaint = ssh_bytes(done.err)
+        return replace(done, err=complaint)
 
     def end(self) -> None:
         """Ends it at once: nothing was sent to it."""

@@ -38,7 +38,9 @@ class Sent:
         bytes_reused: Bytes of blobs that the board had, parts included.
         loader_bytes: Bytes of the loader, 0 where it was there.
         wire_bytes: Bytes that the connection carried meanwhile, both ways, as the kernel counts
-            them, and the blobs' where OpenSSH's client carried them; None where it is not known.
+            them, and that OpenSSH's client carried on one of its own, as that counts its packets:
+            handshakes and what was refused and sent anew are among them, a connection that was made
+            ahead and not needed is not. None where it is not known.
         notes: What people should know, such as that a kept part was wrong and was sent anew.
     """
 

@@ -91,14 +91,17 @@ class SendingClient(DeploymentClient):
         if begun is not None and not begun.waits:
             begun.end()  # the board had waited too long for bytes
             begun = None
-        apart = deliver(heap, argv, self._transport, self.name, self.board.python, begun)
-        self._apart += heap.to_send if apart else 0
+        deliver(heap, argv, self._transport, self.name, self.board.python, begun, self._carried)
         return heap.to_send
+
+    def _carried(self, count: int) -> None:
+        self._apart += count
 
     def wire_bytes(self) -> int | None:
         """Returns the bytes that went over the wire so far, both ways; None where nobody counts.
 
-        What OpenSSH's client carried on connections of its own counts with its payload.
+        What OpenSSH's client carried on connections of its own counts as the client tells it, the
+        handshake included; only one that nothing was sent on counts for nothing.
         """
         count = getattr(self._transport, "wire_bytes", None)
         carried = None if count is None else count()

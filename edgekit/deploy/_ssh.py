@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
-import socket
-import struct
-import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.deploy._transport import MOST_OUT, STALL_S, Buffer, Completed, converse, stalled
+from edgekit.deploy._wire import tcp_bytes
 from edgekit.errors import BoardError
 
 if TYPE_CHECKING:
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from edgekit.deploy._openssh import OpenSsh
     from edgekit.deploy._sshconfig import Endpoint
 
-__all__ = ["SshTransport"]
+__all__ = ["NO_CHANNEL", "SshTransport"]
+
+#: The code of a board that opens no more channels, though the connection is there.
+NO_CHANNEL = "board.no-channel"
 
 # what one channel may have under way towards us, and the size of one read or write: SSH packets
 # carry 32 KiB, so smaller pieces only cost calls
 _WINDOW = 16 << 20
 _PIECE = 32 * 1024
-# where struct tcp_info has tcpi_bytes_acked and tcpi_bytes_received (linux/tcp.h, since 4.1)
-_TCP_BYTES = slice(120, 136)
 _OPEN_S = 20.0
+# a board that allows few channels may still be closing the former one
+_CLOSING_S = 5.0
+_POLL_S = 0.05
 
 
 class SshTransport:
@@ -52,6 +56,8 @@ class SshTransport:
         self._where = where
         self._upstream = tuple(upstream)
         self._endpoint = endpoint
+        self._under_way = 0  # commands
+        self._lock = threading.Lock()
 
     @property
     def host_key(self) -> str:
@@ -63,21 +69,9 @@ class SshTransport:
     def wire_bytes(self) -> int | None:
         """Returns the bytes that TCP carried for this connection, both ways; None if not known.
 
-        Linux counts them (tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info, tcp(7)).
         Through a jump host or a proxy command they are not this connection's alone.
         """
-        sock = self._connection.sock
-        option = getattr(socket, "TCP_INFO", None)
-        if option is None or not isinstance(sock, socket.socket) or sys.platform != "linux":
-            return None
-        try:
-            facts = sock.getsockopt(socket.IPPROTO_TCP, option, _TCP_BYTES.stop)
-        except OSError:
-            return None
-        if len(facts) < _TCP_BYTES.stop:
-            return None
-        sent, received = struct.unpack("=QQ", facts[_TCP_BYTES])
-        return int(sent) + int(received)
+        return tcp_bytes(self._connection.sock)
 
     def bulk(self) -> OpenSsh | None:
         """Returns a quicker way for much data to the same board; None where there is none."""
@@ -99,24 +93,72 @@ class SshTransport:
         told: Callable[[bytes], None] | None = None,
     ) -> Completed:
         """See ``Transport.run``. OpenSSH hands the line to a shell, so every word is quoted."""
+        with self._begun(argv) as channel:
+            return converse(
+                _Remote(channel, self),
+                stdin,
+                timeout=timeout,
+                where=self._where,
+                hold_input=hold_input,
+                most_out=most_out,
+                told=told,
+            )
+
+    @contextlib.contextmanager
+    def _begun(self, argv: Sequence[str]) -> Iterator[paramiko.Channel]:
+        """Starts a command on a channel, which counts as under way inside the block."""
         import paramiko
 
+        lost = (paramiko.SSHException, EOFError, OSError)
         try:
-            channel = self._connection.open_session(window_size=_WINDOW, timeout=_OPEN_S)
-            channel.settimeout(STALL_S)
-            line = shlex.join(argv).encode("utf-8", "surrogateescape")
-            channel.exec_command(line)
-        except (paramiko.SSHException, EOFError, OSError) as error:
+            channel = self._open()
+        except lost as error:
             raise self._lost() from error
-        return converse(
-            _Remote(channel, self),
-            stdin,
-            timeout=timeout,
-            where=self._where,
-            hold_input=hold_input,
-            most_out=most_out,
-            told=told,
-        )
+        with self._counted():
+            try:
+                channel.settimeout(STALL_S)
+                channel.exec_command(shlex.join(argv).encode("utf-8", "surrogateescape"))
+            except lost as error:
+                raise self._lost() from error
+            yield channel
+
+    def _open(self) -> paramiko.Channel:
+        """Opens a channel; one that is refused is waited for unless others are under way.
+
+        Raises:
+            BoardError: "board.no-channel".
+        """
+        import paramiko
+
+        until = time.monotonic() + _CLOSING_S
+        while True:
+            began = time.monotonic()
+            try:
+                return self._connection.open_session(window_size=_WINDOW, timeout=_OPEN_S)
+            except paramiko.SSHException as error:
+                # of two threads that are refused at once paramiko tells one ChannelException
+                late = time.monotonic() - began >= _OPEN_S
+                if late or not self._connection.is_active():
+                    raise
+                if self._under_way or time.monotonic() > until:
+                    raise BoardError(
+                        "the board opens no channel more on this connection",
+                        code=NO_CHANNEL,
+                        where=self._where,
+                        hint="MaxSessions of the board's sshd_config says how many it opens: "
+                        "1 is enough, 4 are quicker",
+                    ) from error
+            time.sleep(_POLL_S)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
 
     def close(self) -> None:
         """Closes the connection and those to the jump hosts."""

@@ -19,7 +19,7 @@ import pytest
 
 from edgekit.bundle import Bundle, allowed_signers_line, build_zipapp, ensure_key, sign
 from edgekit.bundle._types import blob_view
-from edgekit.deploy import Board, BoardClient
+from edgekit.deploy import Board, BoardClient, _embedded
 from edgekit.deploy import _deliver as deliver
 from edgekit.deploy._connect import connect
 from edgekit.deploy._lanes import Heap, send_lanes
@@ -227,6 +227,30 @@ class _Ways:
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
+def test_bytes_of_the_wire_are_counted_apart_and_in_vain(
+    boards: StartBoard,
+    client: Client,
+    relay: Any,
+    send_key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deliver, "_BULK", 1 << 20)
+    through, counter = relay(remote(boards(tmp_path / "board")))
+    board = client(through)
+    begun = sum(counter.carried.values())
+    bundle = _bundle(send_key, {"large": 3_000_000})
+    large = next(digest for digest, data in bundle.weights.items() if len(data) == 3_000_000)
+    (tmp_path / "board" / "partial").mkdir(mode=0o700)
+    (tmp_path / "board" / "partial" / large).write_bytes(bytes(1_000_000))
+    sent = send(board, bundle)
+    assert len(sent.notes) == 1  # so two thirds went in vain
+    assert sent.wire_bytes is not None
+    assert sent.wire_bytes > 5_000_000
+    assert sent.wire_bytes == pytest.approx(sum(counter.carried.values()) - begun, abs=4000)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
 def test_much_goes_through_openssh_to_the_same_host_key(
     boards: StartBoard,
     client: Client,
@@ -403,6 +427,42 @@ def test_channels_share_the_blobs_and_stop_together() -> None:
     with pytest.raises(BoardError) as caught:
         send_lanes(Heap(blobs, {}, None), broken, 3)
     assert caught.value.code == "board.disk-full"
+
+
+def test_one_channel_is_enough() -> None:
+    served: list[bytes] = []
+    taken = threading.Lock()
+
+    def ask(frames: Iterator[Any]) -> None:
+        if not taken.acquire(blocking=False):
+            raise BoardError("no channel", code="board.no-channel")
+        served.append(b"".join(frames))
+
+    blobs = {f"{n:064x}": bytes(1000) for n in range(9)}
+    send_lanes(Heap(blobs, {}, None), ask, 4)
+    assert served[0].count(b"digest") == 9
+    with pytest.raises(BoardError) as caught:  # none is not
+        send_lanes(Heap(blobs, {}, None), ask, 4)
+    assert caught.value.code == "board.no-channel"
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_board_that_opens_few_channels_at_once(
+    most: int,
+    boards: StartBoard,
+    client: Client,
+    send_key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = _embedded._config
+    monkeypatch.setattr(_embedded, "_config", lambda *of: config(*of) + f"MaxSessions {most}\n")
+    monkeypatch.setattr(deliver, "_LANE", 1 << 16)
+    board = client(remote(boards(tmp_path / "board")))
+    bundle = _bundle(send_key, {"one": 300_000, "two": 300_000, "three": 300_000})
+    send(board, bundle)
+    assert _whole(tmp_path / "board", bundle)
+    assert _leftovers(tmp_path / "board") == []
 
 
 def test_a_ctrl_c_in_progress_ends_every_channel() -> None:
