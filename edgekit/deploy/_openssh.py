@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from edgekit.deploy._scratch import scratch
 from edgekit.deploy._splice import Spliced
 from edgekit.deploy._sshconfig import Endpoint
 from edgekit.deploy._transport import MOST_OUT, Buffer, Completed, converse
@@ -116,8 +117,8 @@ class OpenSsh:
 
     @contextlib.contextmanager
     def _known_hosts(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="edgekit-ssh-") as folder:
-            path = Path(folder, "known_hosts")
+        with scratch("edgekit-ssh-") as folder:
+            path = folder / "known_hosts"
             path.write_text(f"{_ALIAS} {' '.join(self.host_key)}\n", encoding="ascii")
             yield path
 
