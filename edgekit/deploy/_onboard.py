@@ -56,6 +56,25 @@ def check(root):
     if os.path.islink(os.path.join(root, "bin")):
         fail("root.link", "%s/bin is a link" % root, "remove it")
 
+def drop(entry, before=None):
+    try:
+        if not entry.is_dir(follow_symlinks=False) and (before is None or age(entry) < before):
+            os.unlink(entry.path)
+    except FileNotFoundError:
+        pass  # a command that runs has just given it its name, or another host has removed it
+
+def age(entry):
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+def entries(folder):
+    try:
+        return list(os.scandir(folder)) if not os.path.islink(folder) else []
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
 def main(root):
     name, digest, size = sys.argv[2], sys.argv[3], int(sys.argv[4])
     folder = os.path.join(root, "bin")
@@ -63,9 +82,9 @@ def main(root):
     compiled = os.path.join(folder, "__pycache__")
     old = time.time() - 3600
     for place in (folder, compiled):
-        for entry in os.scandir(place) if os.path.isdir(place) else ():
-            if entry.name.endswith(".tmp") and entry.stat().st_mtime < old:
-                os.unlink(entry.path)
+        for entry in entries(place):
+            if entry.name.endswith(".tmp"):
+                drop(entry, old)
     ready = False
     if os.path.isfile(path):
         with open(path, "rb") as file:
@@ -80,14 +99,14 @@ def main(root):
         write(path, data)
         ready = True
         stem = name.split("-")[0]
-        kin = [e for e in os.scandir(folder) if e.name.startswith(stem + "-")]
-        kin.sort(key=lambda e: e.stat().st_mtime)
+        kin = [e for e in entries(folder) if e.name.startswith(stem + "-")]
+        kin.sort(key=age)
         for entry in kin[:-3]:
-            os.unlink(entry.path)
+            drop(entry)
         stay = tuple(e.name[:-4] + "." for e in kin[-3:] if e.name != name)
-        for entry in os.scandir(compiled) if os.path.isdir(compiled) else ():
+        for entry in entries(compiled):
             if not entry.name.startswith(stay):
-                os.unlink(entry.path)
+                drop(entry)
         link = os.path.join(folder, ".%s.%d.tmp" % (stem, os.getpid()))
         os.symlink(name, link)
         os.replace(link, os.path.join(folder, stem + ".pyz"))
@@ -97,9 +116,8 @@ def main(root):
 
 def releases(apps):
     found = []
-    for app in os.listdir(apps) if os.path.isdir(apps) else ():
-        folder = os.path.join(apps, app, "releases")
-        found += os.listdir(folder) if os.path.isdir(folder) else ()
+    for app in entries(apps):
+        found += [entry.name for entry in entries(os.path.join(app.path, "releases"))]
     return sorted(name[-12:] for name in found)[:256]
 
 run(main)

@@ -18,11 +18,13 @@ from edgekit.deploy._onboard import ENSURE
 from edgekit.errors import BoardError, BundleError
 
 
-def place(root: Path, data: bytes, sent: bytes | None = None) -> dict[str, Any]:
+def place(
+    root: Path, data: bytes, sent: bytes | None = None, program: str = ENSURE
+) -> dict[str, Any]:
     digest = hashlib.sha256(data).hexdigest()
     name = f"edgekit_device-{digest[:16]}.pyz"
     packed = zlib.compress(data) if sent is None else sent
-    argv = [sys.executable, "-c", ENSURE, str(root), name, digest, str(len(packed) or 1)]
+    argv = [sys.executable, "-c", program, str(root), name, digest, str(len(packed) or 1)]
     done = LocalTransport().run(argv, stdin=[packed])
     return document(done, "lab", "python3")
 
@@ -98,6 +100,34 @@ def test_what_old_loaders_have_compiled_goes_with_them(tmp_path: Path) -> None:
     path.write_bytes(b"tampered")
     place(tmp_path, b"loader 3")
     assert {file.name.split(".")[0] for file in compiled.iterdir()} == loaders - {path.stem}
+
+
+def test_what_others_remove_or_rename_meanwhile_is_no_failure(tmp_path: Path) -> None:
+    compiled = tmp_path / "bin" / "__pycache__"
+    for number in range(4):
+        path = Path(place(tmp_path, b"loader %d" % number)["path"])
+        os.utime(path, (number, number))
+    (compiled / "a folder.tmp").mkdir(parents=True)
+    for folder in (compiled, path.parent):
+        (folder / "half.tmp").write_bytes(b"half")
+        os.utime(folder / "half.tmp", (0, 0))
+        (folder / "link.tmp").symlink_to("nowhere")
+    (compiled / "old._hello.cpython-311.pyc").write_bytes(b"code")
+    # each file that is to go has gone already
+    others = "import os; real = os.unlink; os.unlink = lambda path: (real(path), real(path)); "
+    assert place(tmp_path, b"newest", program=f"{others}exec({ENSURE!r})")["ready"]
+    assert {entry.name for entry in compiled.iterdir()} == {"a folder.tmp"}
+    assert not (path.parent / "half.tmp").exists()
+
+
+def test_a_link_is_not_followed_where_compiled_modules_lie(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "__pycache__").symlink_to(other)
+    assert place(tmp_path, b"loader")["ready"]
+    assert (other / "file").exists()
 
 
 def test_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
