@@ -1,8 +1,9 @@
 """Modules of a loader that a host has placed are compiled once for each Python, not at each start.
 
 Python keeps no bytecode of what it imports from a zip, and compiling is half of a small command.
-What is kept lies beside the loader, in ``bin/__pycache__``, under its name, which is of its digest;
-what is cut off, altered or another account's is compiled again.
+What is kept lies beside the loader, in ``bin/__pycache__``, and is hashed with what it is for: the
+loader, whose name is of its digest, the module and the Python. What is cut off, altered, for
+something else or another account's is compiled again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import stat
 import sys
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import MAGIC_NUMBER
 from types import ModuleType
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 from zipimport import zipimporter
 
 __all__ = ["keep_bytecode"]
@@ -87,32 +89,49 @@ class _Loader(SourceFileLoader):
         """A module's source or bytecode; OSError where it is not kept, or not soundly."""
         if path == self.path:
             return self._zip.get_data(path)
-        handle = os.open(self._kept(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = self._kept(path)
+        if not _is_sound(os.lstat(os.path.dirname(file)), stat.S_ISDIR):
+            raise PermissionError(file)
+        # a pipe in its place is not waited for
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(file, flags)
         try:
             facts = os.fstat(handle)
-            if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & _OTHERS:
-                raise PermissionError(path)
+            if not _is_sound(facts, stat.S_ISREG):
+                raise PermissionError(file)
             data = os.read(handle, facts.st_size + 1)
         finally:
             os.close(handle)
         # a power cut may leave a name without its bytes: nothing here is synced
-        if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
-            raise OSError(path)
+        if _digest(file, data[_DIGEST:]) != data[:_DIGEST]:
+            raise OSError(file)
         return data[_DIGEST:]
 
     def set_data(self, path: str, data: Any, *, _mode: int = 0o600) -> None:
         """Keeps bytecode; without room for it the next start compiles again."""
         with contextlib.suppress(OSError):
-            _write(self._kept(path), hashlib.sha256(data).digest() + data)
+            _write(self._kept(path), data)
 
     def _kept(self, path: str) -> str:
         # Python's name: of the module, the interpreter and its level of optimisation
         return "{}.{}".format(self._start, os.path.basename(path))
 
 
+def _digest(file: str, data: bytes) -> bytes:
+    """Of bytecode and of what it is for: the name says the loader, the module and the Python."""
+    name = os.path.basename(file).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(b"\0".join((name, MAGIC_NUMBER, data))).digest()
+
+
+def _is_sound(facts: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    """Whether it is of this kind, and nobody else's to write."""
+    ours = facts.st_uid in (0, os.geteuid())
+    return kind(facts.st_mode) and ours and not facts.st_mode & _OTHERS
+
+
 def _write(file: str, data: bytes) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(os.path.dirname(file), 0o700)
+    _make(os.path.dirname(file))
+    data = _digest(file, data) + data
     temporary = "{}.{}.tmp".format(file, os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(temporary, flags, 0o600)
@@ -126,3 +145,21 @@ def _write(file: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _make(folder: str) -> None:
+    """Makes the folder; what stands there and is none, or can be written by others, gives way."""
+    try:
+        os.mkdir(folder, 0o700)
+        return
+    except FileExistsError:
+        facts = os.lstat(folder)
+    if _is_sound(facts, stat.S_ISDIR):
+        return
+    if stat.S_ISDIR(facts.st_mode):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    else:
+        os.unlink(folder)
+    os.mkdir(folder, 0o700)

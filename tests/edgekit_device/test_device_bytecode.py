@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import py_compile
@@ -67,7 +66,7 @@ def _answering(file: Path) -> None:
     os.utime(source, (0, 0))
     data = Path(str(py_compile.compile(str(source), str(source) + "c"))).read_bytes()
     file.unlink()
-    _bytecode._write(str(file), hashlib.sha256(data).digest() + data)
+    _bytecode._write(str(file), data)
 
 
 def test_what_is_kept_is_what_runs(placed: Path) -> None:
@@ -94,8 +93,29 @@ def _link(file: Path) -> None:
     file.symlink_to(other)
 
 
+def _pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
+def _of_another_module(file: Path) -> None:
+    """Whole, and this account's: only its place is wrong."""
+    other = file.with_name(file.name.replace("_hello", "_monitor"))
+    file.rename(other)
+    _answering(other)
+    other.rename(file)
+
+
+def _of_another_loader(file: Path) -> None:
+    other = file.with_name("edgekit_device-0123456789abcdef" + file.name[31:])
+    assert len(other.name) == len(file.name)
+    file.rename(other)
+    _answering(other)
+    other.rename(file)
+
+
 @pytest.mark.parametrize("damage", [
-    _flip, _others_write, _link,
+    _flip, _others_write, _link, _pipe, _of_another_module, _of_another_loader,
     lambda file: file.write_bytes(b""),
     lambda file: file.write_bytes(file.read_bytes()[:-1]),
 ])  # fmt: skip
@@ -127,6 +147,43 @@ def test_a_loader_that_may_change_keeps_nothing(placed: Path, name: str) -> None
     assert not (other.parent / "__pycache__").exists()
 
 
-def test_a_folder_that_cannot_be_written_costs_only_time(placed: Path) -> None:
+def test_what_was_compiled_by_another_python_is_compiled_again(
+    placed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = hello(placed)
+    monkeypatch.setattr(_bytecode, "MAGIC_NUMBER", b"else")
+    _answering(kept(placed)["_hello"])
+    assert hello(placed) == first
+
+
+def _is_a_link(folder: Path) -> None:
+    folder.rename(folder.with_name("other"))
+    folder.symlink_to("other")
+
+
+@pytest.mark.parametrize("damage", [_is_a_link, lambda folder: folder.chmod(0o777)])
+def test_a_folder_that_others_may_have_filled_is_not_believed(
+    placed: Path, damage: Callable[[Path], object]
+) -> None:
+    first = hello(placed)
+    _answering(kept(placed)["_hello"])
+    folder = placed.parent / "__pycache__"
+    damage(folder)
+    assert hello(placed) == first
+    assert (folder.lstat().st_mode & 0o777, folder.is_symlink()) == (0o700, False)
+    assert hello(placed) == first
+
+
+def test_a_file_in_the_folders_place_gives_way(placed: Path) -> None:
     (placed.parent / "__pycache__").write_text("not a folder")
     assert hello(placed)["version"]
+    assert "_hello" in kept(placed)
+
+
+def test_what_cannot_be_kept_costs_only_time(placed: Path) -> None:
+    first = hello(placed)
+    file = kept(placed)["_hello"]
+    file.unlink()
+    (file / "in the way").mkdir(parents=True)
+    assert hello(placed) == first
+    assert file.is_dir()
