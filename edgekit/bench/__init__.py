@@ -18,7 +18,7 @@ from edgekit.bench._stats import (
     percentile,
 )
 from edgekit.bench._tails import Tails, tails
-from edgekit.bench._tegrastats import monitor_of_log, read_tegrastats
+from edgekit.bench._tegrastats import FIRST_LOAD, monitor_of_log, read_tegrastats
 from edgekit.bench._trace import trace_document
 from edgekit.bench._trtexec_times import Iteration, read_times
 from edgekit.bench._types import Slot
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgekit.bench._dla_statistics import read_statistics, statistics_process
     from edgekit.bench._nsys_export import exported
     from edgekit.bench._nsys_trace import NsysSource
+    from edgekit.bench._tegrastats_board import other_board
     from edgekit.bench._trace_kept import KeptTrace, read_bench, read_trace
     from edgekit.bench._trace_linked import linked_layers
     from edgekit.bench._trace_monitor import monitor_process, monitor_wall
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from edgekit.bench._trace_times import times_process
 
 __all__ = [
+    "FIRST_LOAD",
     "Iteration",
     "KeptTrace",
     "Limits",
@@ -56,6 +58,7 @@ __all__ = [
     "monitor_of_log",
     "monitor_process",
     "monitor_wall",
+    "other_board",
     "percentile",
     "predicted_schedule",
     "profile_process",
@@ -84,6 +87,7 @@ __getattr__ = lazy(
         "_dla_statistics": "read_statistics statistics_process",
         "_nsys_export": "exported",
         "_nsys_trace": "NsysSource",
+        "_tegrastats_board": "other_board",
         "_trace_kept": "KeptTrace read_bench read_trace",
         "_trace_linked": "linked_layers",
         "_trace_monitor": "monitor_process monitor_wall",

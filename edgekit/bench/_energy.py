@@ -67,9 +67,12 @@ def energy(
     settled = within
     if busy_from is not None:
         settled = [one for one in within if one[0] >= busy_from + settle]
+        if within and within[-1][0] < busy_from + settle:
+            notes.append(f"the load had not lasted {settle:g} s: the rails still lag behind it")
+        elif 0 < len(settled) < _FEWEST < len(within):
+            notes.append(f"few samples are {settle:g} s after the load began: all are taken")
         if len(settled) < _FEWEST:
             settled = within
-            notes.append(f"the load had not lasted {settle:g} s: the rails still lag behind it")
     if not settled or inferences <= 0 or seconds <= 0:
         return None
     if len(settled) < _FEWEST:

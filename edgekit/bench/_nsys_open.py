@@ -11,6 +11,7 @@ lazily, therefore not every table described below might be present"); every colu
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -44,6 +45,7 @@ class Export:
         meta: What it says of itself, e.g. "EXPORT_PRODUCT_VERSION".
         started: Unix time in nanoseconds of its time 0; None where it does not say.
         local_offset_s: Local time minus UTC where it was recorded; None where it does not say.
+        wrong: Rows that were left out so far, by table and by what is wrong with their times.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class Export:
     meta: dict[str, str] = field(default_factory=dict)
     started: int | None = None
     local_offset_s: int | None = None
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.text = lru_cache(maxsize=1 << 14)(self._text)

@@ -70,11 +70,25 @@ def _owner(number: object) -> int:
     return thread(number)[0]
 
 
-def _times(start: object, end: object) -> tuple[int, int] | None:
-    """Returns both in order; None for what are no times. A range that never ended is a mark."""
+def _times(
+    export: Export, table: str, start: object, end: object, *, open_ended: bool = False
+) -> tuple[int, int] | None:
+    """Returns both in order; None for what are no times, which are counted in ``export.wrong``.
+
+    With ``open_ended`` one that never ended is a mark.
+    """
     if type(start) is not int or not 0 <= start < _LAST:
+        export.wrong[table, "without a start"] += 1
         return None
-    return start, end if type(end) is int and start <= end < _LAST else start
+    if open_ended and end is None:
+        return start, start
+    if type(end) is not int or not end < _LAST:
+        export.wrong[table, "without an end"] += 1
+        return None
+    if end < start:
+        export.wrong[table, "that end before they begin"] += 1
+        return None
+    return start, end
 
 
 def ranges(export: Export) -> Iterator[Span]:
@@ -89,8 +103,10 @@ def ranges(export: Export) -> Iterator[Span]:
         words = text if isinstance(text, str) and text else export.text(text_id)
         if kind == _DOMAIN_TYPE and len(domains) < 1 << 12:
             domains[_whole(domain)] = words
-        times = _times(start, end)
-        if times is None or kind not in _RANGE_TYPES + _MARK_TYPES:
+        if kind not in _RANGE_TYPES + _MARK_TYPES:
+            continue
+        times = _times(export, "NVTX_EVENTS", start, end, open_ended=True)
+        if times is None:
             continue
         yield Span(
             NVTX, words or "range", *times, thread(where), group=domains.get(_whole(domain), "")
@@ -103,7 +119,7 @@ def host_calls(export: Export) -> Iterator[Span]:
         columns = ("start", "end", "globalTid", "correlationId", "nameId")
         group = "cuda" if table.startswith("CUPTI") else table.lower()
         for start, end, where, link, name in export.rows(table, columns, "start, end DESC"):
-            times = _times(start, end)
+            times = _times(export, table, start, end)
             if times is not None:
                 words = export.text(name) or "call"
                 yield Span(API, words, *times, thread(where), _whole(link), group)
@@ -119,7 +135,7 @@ def _kernels(export: Export) -> Iterator[Span]:
     for start, end, device, stream, link, owner, short, full in export.rows(
         "CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL, "start, end DESC"
     ):
-        times = _times(start, end)
+        times = _times(export, "CUPTI_ACTIVITY_KIND_KERNEL", start, end)
         if times is not None:
             name = export.text(short) or export.text(full) or "kernel"
             detail = (("kernel", (export.text(full) or name)[:1000]),)
@@ -132,7 +148,7 @@ def _graphs(export: Export) -> Iterator[Span]:
     for start, end, device, stream, link, owner, graph in export.rows(
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, "start, end DESC"
     ):
-        times = _times(start, end)
+        times = _times(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start, end)
         if times is not None:
             place = (_whole(device), _whole(stream))
             name = f"CUDA graph {_whole(graph)}"
@@ -154,7 +170,7 @@ def _copies(export: Export) -> Iterator[Span]:
     for start, end, device, stream, link, owner, size, kind in export.rows(
         "CUPTI_ACTIVITY_KIND_MEMCPY", columns, "start, end DESC"
     ):
-        times = _times(start, end)
+        times = _times(export, "CUPTI_ACTIVITY_KIND_MEMCPY", start, end)
         if times is not None:
             name = names.get(kind, "copy") if type(kind) is int else "copy"
             place = (_whole(device), _whole(stream))
@@ -178,7 +194,7 @@ def _sets(export: Export) -> Iterator[Span]:
     for start, end, device, stream, link, owner, size in export.rows(
         "CUPTI_ACTIVITY_KIND_MEMSET", columns, "start, end DESC"
     ):
-        times = _times(start, end)
+        times = _times(export, "CUPTI_ACTIVITY_KIND_MEMSET", start, end)
         if times is not None:
             place = (_whole(device), _whole(stream))
             detail = (("bytes", _whole(size)),)
@@ -203,7 +219,7 @@ def _dla_work(export: Export, table: str) -> Iterator[Span]:
         "name",
     )  # fmt: skip
     for start, end, *cores, link, name_id, name in export.rows(table, columns, "start, end DESC"):
-        times = _times(start, end)
+        times = _times(export, table, start, end)
         if times is not None:
             core = next((value for value in cores if type(value) is int), 0)
             words = name if isinstance(name, str) and name else export.text(name_id)

@@ -97,12 +97,13 @@ class NsysSource:
     def metadata(self) -> list[Event]:
         """See Source."""
         pid, clock = self._pid, self._clock
-        version = self.export.meta.get("EXPORT_PRODUCT_VERSION", "")
+        version = self.export.meta.get("EXPORT_PRODUCT_VERSION", "").strip()
+        profiler = f"Nsight Systems {version}".rstrip()
         what = self.machine or "unknown machine"
         if self._clock == CPU_MEASURED:
             what += " (not a board time)"
         found = [
-            meta("process_name", pid, 0, clock, name=f"Nsight Systems {version}, {what}"),
+            meta("process_name", pid, 0, clock, name=f"{profiler}, {what}"),
             meta("process_sort_index", pid, 0, clock, sort_index=pid),
             meta("process_labels", pid, 0, clock, labels=self._label),
         ]

@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.bench._energy import BUSY
 from edgekit.bench._monitor_read import SCHEMA, rails_of
+from edgekit.bench._tegrastats_board import one_board, pauses
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
     from edgekit.targets import Rails
 
-__all__ = ["monitor_of_log", "read_tegrastats"]
+__all__ = ["FIRST_LOAD", "monitor_of_log", "read_tegrastats"]
+
+FIRST_LOAD = "a log does not say when the measurement began: its first load is taken"
+"""A warning of every log; it matters only where a measurement's time is looked for."""
 
 _MOST_BYTES = 1 << 28
 _USUAL_S = 1.0  # tegrastats's own, without --interval
@@ -36,8 +40,8 @@ def read_tegrastats(
     """Returns the monitor document of a tegrastats log; see ``monitor_of_log``.
 
     Raises:
-        DataError: The file cannot be read (``tegrastats.unreadable``) or holds no line of
-            tegrastats (``tegrastats.none``).
+        DataError: The file cannot be read (``tegrastats.unreadable``), holds no line of
+            tegrastats (``tegrastats.none``) or those of several boards (``tegrastats.mixed``).
     """
     file = Path(path)
     try:
@@ -49,10 +53,14 @@ def read_tegrastats(
             code="tegrastats.unreadable",
             where=str(path),
         ) from error
-    document = monitor_of_log(
-        text.splitlines(keepends=True), rails=rails, interval_ms=interval_ms,
-        utc_offset_s=utc_offset_s,
-    )  # fmt: skip
+    try:
+        document = monitor_of_log(
+            text.splitlines(keepends=True), rails=rails, interval_ms=interval_ms,
+            utc_offset_s=utc_offset_s,
+        )  # fmt: skip
+    except DataError as error:
+        error.where = str(path)
+        raise
     if not document["samples"]:
         raise DataError(
             "no line of tegrastats in this file",
@@ -78,6 +86,9 @@ def monitor_of_log(
         interval_ms: What ``--interval`` was; else what the dates say, else a second.
         utc_offset_s: The board's local time minus UTC, where somebody knows it: then "wall" is
             known from the dates, too.
+
+    Raises:
+        DataError: "tegrastats.mixed": it is of several boards.
     """
     from edgekit_device._monitor_tegrastats import read_line
     from edgekit_device._monitor_unknown import Unknown
@@ -95,11 +106,17 @@ def monitor_of_log(
     # numbers of the last line may have lost digits
     if cut and len(samples) > 1 and _shape(samples[-1]) != _shape(samples[-2]):
         samples.pop()
-    warnings = [f"{other} lines are none of tegrastats"] if other else []
+    warnings = []
+    if other:
+        words = "line is" if other == 1 else "lines are"
+        warnings.append(f"{other} {words} none of tegrastats")
+    places, told = one_board(samples)
+    samples = [samples[at] for at in places]
+    warnings += [*told, *pauses([_wall(sample) for sample in samples])]
     interval = interval_ms / 1e3 if interval_ms else _interval(samples)
     first = _first_busy(samples, rails)
     if samples:
-        warnings.append("a log does not say when the measurement began: its first load is taken")
+        warnings.append(FIRST_LOAD)
     times = _times(samples, interval)
     walls = _walls(samples, times, utc_offset_s)
     made = [

@@ -23,7 +23,7 @@ def _all(monitor: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def monitor_process(
-    measurement: Mapping[str, Any], *, pid: int, early_us: float = 0.0
+    measurement: Mapping[str, Any], *, pid: int, early_us: float = 0.0, what: str = "monitors"
 ) -> list[Process]:
     """Makes the process of the counters; none where nothing was sampled.
 
@@ -31,6 +31,7 @@ def monitor_process(
         measurement: A bench document or the loader's; or just {"monitor": ...}.
         pid: Process number.
         early_us: How much earlier than its first segment the trace begins.
+        what: Who sampled; a trace may hold what several have.
 
     It is aligned where the measurement says when the frames that the trace shows began
     ("events_start_s"); else it begins with its first sample, and says so.
@@ -41,7 +42,7 @@ def monitor_process(
         return []
     clock = str(measurement.get("clock") or BOARD_MEASURED)
     place = CPU_PLACE if clock == CPU_MEASURED else "the board"
-    process = Process(pid, f"monitors of {place}", clock, None)
+    process = Process(pid, f"{what} of {place}", clock, None)
     first = float(samples[0]["t_s"])
     shown = number_of(measurement, "events_start_s")
     zero = first if shown is None else shown - early_us / 1e6

@@ -60,7 +60,7 @@ def command(
     if json:
         o.print_json(document)
     elif markdown != "-":
-        _show(document)
+        _show(document, ["bench"] if tegrastats is not None else list(document["files"]))
     if require_valid and document["verdict"]["status"] != "VALID":
         raise o.printed(_invalid(document))
 
@@ -86,10 +86,10 @@ def _invalid(document: dict[str, Any]) -> GateError:
     )
 
 
-def _show(document: dict[str, Any]) -> None:
+def _show(document: dict[str, Any], written: list[str]) -> None:
     from edgekit.report import bench_text
 
     width, colour = o.paper()
     o.say_page(bench_text(document, width=width, colour=colour))
-    for name, path in document["files"].items():
-        o.say(f"{name}: {Path(path)}")
+    for name in written:
+        o.say(f"{name}: {Path(document['files'][name])}")

@@ -39,10 +39,10 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
         cache: Keeps it for later reports of the run; the user's without it.
 
     Raises:
-        DataError: The document or the log is none.
+        DataError: The document or the log is none, or the log is of another board.
         UsageError: The measurement sampled its power itself, or is none of a board.
     """
-    from edgekit.bench import measured_facts, read_tegrastats, write_json
+    from edgekit.bench import measured_facts, other_board, read_tegrastats, write_json
     from edgekit.targets import get
 
     document = _document(path)
@@ -57,6 +57,13 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
         )
     target = get(str(document.get("target")))
     monitor = read_tegrastats(log, rails=target.rails)
+    reason, differences = other_board(monitor, target)
+    if reason:
+        raise DataError(
+            f"the log is of another board: {reason}", code="tegrastats.board", where=str(log),
+            hint=_HINT,
+        )  # fmt: skip
+    monitor["warnings"] += differences
     warmup_s = _seconds(document.get("warmup_ms")) / 1e3
     for sample in monitor["samples"]:
         sample["t_s"] = round(sample["t_s"] - warmup_s, 6)

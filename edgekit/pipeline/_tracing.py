@@ -87,12 +87,13 @@ def trace(files: TraceFiles, out: Path, *, pipeline: Pipeline | None = None) -> 
         written = write_trace(out, sources, about)
         for source in profiled:
             notes += _notes_of(source, plan)
+        wrong = sum(source.export.wrong.total() for source in profiled)
     if written.left_out:
         notes.append(f"{written.left_out} events beyond the first 5,000,000 were left out")
     return {
         "schema": SCHEMA, "file": str(out), "events": written.events,
         "seconds": written.last_us / 1e6, "processes": written.processes,
-        "left_out": written.left_out, "notes": notes,
+        "left_out": written.left_out + wrong, "notes": notes,
     }  # fmt: skip
 
 
@@ -137,10 +138,12 @@ def _others(
     utc_offset_s: float | None,
 ) -> list[Source]:
     from edgekit.bench import (
+        FIRST_LOAD,
         Prepared,
         linked_layers,
         monitor_process,
         monitor_wall,
+        other_board,
         profile_process,
         read_statistics,
         read_tegrastats,
@@ -176,7 +179,18 @@ def _others(
             files.tegrastats, rails=rails, utc_offset_s=utc_offset_s
         )
         with _told_of(files.tegrastats):
-            processes = monitor_process({"monitor": monitor}, pid=1)
+            notes += [
+                f"{files.tegrastats.name}: {one}"
+                for one in monitor["warnings"]
+                if one != FIRST_LOAD
+            ]
+        if pipeline is not None:
+            reason, differences = other_board(monitor, pipeline.work.target)
+            reasons = [f"of another board: {reason}"] if reason else differences
+            notes += [f"{files.tegrastats.name}: {one}" for one in reasons]
+        processes = monitor_process(
+            {"monitor": monitor}, pid=1, what=f"monitors ({files.tegrastats.name})"
+        )
         wall = monitor_wall(monitor)
         start = min((s["t_s"] for s in monitor["samples"]), default=0.0)
         # the process begins with its first sample
@@ -197,6 +211,10 @@ def _told_of(path: Path) -> Iterator[None]:
 
 def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:
     notes: list[str] = []
+    wrong = source.export.wrong
+    if wrong:
+        words = ", ".join(f"{n} of {table} {why}" for (table, why), n in wrong.most_common(_NOTED))
+        notes.append(f"{source.name}: {wrong.total()} events left out: {words}")
     unknown: Sequence[tuple[str, int]] = source.generic.unknown.most_common(_NOTED)
     if unknown:
         words = ", ".join(f"{name} ({count})" for name, count in unknown)

@@ -42,7 +42,10 @@ def bench_text(
     unseen = (document.get("verdict") or {}).get("unchecked") or ()
     for one in unseen:
         page.add(f"not seen:    {one}", hang=13, style="dim")
-    for one in document.get("notes") or ():
+    monitor = document.get("monitor") or {}
+    of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
+              if monitor.get("log")]  # fmt: skip
+    for one in (*(document.get("notes") or ()), *of_log):
         page.add(f"note: {one}")
     return str(page)
 

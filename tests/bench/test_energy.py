@@ -133,7 +133,7 @@ def test_a_log_that_was_cut_and_mixed_up() -> None:
     lines = (DATA / "teg_conc_solo_dla0.log").read_text("ascii").splitlines(keepends=True)
     cut = monitor_of_log([*lines[:40], "# a note\n", "\n", "Segmentation fault\n", lines[40][:200]])
     assert len(cut["samples"]) == 40  # the last one lost its rails
-    assert cut["warnings"][0].startswith("1 lines")
+    assert cut["warnings"][0].startswith("1 line is none")
     known = monitor_of_log(lines[:9], interval_ms=500)
     assert known["samples"][8]["t_s"] - known["samples"][0]["t_s"] == pytest.approx(4.0)
     assert monitor_of_log([])["samples"] == []

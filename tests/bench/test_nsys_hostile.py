@@ -88,7 +88,8 @@ def test_values_of_any_type_are_read(tmp_path):
         ):
             out.put("GENERIC_EVENTS", 1, 1, 1, data)
     document, _, _ = traced(path, tmp_path / "t.json")
-    assert sum(e["name"] == "r" for e in document["traceEvents"]) == 2
+    # the one that never ended; what ends before it begins is none
+    assert sum(e["name"] == "r" for e in document["traceEvents"]) == 1
 
 
 @pytest.fixture(scope="module")

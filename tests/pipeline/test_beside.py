@@ -7,7 +7,7 @@ import pytest
 
 from edgekit.bench import energy, monitor_of_log, read_tegrastats
 from edgekit.cli._main import app
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.history import Store, record
 from edgekit.pipeline import Cache
 from edgekit.pipeline._beside import kept_beside, with_tegrastats
@@ -90,6 +90,65 @@ def test_what_no_log_goes_with_is_told_and_stays(changed, said, bench_json):
     with pytest.raises(EdgekitError, match=said):
         app(["bench", str(bench_json), "--tegrastats", str(LOG)])
     assert bench_json.read_bytes() == before
+
+
+XAVIER_NX = (
+    "RAM 2171/6855MB (lfb 2x4MB) CPU [0%@1420,0%@1420,0%@1420,0%@1420,0%@1420,0%@1420] EMC_FREQ 0% "
+    "GR3D_FREQ 0% AUX@40C CPU@41.5C\n"
+)
+XAVIER = (
+    "RAM 2086/15825MB (lfb 2800x4MB) CPU [0%@2265,33%@2265,0%@2265,0%@2265,0%@2265,0%@2265,0%@2265,"
+    "0%@2265] GR3D_FREQ 0%@905 GPU 463/463 CPU 1236/1236 SOC 2318/2318 CV 0/0 SYS5V 2934/2934\n"
+)
+
+
+def changed_lines(change):
+    lines = LOG.read_text("ascii").splitlines(keepends=True)
+    return "".join(change(lines))
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (changed_lines(lambda own: own + 3 * [XAVIER_NX]), "tegrastats.mixed", "6855 MB"),
+        (changed_lines(lambda own: own + [x.replace("VDD_CPU_CV", "VDD_C") for x in own]),
+         "tegrastats.mixed", "VDD_C,"),
+        (40 * XAVIER, "tegrastats.board", "it has the rails CPU, CV, GPU, SOC, SYS5V"),
+        # an Orin of 32 GB has the same rails
+        (changed_lines(lambda own: [x.replace("/62841MB", "/30587MB") for x in own]),
+         "tegrastats.board", "a jetson-agx-orin-32gb has as much"),
+    ],
+)  # fmt: skip
+def test_a_log_of_another_board_is_refused(text, code, words, bench_json, tmp_path):
+    before = bench_json.read_bytes()
+    (tmp_path / "other.log").write_text(text)
+    with pytest.raises(DataError) as caught:
+        app(["bench", str(bench_json), "--tegrastats", str(tmp_path / "other.log")])
+    assert (caught.value.code, caught.value.where) == (code, str(tmp_path / "other.log"))
+    assert words in caught.value.message
+    assert bench_json.read_bytes() == before
+
+
+def test_what_a_log_s_lines_do_not_agree_on_is_told_where_it_is_read(bench_json, tmp_path, capsys):
+    log = tmp_path / "odd.log"
+    odd = ["NV Power Mode: MAXN\n", "0\n", XAVIER_NX]
+    log.write_text(
+        changed_lines(lambda own: own[:60] + odd + own[60:62]
+                      + [own[62].replace("08-20-2026", "08-20-2025")] + own[63:])
+    )  # fmt: skip
+    document = json.loads(bench_json.read_text())
+    document |= {"precision": "int8", "files": {"bench": "b", "trace": "t.json"},
+                 "segments": [], "planned_power_mode": "MAXN"}  # fmt: skip
+    bench_json.write_text(json.dumps(document))
+    assert app(["bench", str(bench_json), "--tegrastats", str(log)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "odd.log: 2 lines are none of tegrastats" in told
+    assert "1 line of another board left out" in told
+    assert "the clock goes backwards 1 time" in told
+    assert "its first load is taken" in told
+    # only what it wrote
+    assert f"bench: {bench_json}" in told
+    assert "t.json" not in told
 
 
 def test_a_model_is_no_measurement():

@@ -9,6 +9,7 @@ from edgekit.cli._main import app
 from edgekit.config import open_config
 from edgekit.errors import DataError
 from edgekit.pipeline import Pipeline, TraceFiles, trace
+from tests.bench import handmade_plan, monitor_samples
 from tests.bench.nsys_export import Writer
 from tests.pipeline.nets import small_net
 
@@ -61,3 +62,38 @@ def test_ranges_that_no_layer_has_are_told(here):
     with Pipeline(open_config("c.yaml")) as pipeline:
         told = trace(TraceFiles(nsys=(here / "b.sqlite",)), here / "t.json", pipeline=pipeline)
     assert any("no range is called like a layer" in note for note in told["notes"])
+
+
+def test_events_whose_times_are_none_are_counted_and_told(here, capsys):
+    with Writer(here / "b.sqlite") as out:
+        out.kernel("fine", (1, 2), 10, 20)
+        out.kernel("nowhere", (3, 4), None, 80)
+        out.kernel("backwards", (5, 6), 90, 80)
+        out.range("still open", 7, None)
+    assert app(["trace", "--nsys", "b.sqlite", "-o", "t.json", "-q", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["left_out"] == 2
+    (note,) = (note for note in told["notes"] if "left out" in note)
+    assert "1 of CUPTI_ACTIVITY_KIND_KERNEL without a start" in note
+    assert "1 of CUPTI_ACTIVITY_KIND_KERNEL that end before they begin" in note
+    names = [event["name"] for event in json.loads((here / "t.json").read_text())["traceEvents"]]
+    assert {"fine", "still open"} <= set(names)
+    assert not {"nowhere", "backwards"} & set(names)
+
+
+def test_processes_of_several_sources_have_names_of_their_own(here, capsys):
+    line = "RAM 3412/15657MB (lfb 176x4MB) CPU [0%@1984] GPU 463/463\n"
+    (here / "board.log").write_text("NV Power Mode: MAXN\n" + 3 * line)
+    measured = handmade_plan.measurement() | monitor_samples.measured()
+    (here / "b.json").write_text(json.dumps(measured))
+    with Writer(here / "b.sqlite") as out:
+        out.db.execute("DROP TABLE META_DATA_EXPORT")
+        out.db.execute("DROP TABLE TARGET_INFO_SYSTEM_ENV")
+    words = ["trace", "b.json", "--tegrastats", "board.log", "--nsys", "b.sqlite", "-o", "t.json"]
+    assert app([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    names = [process["name"] for process in told["processes"]]
+    assert len(set(names)) == len(names)
+    assert "monitors (board.log) of the board" in names
+    assert any(name.startswith("Nsight Systems, unknown machine") for name in names)
+    assert "board.log: 1 line is none of tegrastats" in told["notes"]
