@@ -127,7 +127,12 @@ def read_bench(path: Path) -> tuple[Source, dict[str, Any]]:
     beside = path.parent / "trace.json"
     if path.name == "bench.json" and beside.is_file():
         return read_trace(beside), document
-    if not document.get("latency_ms"):
+    if "latency_ms" not in document:
+        raise DataError(
+            "the bench document has no latency_ms: it is cut, or edgekit bench did not write it",
+            code="trace.form", where=str(path), hint="run edgekit bench again",
+        )  # fmt: skip
+    if not document["latency_ms"]:
         raise DataError(
             "nothing was measured", code="trace.empty", where=str(path),
             hint="run edgekit bench with a board",

@@ -1,8 +1,9 @@
 """Layer times of a profiler as one frame of a trace, the DLA's wait on the DLA's track.
 
-A profile has durations and an order, no starts: its layers stand one after the other from 0. What
-an ``IProfiler`` calls the first "... from nvm" after a loadable is the wait for that loadable
-(``edgekit.placement`` books it there); reformats and copies have a track of their own.
+A profile has durations and an order, no starts: its layers stand one after the other from 0. A
+build log has no inference at all, only tactics that its builder timed. What an ``IProfiler`` calls
+the first "... from nvm" after a loadable is the wait for that loadable (``edgekit.placement`` books
+it there); reformats and copies have a track of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 
 __all__ = ["profile_process"]
 
+_PROFILED = (
+    "durations of a profiler; where they begin is not measured", "one inference, as profiled",
+)  # fmt: skip
+_WORDS = {
+    "log": (
+        "the builder's times of single tactics, each the fastest; no inference was run",
+        "sum of the fastest tactics",
+    ),
+    "bench": (
+        "durations of edgekit bench; where they begin is not measured",
+        "one inference, layers' shares of it",
+    ),
+    "table": (
+        "durations that edgekit tune measured; where they begin is not measured, and they may "
+        "overlap",
+        "sum of what was measured",
+    ),
+}
 Linked = Callable[[str], "dict[str, Any] | None"]
 
 
@@ -39,7 +58,7 @@ def profile_process(
         pid, f"{what} measured on {board}, one after the other", BOARD_MEASURED,
         max(dla_cores, core + 1),
     )  # fmt: skip
-    process.label = "durations of a profiler; where they begin is not measured"
+    process.label, frame = _WORDS.get(profile.kind, _PROFILED)
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
     for row, category in sorted(shown, key=lambda one: one[0].place):
@@ -56,7 +75,7 @@ def profile_process(
             extra["layers"] = list(row.layers)
         process.add(track, row.name or "layer", begin, nanoseconds(elapsed), category, **extra)
     process.add(
-        HOST, "one inference, as profiled", 0, nanoseconds(elapsed), "frame",
+        HOST, frame, 0, nanoseconds(elapsed), "frame",
         device=HOST, file_kind=profile.kind, notes=list(profile.notes),
     )  # fmt: skip
     return process

@@ -32,10 +32,18 @@ def refuse_predictions(results: Sequence[Result]) -> None:
     """Refuses what was not measured.
 
     Raises:
-        DataError: A result is a prediction.
+        DataError: A result is a prediction, or nothing says what was measured.
     """
     for result in results:
-        if result.clock == "predicted" or not result.document.get("latency_ms"):
+        lacking = [name for name in ("clock", "latency_ms") if name not in result.document]
+        if lacking:
+            raise DataError(
+                f"the bench document has no {' and no '.join(lacking)}: it is cut, or edgekit "
+                "bench did not write it",
+                code="compare.form", where=result.label,
+                hint="give the bench.json of an edgekit bench",
+            )  # fmt: skip
+        if result.clock == "predicted" or not result.document["latency_ms"]:
             raise DataError(
                 "it is a prediction, and only measurements are compared",
                 code="compare.predicted", where=result.label,

@@ -46,6 +46,11 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
     from edgekit.targets import get
 
     document = _document(path)
+    if not document.get("clock"):
+        raise DataError(
+            "the bench document does not say on which clock it was measured", code="bench.form",
+            where=str(path), hint=_HINT,
+        )  # fmt: skip
     if document.get("clock") != "board-measured":
         raise UsageError(
             f"{path} is {document.get('clock')}: a board's power is nothing of it", hint=_HINT

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from edgekit.buildlog import Combination
 from edgekit.errors import DataError
 from edgekit.placement._profile_bench import MEASURED, bench_rows
 from edgekit.placement._profile_inspector import LayerInfo, layer_infos
+from edgekit.placement._profile_layers import NoTime, listed_rows, trtexec_rows
 from edgekit.placement._profile_rows import attributed
 from edgekit.placement._profile_table import SCHEMA, check_table
 from edgekit.placement._profile_types import MeasuredReformat, Profile, Row
@@ -22,23 +21,18 @@ from edgekit.placement._profile_types import MeasuredReformat, Profile, Row
 __all__ = ["profile_of_json"]
 
 _LARGEST = 256 << 20
-_LONGEST = 1 << 14
 _SLOWEST = 1e12  # microseconds; longer than any inference
-# trtexec writes names without escaping them, and nan where a total is zero
-_LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
-_MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
-_COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
-_TIMES = (
-    ("medianMs", 1e3), ("averageMs", 1e3), ("timeMs", 1e3), ("time_ms", 1e3), ("mean_ms", 1e3),
-    ("ms", 1e3), ("averageUs", 1.0), ("time_us", 1.0), ("mean_us", 1.0), ("us", 1.0),
-)  # fmt: skip
-_LISTS = ("layers", "Layers", "profile", "times")
 _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
 
 
 def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
     """Returns the profile in a JSON file; raises DataError as ``read_profile`` does."""
-    profile = _read(path, layer_info)
+    try:
+        profile = _read(path, layer_info)
+    except NoTime as error:
+        raise DataError(
+            str(error), code="profile.time", where=str(path), hint="times are plain numbers",
+        ) from None  # fmt: skip
     wrong = [row for row in (*profile.rows, *profile.overhead) if not 0 <= row.us <= _SLOWEST]
     if wrong:
         raise DataError(
@@ -52,7 +46,7 @@ def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
 def _read(path: Path, layer_info: str | Path | None) -> Profile:
     text = _text(path)
     infos = _infos(Path(layer_info)) if layer_info is not None else {}
-    if '"name" : "' in text and (found := _trtexec(text)):
+    if '"name" : "' in text and (found := trtexec_rows(text)):
         return _of_rows("trtexec", path, found, infos)
     try:
         document = json.loads(text)
@@ -64,7 +58,7 @@ def _read(path: Path, layer_info: str | Path | None) -> Profile:
         ) from error  # fmt: skip
     if isinstance(document, dict) and document.get("schema"):
         return _bench(path, document)
-    rows = _rows(document)
+    rows = listed_rows(document)
     if not rows:
         raise DataError(
             "the profile has no layer times",
@@ -122,61 +116,6 @@ def _text(path: Path) -> str:
         ) from error  # fmt: skip
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding, errors="replace")
-
-
-def _trtexec(text: str) -> list[Row]:
-    """Reads line by line: a strict parser would refuse what trtexec writes."""
-    rows = []
-    count = int(match[1]) if (match := _COUNT.search(text)) else 1
-    for line in text.splitlines():
-        if line.count('"timeMs"') > 1:
-            return []  # several to a line: not trtexec's
-        match = _LINE.match(line[:_LONGEST])
-        if match is None:
-            continue
-        fields = dict(_MORE.findall(match[3]))
-        total = _us(match[2], 1e3) / max(count, 1)
-        us = _us(fields.get("medianMs"), 1e3) or _us(fields.get("averageMs"), 1e3) or total
-        rows.append(Row(match[1], us))
-    return rows
-
-
-def _rows(document: Any) -> list[Row]:
-    """Returns the mean of each name, in the order of first appearance."""
-    if isinstance(document, dict):
-        for key in _LISTS:
-            if isinstance(document.get(key), list | dict):
-                return _rows(document[key])
-        pairs = list(document.items())
-        document = pairs if all(_is_time(value) for _, value in pairs) else []
-    if not isinstance(document, list):
-        return []
-    times: dict[str, list[float]] = {}
-    count = 1
-    for entry in document:
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-            key, scale = next(((k, s) for k, s in _TIMES if k in entry), ("", 0.0))
-            share = count if key == "timeMs" else 1
-            if key:
-                times.setdefault(entry["name"], []).append(_us(entry[key], scale) / share)
-        elif isinstance(entry, dict) and isinstance(entry.get("count"), int):
-            count = max(1, entry["count"])
-        elif isinstance(entry, list | tuple) and len(entry) == 2 and _is_time(entry[1]):
-            times.setdefault(str(entry[0]), []).append(_us(entry[1], 1e3))
-    return [Row(name, sum(each) / len(each)) for name, each in times.items()]
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _us(value: Any, scale: float) -> float:
-    """Returns microseconds; 0 for what is no number, as trtexec writes where it has no sum."""
-    try:
-        us = float(value) * scale
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-    return 0.0 if math.isnan(us) else round(us, 6) if math.isfinite(us) else us
 
 
 def _infos(path: Path) -> dict[str, LayerInfo]:

@@ -9,7 +9,8 @@ from edgekit.bench._trace_kept import read_bench, read_trace
 from edgekit.bench._trace_profile import profile_process
 from edgekit.bench._trace_sources import Prepared
 from edgekit.errors import DataError
-from edgekit.placement import read_profile
+from edgekit.placement import Profile, read_profile
+from edgekit.placement._profile_types import Row
 from tests.bench import handmade_plan, monitor_samples
 from tests.bench.test_trace_sources import bench, combined
 
@@ -119,3 +120,17 @@ def test_a_profile_keeps_its_order_in_time(tmp_path):
         ("images to nvm", 0.0), ("{ForeignNode[Conv_0...Concat_198]}", 85.2),
         ("images copy finish", 7786.8), ("head_2 from nvm", 7788.5),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "frame", "words"),
+    [("log", "sum of the fastest tactics", "no inference was run"),
+     ("trtexec", "one inference, as profiled", "durations of a profiler"),
+     ("table", "sum of what was measured", "may overlap")],
+)  # fmt: skip
+def test_only_a_profiler_s_times_are_called_a_profiled_inference(kind, frame, words):
+    profile = Profile(kind, "f", (Row("a", 5.0, "GPU"),))
+    process = profile_process(profile, pid=1, dla_cores=0)
+    assert words in process.label
+    _, slices = process.finish()
+    assert frame in {event["name"] for *_, event in slices}

@@ -125,6 +125,10 @@ def test_a_prediction_is_never_compared():
     predicted = Result({**a.document, "clock": "predicted", "latency_ms": None})
     with pytest.raises(DataError, match="prediction"):
         compare([a], [predicted], force=True)
+    for lacking, said in (({}, "no clock and no latency_ms"), ({"clock": "x"}, "no latency_ms")):
+        with pytest.raises(DataError, match=said) as caught:
+            compare([a], [Result({"schema": "edgekit.bench/1", **lacking})], force=True)
+        assert caught.value.code == "compare.form"
 
 
 def test_settings_that_differ_are_told():

@@ -200,8 +200,13 @@ def test_a_build_log(tmp_path: Path) -> None:
         ("[" * 100_000, "profile.unreadable"),
         ('{"label": "x", "duration_s": 20, "n": [1]}', "profile.no_times"),
         ('[{"name": "a", "timeMs": 0}]', "profile.no_times"),
-        ('[{"name": "a", "timeMs": "soon"}]', "profile.no_times"),
+        ('[{"name": "a", "timeMs": "soon"}]', "profile.time"),
         (json.dumps({"schema": "edgekit.plan/1"}), "profile.unknown"),
+        ('[{"name": "a", "averageMs": "1.5ms"}]', "profile.time"),
+        (
+            '[\n{ "count" : 9 }\n, { "name" : "a", "timeMs" : 9, "averageMs" : "1.5ms" }\n]',
+            "profile.time",
+        ),
         (json.dumps(bench(clock="cpu-measured")), "profile.clock"),
         (json.dumps(bench(clock="predicted")), "profile.clock"),
         (json.dumps(bench(segments=[])), "profile.no_times"),
@@ -214,6 +219,8 @@ def test_what_is_refused(tmp_path: Path, content: str | bytes, code: str) -> Non
         read(tmp_path, content)
     assert caught.value.code == code
     assert caught.value.hint
+    if "1.5ms" in str(content):
+        assert caught.value.message.startswith("averageMs of the layer 'a' is ")
 
 
 def test_the_whole_engines_time_is_told_where_there_is_no_other(tmp_path: Path) -> None:
