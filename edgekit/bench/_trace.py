@@ -80,7 +80,10 @@ def _measured(
                 device=device, plan=run.lane, frame=run.frame,
             )  # fmt: skip
             for layer in members:
-                process.add(track, layer.name, layer.start, layer.end, "layer", **layer.args)
+                process.add(
+                    track, layer.name, layer.start, layer.end, "layer", **layer.args,
+                    frame=run.frame,
+                )  # fmt: skip
     for steps in frames.values():
         process.flow("frame", steps)
     return process

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["layer_times", "measured_frame", "trace_summary"]
+__all__ = ["layer_times", "measured_frame", "measured_parts", "trace_summary", "unbooked_times"]
 
 PREDICTED = "predicted"
 
@@ -62,14 +62,61 @@ def _length(events: Sequence[Mapping[str, Any]]) -> float:
     return end - begin
 
 
-def layer_times(trace: Mapping[str, Any] | None) -> dict[str, float]:
-    """Returns the measured microseconds of layers by name, the mean over the trace's frames."""
-    found: dict[str, list[float]] = {}
+def _times(trace: Mapping[str, Any] | None) -> Iterator[tuple[float, float, Mapping[str, Any]]]:
+    """Yields frame, measured microseconds and arguments of every measured layer's slice."""
     for event in _slices(trace, "layer"):
         args = event["args"]
-        if "layer" in args and isinstance(args.get("measured_us"), int | float):
-            found.setdefault(args["layer"], []).append(float(args["measured_us"]))
-    return {name: sum(times) / len(times) for name, times in found.items()}
+        if isinstance(args.get("measured_us"), int | float):
+            # older traces do not tell the frame: each slice stands for one
+            yield args.get("frame", event["ts"]), float(args["measured_us"]), args
+
+
+def layer_times(trace: Mapping[str, Any] | None) -> dict[str, float]:
+    """Returns the measured microseconds of layers by name, the mean over the trace's frames.
+
+    A layer's nodes need not follow each other: what is of it in a frame is added up.
+    """
+    found: dict[str, dict[float, float]] = {}
+    for frame, us, args in _times(trace):
+        if "layer" in args and "layers" not in args:
+            times = found.setdefault(args["layer"], {})
+            times[frame] = times.get(frame, 0.0) + us
+    return {name: sum(times.values()) / len(times) for name, times in found.items()}
+
+
+def measured_parts(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns what was timed as a whole, the mean over the trace's frames: loadables and fusions.
+
+    Their layers have no times of their own: {"name", "device", "segment", "layers", "us"}.
+    """
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    frames: dict[tuple[str, ...], set[float]] = {}
+    for event in _slices(trace, "layer"):
+        args = event["args"]
+        if isinstance(args.get("measured_us"), int | float) and args.get("layers"):
+            key = tuple(args["layers"])
+            row = rows.setdefault(key, {
+                "name": str(event.get("name", "")), "device": args.get("device", "GPU"),
+                "segment": args.get("segment", 0), "layers": list(key), "us": 0.0,
+            })  # fmt: skip
+            row["us"] += float(args["measured_us"])
+            frames.setdefault(key, set()).add(args.get("frame", event["ts"]))
+    return [{**row, "us": row["us"] / len(frames[key])} for key, row in rows.items()]
+
+
+def unbooked_times(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns what of a frame's measured time is of no layer: {"what", "us", "nodes"}."""
+    frames: set[float] = set()
+    total = 0.0
+    nodes: set[str] = set()
+    for frame, us, args in _times(trace):
+        frames.add(frame)
+        if "layer" not in args:
+            total += us
+            nodes |= set(args.get("measured_nodes") or ())
+    if total <= 0:
+        return []
+    return [{"what": "of no layer", "us": total / len(frames), "nodes": len(nodes)}]
 
 
 def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> dict[str, Any] | None:
@@ -83,4 +130,5 @@ def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> dict[str
         "clocks": dict((trace.get("otherData") or {}).get("clocks") or {}),
         "frames": len({event["args"].get("frame") for event in _slices(trace, "segment")}),
         "measured_layers": len(layer_times(trace)),
+        "unbooked": unbooked_times(trace),
     }

@@ -56,12 +56,17 @@ def _frame(
     }  # fmt: skip
 
 
-def trace_view(trace: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Returns where the trace lies and what it has."""
+def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns where the trace lies and what it has, and its measured time that is of no layer."""
     if not trace:
         return None
     return {
         "file": text.clean(trace.get("file") or ""),
         "words": f"{text.plural(trace.get('events', 0), 'event')}, "
         + text.plural(trace.get("frames", 0), "measured frame"),
-    }
+        "unbooked": [
+            {"what": text.clean(one["what"]), "time": text.microseconds(one["us"]),
+             "nodes": text.plural(one["nodes"], "node")}
+            for one in trace.get("unbooked") or ()
+        ],
+    }  # fmt: skip

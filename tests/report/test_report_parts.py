@@ -48,6 +48,25 @@ def test_a_measured_frame_and_layer_times_come_from_the_trace():
     assert "The frames have scales of their own" in render_html(found)
 
 
+def test_measured_time_of_no_layer_has_a_row_of_its_own():
+    facts, measurement = handmade_run.facts(), handmade_plan.measurement()
+    nodes = measurement["nodes"]
+    # one of conv1's nodes comes later: both are of it; the runtime's own are of none
+    nodes.insert(3, {"lane": 0, "index": 0, "node": "reorder_7", "op": "Reorder", "mean_us": 23.0})
+    nodes.insert(4, nodes.pop(1))
+    nodes.append({"lane": 0, "index": 0, "node": "reorder_8", "op": "Reorder", "mean_us": 23.5})
+    trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
+    found = document(trace=trace)
+    assert found["layers"][0]["measured"]["us"] == pytest.approx(160.0)
+    assert found["trace"]["unbooked"] == [
+        {"what": "of no layer", "us": pytest.approx(46.5), "nodes": 2}
+    ]
+    booked = sum(row["measured"]["us"] for row in found["layers"])
+    assert booked + 46.5 == pytest.approx(sum(node["mean_us"] for node in nodes))
+    assert re.search(r"<tfoot>\s*<tr>.*of no layer.*2 nodes.*46\.5 µs.*</tfoot>",
+                     render_html(found), re.DOTALL)  # fmt: skip
+
+
 def test_points_are_thinned_to_their_extremes():
     points = [(float(i), float(i % 97)) for i in range(5000)]
     points[3333] = (3333.0, 1e6)
