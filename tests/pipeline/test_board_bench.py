@@ -135,6 +135,18 @@ def test_a_bench_reaches_every_part_of_its_document(lab, first):
     kept = json.loads((lab.folder / "out/bench.json").read_text())
     assert kept["trtexec"] == found["trtexec"]
 
+    # the engine is one segment of GPU and DLA: its layers are where the plan has them
+    trace = json.loads((lab.folder / "out/trace.json").read_text())
+    shown = {
+        name: event["args"]["device"]
+        for event in trace["traceEvents"]
+        if event.get("cat") == "layer" and event["args"]["clock"] == "board-measured"
+        for name in event["args"].get("layers", [event["args"].get("layer")])
+    }
+    placed = dict(found["placement"][0])
+    assert set(shown.values()) == {"GPU", "DLA0"}
+    assert shown == {name: placed[name] for name in shown}
+
 
 def test_a_log_s_energy_is_in_the_next_report_and_in_the_history(lab, first, capsys):
     path = lab.folder / "out/bench.json"
