@@ -22,8 +22,7 @@ def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator
     """
     from edgekit.pipeline._tune_values import spoken
 
-    unit, start, winner = document["unit"], document["start"], document["winner"]
-    more = document["objective"] == "throughput"
+    unit, start = document["unit"], document["start"]
     yield f"{document['clock']}: {document['note']}"
     if not document["changed"]:
         yield (
@@ -31,18 +30,9 @@ def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator
             f"{counted(start['runs'], 'run')}."
         )
     else:
-        turns = document["turns"] or {}
-        if document["proven"] and turns.get("turns"):
-            sure = (
-                f"{turns['fraction']:.1%} {'less time a frame' if more else 'less'} in "
-                f"{turns['turns']} turns (95 %: {turns['low']:.1%} to {turns['high']:.1%})"
-            )
-        else:
-            sure = "not proven: the turns beside the starting plan were not measured"
-        yield (
-            f"plan {winner['number']} is better: {spoken(winner['measured'], unit)}, the starting "
-            f"plan {spoken(start['measured'], unit)}; {sure}."
-        )
+        yield _better(document, unit)
+    if len(document["networks"]) > 1:
+        yield f"Both networks were tried, rewritten and as it came; this is {_network(document)}."
     bound = document["bound"]
     yield (
         f"Ended after {document['seconds']:.0f} s, {counted(len(document['trials']), 'plan')}: "
@@ -56,6 +46,30 @@ def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator
         yield f"note: {note}"
     yield f"profile  {document['files']['profile']}"
     yield f"config   {document['files']['snippet']}"
+
+
+def _better(document: Mapping[str, Any], unit: str) -> str:
+    """Returns by how much the winner is better: the figures are what the percentage is of."""
+    from edgekit.pipeline._tune_values import spoken
+
+    winner, turns = document["winner"], document["turns"] or {}
+    name = f"plan {winner['number']}"
+    if not (document["proven"] and turns.get("turns")):
+        return (
+            f"{name} is better: {spoken(winner['measured'], unit)}, the starting plan "
+            f"{spoken(document['start']['measured'], unit)}; not proven: the turns beside the "
+            "starting plan were not measured."
+        )
+    less = "less time a frame" if document["objective"] == "throughput" else "less"
+    return (
+        f"{name} is better: {spoken(turns['ours'], unit)}, the starting plan "
+        f"{spoken(turns['theirs'], unit)}, medians of {turns['turns']} turns; "
+        f"{turns['fraction']:.1%} {less} (95 %: {turns['low']:.1%} to {turns['high']:.1%})."
+    )
+
+
+def _network(document: Mapping[str, Any]) -> str:
+    return "the rewritten one" if document["network"] == "rewritten" else "the one as it came"
 
 
 def _changes(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
@@ -100,5 +114,6 @@ def _trials(document: Mapping[str, Any]) -> Iterator[str]:
             f"{counted(one['layers_on_dla'], 'layer')} on the DLA in "
             f"{counted(one['loadables'], 'loadable')}"
         )
+        of = f" ({one['network']})" if one["network"] and len(document["networks"]) > 1 else ""
         state = "" if one["status"] == "measured" else f"; {one['status']}: {one['reason']}"
-        yield f"  plan {one['number']:<3} {value}{what}; {one['why']}{state}"
+        yield f"  plan {one['number']:<3} {value}{what}{of}; {one['why']}{state}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.history._repair import repair
     from edgekit.history._select import read_result, select
     from edgekit.history._store import Store, history_path
+    from edgekit.history._trial_names import is_trial, trial_name
     from edgekit.history._types import Result
 
 __all__ = [
@@ -27,11 +28,13 @@ __all__ = [
     "compare",
     "history_document",
     "history_path",
+    "is_trial",
     "objections",
     "read_result",
     "record",
     "repair",
     "select",
+    "trial_name",
 ]
 
 __getattr__ = lazy(
@@ -46,6 +49,7 @@ __getattr__ = lazy(
         "_repair": "repair",
         "_select": "read_result select",
         "_store": "Store history_path",
+        "_trial_names": "is_trial trial_name",
         "_types": "Result",
     },
 )

@@ -160,6 +160,11 @@ class Sources(Judging):
         return rewritten
 
     @property
+    def found_rewrites(self) -> bool:
+        """Whether there are rewrites, used or not."""
+        return self._found["model"] is not None
+
+    @property
     def rewrites(self) -> list[dict[str, Any]]:
         """The rewrites that were applied, as records."""
         applied: list[dict[str, Any]] = self._rewriting["applied"]

@@ -1,19 +1,22 @@
 """Plans built and measured on the configuration's first board, beside what serves there.
 
 They go to an application of their own, ``NAME-tune-XXXXXX``, whose health checks are off (a slower
-plan must be measured, not refused) and which is removed in the end.
+plan must be measured, not refused) and which is removed in the end, also after a Ctrl-C.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from edgekit.errors import EdgekitError
+from edgekit.pipeline._tune_clean import left_behind, remove_trials
+from edgekit.pipeline._tune_forms import CAME, CAME_SECTION, REWRITTEN
+from edgekit.pipeline._tune_power import need_rails
 
 if TYPE_CHECKING:
     from edgekit.config import Config
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["BoardMeasurer", "trial_config"]
 
 _KEEP = 100
-_LONGEST = 64
 _ONCE = ("check", "rewrite", "calibrate", "plan", "build")  # steps that a plan needs one time
 _OFF = ("latency_ms", "latency_factor", "accuracy_min", "samples", "labels")
 
@@ -39,11 +41,11 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
         out: The folder of the tuning, which names the application.
     """
     from edgekit.config._load import check_config
+    from edgekit.history import trial_name
     from edgekit.pipeline._cache import digest_of
 
     value: dict[str, Any] = dict(config.document.value)
-    ending = f"-tune-{digest_of(str(out.absolute()))[:6]}"
-    value["name"] = str(config.file.name)[: _LONGEST - len(ending)].rstrip("._-") + ending
+    value["name"] = trial_name(str(config.file.name), digest_of(str(out.absolute())))
     value["placement"] = {**value.get("placement", {}), "objective": objective}
     deploy = dict(value.get("deploy", {}))
     health = {k: v for k, v in deploy.get("health", {}).items() if k not in _OFF}
@@ -63,20 +65,25 @@ class BoardMeasurer:
         out: Folder of the trials' results.
         cache: As for ``Pipeline``.
         keep: Leave the application on the board.
+        tell: Told where the application stays there unasked.
         settings: Further arguments of ``Pipeline``.
 
     Attributes:
+        name: What its network is called, as it came or rewritten; empty where there is one only.
         again_s: Seconds that a plan took beside building it, so far; 0 before the first.
     """
 
     def __init__(
-        self, config: Config, out: Path, cache: Cache, *, keep: bool = False, **settings: Any
-    ) -> None:
+        self, config: Config, out: Path, cache: Cache, *, keep: bool = False,
+        tell: Callable[[str], object] = lambda text: None, **settings: Any,
+    ) -> None:  # fmt: skip
         self.config = config
         self.app = str(config.file.name)
         self.notes: list[str] = []
         self._out, self._cache, self._settings = out, cache, settings
         self._keep_app = keep
+        self._tell = tell
+        self._clean = False
         self._stack = contextlib.ExitStack()
         self._client: BoardClient | None = None
         self._kept: tuple[str, ...] = ()
@@ -108,9 +115,15 @@ class BoardMeasurer:
 
     @cached_property
     def start(self) -> Plan:
-        """The plan to begin with, once its build passes the accuracy gate."""
+        """The plan to begin with, once its build passes the accuracy gate.
+
+        Raises:
+            EnvironmentLack: "tune.no-power", before anything is built.
+        """
         pipeline = self.first
         self._client = pipeline.boards.clients()[0]
+        if self.config.file.placement.objective == "energy":
+            need_rails(self._client, pipeline.work.target)
         pipeline.build()
         self._kept = tuple(pipeline.work.kept)
         return pipeline.work.plan
@@ -124,6 +137,44 @@ class BoardMeasurer:
             return ask
         # microseconds of the board: no bound of a CPU's time
         return dataclasses.replace(ask, options=dataclasses.replace(ask.options, bounds={}))
+
+    @property
+    def model(self) -> str:
+        """Digest of the network."""
+        return self.first.work.model_digest
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Layers that the accuracy gate keeps in FP16."""
+        return self._kept
+
+    @cached_property
+    def name(self) -> str:
+        work = self.first.work
+        if work.found_rewrites:
+            return REWRITTEN if work.rewrites else CAME
+        return ""
+
+    def other(self) -> BoardMeasurer | None:
+        """Returns the same of the other network, as it came or rewritten, where both may be tried.
+
+        ``rewrite.always`` and ``rewrite.enable: none`` say which one it is to be, and so does a
+        profile, whose times are of one of them.
+        """
+        from edgekit.config import open_config
+
+        file, name = self.config.file, self.name
+        if not name or file.rewrite.always or file.placement.profile is not None:
+            return None
+        change = CAME_SECTION if name == REWRITTEN else {"always": True}
+        found = BoardMeasurer(
+            open_config(self.config, rewrite=change), self._out, self._cache, keep=True,
+            **self._settings,
+        )  # fmt: skip
+        found._client, found._stack = self._client, self._stack
+        # the configuration of the network as it came knows of no other
+        found.name = CAME if name == REWRITTEN else REWRITTEN
+        return found
 
     @cached_property
     def backend(self) -> str:
@@ -159,6 +210,10 @@ class BoardMeasurer:
             return []
         return [name for name, one in apps.items() if one.get("serving") and name != self.app]
 
+    def left(self, name: str) -> list[str]:
+        """Returns what other tunings of this configuration left on the board, as sentences."""
+        return [] if self._client is None else left_behind(self._client, name, self.app)
+
     def measure(self, plan: Plan) -> Mapping[str, Any]:
         """Builds, deploys and measures a plan.
 
@@ -180,14 +235,12 @@ class BoardMeasurer:
             return found
 
     def clean(self) -> None:
-        """Removes the trials from the board, unless they are to stay."""
-        if self._client is None or self._keep_app:
+        """Removes the trials from the board, unless they are to stay; once."""
+        if self._client is None or self._keep_app or self._clean:
             return
-        try:
-            if self.app in self._client.releases(self.app).get("apps", {}):
-                self._client.remove(self.app)
-        except EdgekitError as error:
-            self.notes.append(
-                f"the trials could not be removed from the board ({error.message}): "
-                f"edgekit remove BOARD --app {self.app}"
-            )
+        self._clean = True
+        remove_trials(self._client, self.app, self._note)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._tell(text)

@@ -33,7 +33,8 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
 
     objective, winner, first = tuning.wish.objective, tuning.winner, tuning.first
     cpu = tuning.measurer.clock == "cpu-measured"
-    duel = dict(tuning.duel or {})
+    origin = tuning.origin_of(tuning.form_of(winner))
+    duel = _duel(tuning)
     limit = winner.cost(objective)
     known = tuning.bound is not None and math.isfinite(tuning.bound)
     # 0 is no bound: what is not known of some plan is as much as it costs
@@ -45,16 +46,18 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
         "unit": UNITS[objective],
         "clock": tuning.measurer.clock,
         "note": CPU_NOTE if cpu else "Measured on the board.",
-        **{key: tuning.origin[key] for key in
+        **{key: origin[key] for key in
            ("board", "power_mode", "precision", "tensorrt", "model", "backend")},
+        "network": winner.form or None,
+        "networks": [name for name in tuning.forms if name],
         "status": tuning.status,
         "why": tuning.why,
         "seconds": round(tuning.seconds, 3),
         "start": _trial(tuning, first),
         "winner": _trial(tuning, winner),
         "changed": winner is not first,
-        "proven": bool(duel.get("better")) or winner is first,
-        "turns": duel or None,
+        "proven": bool(duel and duel["better"]) or winner is first,
+        "turns": duel,
         "bound": None if bound is None else {
             "value": _round(shown(bound, objective)),
             "meaning": "no plan that was not tried is likely to be better than this "
@@ -69,6 +72,17 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> dic
     }  # fmt: skip
 
 
+def _duel(tuning: Tuning) -> dict[str, Any] | None:
+    """Returns how the turns went, the medians in the objective's unit."""
+    if tuning.duel is None:
+        return None
+    found = dict(tuning.duel)
+    for key in ("ours", "theirs"):
+        if found[key] is not None:
+            found[key] = _round(shown(found[key], tuning.wish.objective))
+    return found
+
+
 def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
     objective = tuning.wish.objective
     expected = trial.expected
@@ -78,6 +92,7 @@ def _trial(tuning: Tuning, trial: Trial) -> dict[str, Any]:
     return {
         "number": trial.number,
         "plan": trial.key,
+        "network": trial.form or None,
         "origin": trial.origin,
         "why": trial.why,
         "status": "dropped" if trial.dropped else "breaks a bound" if trial.breaks else "measured",
@@ -103,10 +118,11 @@ def _learnt(tuning: Tuning) -> dict[str, Any]:
     """Returns predicted against measured by kind and device, and the worst sums."""
     import numpy as np
 
-    knowledge = tuning.knowledge()
+    form = tuning.form_of(tuning.winner)
+    knowledge = tuning.knowledge(form)
     learnt, network = knowledge.learnt, knowledge.space.network
     times = learnt.times()
-    table = tuning.table()
+    table = tuning.table(form)
     measured = {(row["device"], name) for row in table["rows"] for name in row["layers"]}
     kinds: dict[tuple[str, str], list[float]] = {}
     for name, prior in learnt.prior_us.items():
@@ -157,18 +173,23 @@ def _learnt(tuning: Tuning) -> dict[str, Any]:
 
 
 def _changes(tuning: Tuning) -> list[dict[str, Any]]:
-    """Returns the layers that moved, in runs, with their times on both devices."""
+    """Returns the layers that moved, in runs, with their times on both devices.
+
+    Of a winner of the other network those that both have.
+    """
     if tuning.winner is tuning.first:
         return []
     from edgekit.placement._trial_pieces import class_of
 
-    learnt = tuning.knowledge().learnt
-    times, index = learnt.times(), tuning.space.index
+    form = tuning.form_of(tuning.winner)
+    learnt = tuning.knowledge(form).learnt
+    times, index = learnt.times(), form.space.index
     before = {layer.name: layer.device for layer in tuning.first.plan.layers}
     found: list[dict[str, Any]] = []
     for layer in tuning.winner.plan.layers:
-        old = before[layer.name]
-        if old == layer.device:
+        old = before.get(layer.name)
+        # a layer of the other network only has not moved
+        if old is None or old == layer.device:
             continue
         last = found[-1] if found else None
         if last is None or (last["from"], last["to"]) != (old, layer.device):

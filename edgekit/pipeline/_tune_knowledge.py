@@ -30,16 +30,25 @@ _WATTS_ERROR = 0.7
 
 
 def knowledge_of(
-    trials: Sequence[Trial], space: Space, table: Mapping[str, Any], objective: str
-) -> Knowledge:
-    """Returns what the table and the trials teach about plans that were not measured."""
+    trials: Sequence[Trial], space: Space, table: Mapping[str, Any], objective: str,
+    like: Mapping[str, float] | None = None,
+) -> Knowledge:  # fmt: skip
+    """Returns what the table and the trials teach about plans that were not measured.
+
+    Args:
+        trials: Plans of one network.
+        space: Its placements.
+        table: Its measurements.
+        objective: What is made small.
+        like: By class, what a device's predictions are wrong by for another network.
+    """
     from edgekit.placement._learnt import table_evidence
     from edgekit.placement._trial_learn import learn
     from edgekit.placement._trial_search import Knowledge
 
     absolute = table.get("clock") == "board-measured"
     evidence = table_evidence(table, space.index, space.model.launch_us())
-    learnt = learn(space.network, space.prior_us, evidence, absolute=absolute)
+    learnt = learn(space.network, space.prior_us, evidence, absolute=absolute, like=like)
     watts = _watts(space)
     energy, deviations = _energy(trials, watts)
     known = Knowledge(space, learnt, objective, watts=watts, energy=energy, energy_sd=deviations)

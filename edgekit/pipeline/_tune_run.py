@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ConfigError, DataError, EdgekitError, UsageError
+from edgekit.errors import DataError, UsageError
 from edgekit.pipeline._tune import Tuning
 from edgekit.pipeline._tune_board import BoardMeasurer, trial_config
 from edgekit.pipeline._tune_document import tune_document
 from edgekit.pipeline._tune_lock import alone_in
-from edgekit.pipeline._tune_pins import pins_of
 from edgekit.pipeline._tune_progress import Pulse
+from edgekit.pipeline._tune_snippet import snippet
 from edgekit.pipeline._tune_wish import Wish
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["PROFILE_NAME", "SNIPPET_NAME", "tune"]
 
 PROFILE_NAME, SNIPPET_NAME = "tuned.profile.json", "tuned.yaml"
-_MANY = 200
 
 
 def tune(
@@ -73,7 +72,9 @@ def tune(
     trial = trial_config(config, wish.objective, folder)
     used = cache or Cache()
     pulse = Pulse(tell, progress)
-    measurer = BoardMeasurer(trial, folder / "build", used, keep=keep, progress=pulse, **settings)
+    measurer = BoardMeasurer(
+        trial, folder / "build", used, keep=keep, tell=tell, progress=pulse, **settings
+    )
     with alone_in(folder), pulse, measurer:
         pulse.tell("the configuration's plan: built for the first board")
         began = time.monotonic()
@@ -84,8 +85,9 @@ def tune(
         tuning = Tuning(
             ask, start, measurer, wish, journal, _same_clock(known, measurer.clock),
             pulse.tell, model=measurer.first.work.model_digest,
-            before_s=time.monotonic() - began,
+            before_s=time.monotonic() - began, form=measurer.name, other=measurer.other(),
         )  # fmt: skip
+        tuning.notes += measurer.left(config.file.name)
         if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
             exclude_none=True
         ):
@@ -97,7 +99,7 @@ def tune(
         tuning.run()
         measurer.clean()
         tuning.notes += measurer.notes
-    return _written(config, tuning, folder)
+        return _written(config, tuning, folder, measurer)
 
 
 def _objective(config: Config, wish: str) -> str:
@@ -141,59 +143,18 @@ def _same_clock(tables: Sequence[Mapping[str, Any]], clock: str) -> list[Mapping
     return list(tables)
 
 
-def _written(config: Config, tuning: Tuning, folder: Path) -> dict[str, Any]:
+def _written(
+    config: Config, tuning: Tuning, folder: Path, measurer: BoardMeasurer
+) -> dict[str, Any]:
     from edgekit.bench import write_json
 
     names = {"profile": PROFILE_NAME, "snippet": SNIPPET_NAME, "journal": "journal.jsonl",
              "document": "tune.json"}  # fmt: skip
     files = {key: str(folder / name) for key, name in names.items()}
-    write_json(Path(files["profile"]), tuning.table())
-    Path(files["snippet"]).write_text(_snippet(config, tuning, folder), encoding="utf-8")
+    profile = Path(files["profile"])
+    write_json(profile, tuning.table(tuning.form_of(tuning.winner)))
+    text = snippet(config, tuning, profile, measurer.first.work)
+    Path(files["snippet"]).write_text(text, encoding="utf-8")
     document = tune_document(tuning, name=config.file.name, files=files)
     write_json(Path(files["document"]), document)
     return document
-
-
-def _snippet(config: Config, tuning: Tuning, folder: Path) -> str:
-    """Returns the lines that make the configuration plan as the winner: checked, not hoped."""
-    import yaml
-
-    from edgekit.placement import read_profile
-    from edgekit.placement._trial_pieces import signature
-
-    winner, ask = tuning.winner, tuning.ask
-    objective = tuning.wish.objective
-    head = [
-        f"# The placement of edgekit tune ({tuning.wish.objective}, {tuning.measurer.clock}),",
-        f"# for {config.path or config.file.name}: put it in the place of its own.",
-    ]
-    section: dict[str, Any] = {"objective": objective}
-    if tuning.measurer.clock == "board-measured":
-        profile = folder / PROFILE_NAME
-        options = replace(ask.options, profile=read_profile(profile))
-        section["profile"] = str(profile.absolute())
-        if _plans(ask, options) == winner.key:
-            return "\n".join([*head, yaml.safe_dump({"placement": section}, sort_keys=False)])
-    if len(winner.plan.plans) > 1:
-        head.append("# A mix of plans cannot be pinned: planning may end a little elsewhere.")
-    else:
-        pins = pins_of(winner.plan)
-        if len(pins) <= _MANY:
-            section["pin"] = pins
-            from edgekit.placement import Pin
-
-            options = replace(ask.options, pins=tuple(Pin(p["layers"], p["device"]) for p in pins))
-            if _plans(ask, options) not in (winner.key, signature(winner.plan)):
-                head.append("# With these pins planning ends a little elsewhere: compare.")
-        else:
-            head.append("# Too many layers to pin: planning may end a little elsewhere.")
-    return "\n".join([*head, yaml.safe_dump({"placement": section}, sort_keys=False)])
-
-
-def _plans(ask: Any, options: Any) -> str:
-    from edgekit.placement._trial_pieces import signature
-
-    try:
-        return signature(ask.plan(options))
-    except (EdgekitError, ConfigError):
-        return ""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._tune import Tuning
     from edgekit.placement import Plan
     from edgekit.placement._trial_search import Candidate, Knowledge
+    from edgekit.placement._trial_space import Space
 
 __all__ = ["FAR", "SWEEP", "beside_best", "swept"]
 
@@ -43,7 +44,7 @@ def beside_best(tuning: Tuning, knowledge: Knowledge, limit: float) -> list[Cand
     """
     if swept(tuning) >= MOST or not tuning.best.counts or len(tuning.best.plan.plans) > 1:
         return []
-    known = tuning.known
+    known = tuning.known(tuning.best.form)
     return [
         one
         for one in _neighbours(tuning, knowledge)
@@ -52,9 +53,9 @@ def beside_best(tuning: Tuning, knowledge: Knowledge, limit: float) -> list[Cand
 
 
 def _neighbours(tuning: Tuning, knowledge: Knowledge) -> Iterator[Candidate]:
-    space, plan = tuning.space, tuning.best.plan
-    here = {v: name for v, (name, _) in enumerate(_places(tuning, plan))}
-    for group in _groups(tuning, plan):
+    space, plan = knowledge.space, tuning.best.plan
+    here = {v: name for v, (name, _) in enumerate(_places(space, plan))}
+    for group in _groups(tuning, space, plan):
         there = {
             v: other
             for v in group
@@ -66,25 +67,25 @@ def _neighbours(tuning: Tuning, knowledge: Knowledge) -> Iterator[Candidate]:
             yield knowledge.candidate(found, key)
 
 
-def _groups(tuning: Tuning, plan: Plan) -> list[list[int]]:
+def _groups(tuning: Tuning, space: Space, plan: Plan) -> list[list[int]]:
     """Returns nodes that change places together: each alone, and each segment."""
     import numpy as np
 
     segments: dict[int, list[int]] = {}
-    for v, (_, segment) in enumerate(_places(tuning, plan)):
+    for v, (_, segment) in enumerate(_places(space, plan)):
         segments.setdefault(segment, []).append(v)
-    nodes = [v for v in range(len(tuning.space.kernels)) if len(tuning.space.classes(v)) > 1]
+    nodes = [v for v in range(len(space.kernels)) if len(space.classes(v)) > 1]
     if len(nodes) > LOOKED:
         random = np.random.default_rng([tuning.wish.seed, len(tuning.trials)])
         nodes = sorted(int(v) for v in random.choice(nodes, LOOKED, replace=False))
     return [[v] for v in nodes] + [group for group in segments.values() if len(group) > 1]
 
 
-def _places(tuning: Tuning, plan: Plan) -> list[tuple[str, int]]:
+def _places(space: Space, plan: Plan) -> list[tuple[str, int]]:
     """Returns by node the class of device and the segment that the plan has it in."""
     from edgekit.placement._trial_pieces import class_of
 
     layers = {layer.name: layer for layer in plan.layers}
-    names = [layer.name for layer in tuning.space.network.layers]
-    own = [layers[names[kernel.layers[0]]] for kernel in tuning.space.kernels]
+    names = [layer.name for layer in space.network.layers]
+    own = [layers[names[kernel.layers[0]]] for kernel in space.kernels]
     return [(class_of(layer.device), layer.segment) for layer in own]

@@ -26,14 +26,15 @@ class Trial:
         number: In the order of the tries, from 1.
         plan: The plan.
         key: What tells it from others.
-        origin: "start", "gpu" (the GPU alone), "dla" (the DLA as far as it goes), "search" or
-            "sweep" (beside the best).
+        origin: "start", "other" (the other network's best, as predicted), "gpu" (the GPU alone),
+            "dla" (the DLA as far as it goes), "search" or "sweep" (beside the best).
         why: A sentence.
         expected: Cost and deviation before it was measured, None for the first.
         runs: Measurements.
         dropped: Why it is out, empty where it is not.
         breaks: The user's bounds that it breaks, as sentences.
         measured_at: Seconds of Unix time of the last run.
+        form: The network's name (``Form.name``).
     """
 
     number: int
@@ -46,6 +47,7 @@ class Trial:
     dropped: str = ""
     breaks: list[str] = field(default_factory=list)
     measured_at: float = 0.0
+    form: str = ""
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.pipeline._tune_devices import busy_us
+from edgekit.pipeline._tune_power import no_power
 
 if TYPE_CHECKING:
     from edgekit.placement import Plan
@@ -65,6 +66,8 @@ def expectation(mean: float, low: float, objective: str) -> str:
 
 def no_room(spent_s: float, budget_s: float, plan_s: float, turns_s: float) -> str:
     """Returns why a budget ends a tuning: another plan and the turns take so long."""
+    if spent_s > budget_s:
+        return f"the budget of {budget_s:.0f} s is spent: {spent_s:.0f} s so far"
     turns = f" and the turns at the end (about {turns_s:.0f} s)" if turns_s else ""
     return (
         f"{spent_s:.0f} s of {budget_s:.0f} s are spent, which leaves no room for another plan "
@@ -91,12 +94,7 @@ def cost_of(document: Mapping[str, Any], objective: str, plan: Plan | None = Non
     if objective == "energy":
         cost = _energy(document)
         if cost is None:
-            raise EnvironmentLack(
-                "energy was not measured: the board shows no power rails",
-                code="tune.no-power",
-                hint="tune for latency or throughput, or let the board's rails be read: see "
-                "edgekit doctor --setup",
-            )
+            raise no_power()
     elif objective in ("throughput", "period"):
         pipelined = document.get("pipelined") or {}
         qps = _number(pipelined.get("throughput_qps")) or _number(document.get("throughput_qps"))
@@ -162,26 +160,35 @@ def better_by(
 ) -> dict[str, Any]:
     """Returns by what part of ``theirs`` costs of ours are lower, measured in turns.
 
-    Each turn is one pair, so that what drifts (temperature, other load) hits both. The interval
-    is a bootstrap's over turns (Efron, 1979), of the mean of the turns' relative differences.
+    Each turn is one pair, so that what drifts (temperature, other load) hits both. The part is that
+    of the medians over the turns, and the interval a bootstrap's over turns (Efron, 1979).
 
     Returns:
-        "fraction" (positive: ours is better), "low" and "high" (95 %), "turns", and "better":
-        the interval is above 0 and no fewer than nine of ten turns say so.
+        "ours" and "theirs" (the medians, None without turns), "fraction" (1 - ours / theirs, so
+        that positive is better), "low" and "high" (95 %), "turns", and "better": the interval is
+        above 0 and no fewer than nine of ten turns say so.
     """
     import numpy as np
 
-    # nothing is better than a cost of 0, which has no part either
-    pairs = np.array(
-        [(b - a) / b if b else -float(a > 0) for a, b in zip(ours, theirs, strict=True)]
-    )
-    if not len(pairs):
-        return {"fraction": 0.0, "low": None, "high": None, "turns": 0, "better": False}
-    random = np.random.default_rng(seed)
-    means = pairs[random.integers(0, len(pairs), (rounds, len(pairs)))].mean(axis=1)
-    low, high = (float(x) for x in np.quantile(means, (0.025, 0.975)))
-    wins = int((pairs > 0).sum())
+    a, b = np.array(ours, float), np.array(theirs, float)
+    if not len(a):
+        return {"ours": None, "theirs": None, "fraction": 0.0, "low": None, "high": None,
+                "turns": 0, "better": False}  # fmt: skip
+    which = np.random.default_rng(seed).integers(0, len(a), (rounds, len(a)))
+    drawn = _part(np.median(a[which], axis=1), np.median(b[which], axis=1))
+    low, high = (float(x) for x in np.quantile(drawn, (0.025, 0.975)))
+    wins = int((a < b).sum())
+    middle = np.median(a), np.median(b)
     # one turn cannot tell a difference from an accident; five in a row are one in 32
-    sure = len(pairs) >= 5 and low > 0 and wins >= 0.9 * len(pairs)
-    return {"fraction": float(pairs.mean()), "low": low, "high": high, "turns": len(pairs),
-            "better": bool(sure)}  # fmt: skip
+    sure = len(a) >= 5 and low > 0 and wins >= 0.9 * len(a)
+    return {"ours": float(middle[0]), "theirs": float(middle[1]),
+            "fraction": float(_part(*map(np.atleast_1d, middle))[0]), "low": low, "high": high,
+            "turns": len(a), "better": bool(sure)}  # fmt: skip
+
+
+def _part(ours: Any, theirs: Any) -> Any:
+    """Returns by what part ours are lower; nothing is better than a cost of 0."""
+    import numpy as np
+
+    some = theirs > 0
+    return np.where(some, 1 - ours / np.where(some, theirs, 1.0), -(ours > 0).astype(float))

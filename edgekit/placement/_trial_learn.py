@@ -133,6 +133,7 @@ def learn(
     evidence: Sequence[Evidence],
     *,
     absolute: bool = True,
+    like: Mapping[str, float] | None = None,
 ) -> Learnt:
     """Returns what the evidence says.
 
@@ -142,11 +143,13 @@ def learn(
         evidence: Measured sums.
         absolute: Whether predictions are of the clock that measured; otherwise (a CPU) only their
             proportions are taken.
+        like: By class, what another network's times on these devices were off by; of classes that
+            the evidence does not tell.
     """
     import numpy as np
 
     count = len(network.layers)
-    scale, known = _scales(prior_us, evidence, absolute=absolute)
+    scale, known = _scales(prior_us, evidence, like or {}, absolute=absolute)
     typical = float(np.mean([e.us for e in evidence])) if evidence else 1.0
     floor = {name: LEAST * _mean(prior_us[name]) for name in CLASSES}
     logs = [
@@ -199,8 +202,9 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _scales(
-    prior_us: Mapping[str, np.ndarray], evidence: Sequence[Evidence], *, absolute: bool
-) -> tuple[dict[str, float], set[str]]:
+    prior_us: Mapping[str, np.ndarray], evidence: Sequence[Evidence], like: Mapping[str, float],
+    *, absolute: bool,
+) -> tuple[dict[str, float], set[str]]:  # fmt: skip
     """Returns by class measured over predicted of its own rows, and where there are any."""
     import numpy as np
 
@@ -213,7 +217,7 @@ def _scales(
             if predicted > 0:
                 sums[name][0] += one.us
                 sums[name][1] += predicted
-    own = {name: a / b for name, (a, b) in sums.items() if a and b}
+    own = {**like, **{name: a / b for name, (a, b) in sums.items() if a and b}}
     every = float(np.exp(np.mean(np.log(list(own.values()))))) if own else 1.0
     # a board's other device is predicted in its own right; a CPU's clock runs alike for both
     other = 1.0 if absolute else every

@@ -10,6 +10,7 @@ import pytest
 from edgekit.network import Network
 from edgekit.pipeline._tune import Tuning
 from edgekit.pipeline._tune_journal import Journal
+from edgekit.pipeline._tune_turns import decide
 from edgekit.pipeline._tune_wish import Wish
 from edgekit.placement._trial_pieces import signature
 from tests.pipeline.test_tune import DLA, GPU, asked, least, net, tuned
@@ -88,3 +89,33 @@ def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
     slow = world_of(ask, GPU, DLA, again_s=5.0)
     kept = tuned(ask, slow, wish={"budget_s": 52.0}, before_s=1.5, clock=lambda: 0.0)
     assert (kept.status, len(kept.trials)) == ("budget", 1)
+
+
+def test_what_was_proven_is_not_lost(net: Network, tmp_path: Path) -> None:
+    """A budget of 0 measured one turn more, which proved nothing, and the start stayed."""
+    ask = asked(net)
+    file = tmp_path / "journal.jsonl"
+    whole = tuned(ask, world_of(ask, GPU, DLA), journal=Journal(file, "same"))
+    assert whole.duel is not None
+    assert whole.duel["better"]
+    world = world_of(ask, DLA, GPU)
+    again = tuned(ask, world, journal=Journal(file, "same"), wish={"budget_s": 0.0})
+    assert not world.measured
+    assert (again.duel, again.winner.key) == (whole.duel, whole.winner.key)
+    assert again.why.startswith("the budget of 0 s is spent: ")
+    # and a plan that only looks better since does not take its place
+    lucky = next(
+        one for one in again.trials if one.number != again.winner.number and one.number > 1
+    )
+    lucky.runs = [{"samples_ms": [0.001]}]
+    assert again.best is lucky
+    decide(again)
+    assert again.winner.key == whole.winner.key
+    # turns that a Ctrl-C ended count, too
+    cut = Journal(tmp_path / "cut.jsonl", "same")
+    half = tuned(ask, world_of(ask, GPU, DLA), journal=cut, wish={"turns": 2})
+    assert half.winner is half.first
+    rest = world_of(ask, GPU, DLA)
+    more = tuned(ask, rest, journal=Journal(cut.path, "same"))
+    assert more.winner is not more.first
+    assert len(rest.measured) == 6

@@ -1,0 +1,58 @@
+"""The plans that a tuning measures before it searches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EdgekitError
+
+if TYPE_CHECKING:
+    from edgekit.pipeline._tune import Tuning
+
+__all__ = ["begin"]
+
+
+def begin(tuning: Tuning) -> None:
+    """Measures the starting plan, the other network's, and each device as far as it goes.
+
+    Raises:
+        EdgekitError: The starting plan cannot be measured.
+    """
+    from edgekit.placement._trial_pieces import signature
+
+    if not tuning.trials:
+        why = "the configuration's plan"
+        tuning.attempt(tuning.start, signature(tuning.start), "start", why, must=True)
+    _other(tuning)
+    space = tuning.space
+    for name, why in (("GPU", "the GPU alone"), ("DLA", "the DLA as far as it goes")):
+        dla = any(device != "GPU" for device in space.devices)
+        if tuning.over() or not (space.options.gpu if name == "GPU" else dla):
+            continue
+        plan = space.alone(name)
+        if plan is not None and (key := signature(plan)) not in tuning.known(tuning.form):
+            tuning.attempt(plan, key, name.lower(), f"{why}: it times every layer there")
+
+
+def _other(tuning: Tuning) -> None:
+    """Measures the best plan of the other network, as predicted."""
+    from edgekit.placement._trial_pieces import signature
+
+    other = tuning.other
+    if other is None or other.name in tuning.forms:
+        return
+    if tuning.over():
+        tuning.notes.append(f"the network {other.name} was not tried")
+        return
+    before = tuning.clock()
+    why = f"the network {other.name}: its best plan, as predicted"
+    tuning.tell(why)
+    try:
+        form = tuning.take_other()
+        plan = other.start
+    except EdgekitError as error:
+        tuning.forms.pop(other.name, None)
+        tuning.notes.append(f"the network {other.name} was not tried: {error.message}")
+        return
+    tuning.longest_s = max(tuning.longest_s, tuning.clock() - before)
+    tuning.attempt(plan, signature(plan), "other", why, form=form.name)
