@@ -28,26 +28,28 @@ class Deviation:
         """Takes in one inference."""
         import numpy as np
 
-        # integer and boolean outputs (labels) are compared as numbers
-        a = reference.reshape(-1).astype(np.float64)
-        b = found.reshape(-1).astype(np.float64)
-        difference = b - a
-        self.squares += float(difference @ difference)
-        self.total += float(a.sum())
-        self.total_squares += float(a @ a)
-        self.elements += a.size
-        # max() would let a NaN pass unseen
-        largest = float(np.abs(difference).max(initial=0.0))
-        self.max_abs = max(self.max_abs, largest if math.isfinite(largest) else math.inf)
-        norms = math.sqrt(float(a @ a) * float(b @ b))
-        same = not difference.any()
-        # two zero vectors agree, a zero and another do not
-        self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
-        axis = _class_axis(reference.shape)
-        matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
-        # the arg max of NaN means nothing
-        self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
-        self.rows += int(np.size(matches))
+        # infinities and NaN are results, too, and no reason to warn
+        with np.errstate(invalid="ignore", over="ignore"):
+            # integer and boolean outputs (labels) are compared as numbers
+            a = reference.reshape(-1).astype(np.float64)
+            b = found.reshape(-1).astype(np.float64)
+            difference = b - a
+            self.squares += float(difference @ difference)
+            self.total += float(a.sum())
+            self.total_squares += float(a @ a)
+            self.elements += a.size
+            # max() would let a NaN pass unseen
+            largest = float(np.abs(difference).max(initial=0.0))
+            self.max_abs = max(self.max_abs, largest if math.isfinite(largest) else math.inf)
+            norms = math.sqrt(float(a @ a) * float(b @ b))
+            same = not difference.any()
+            # two zero vectors agree, a zero and another do not
+            self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
+            axis = _class_axis(reference.shape)
+            matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
+            # the arg max of NaN means nothing
+            self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
+            self.rows += int(np.size(matches))
 
     def top1_agreement(self) -> float:
         """The share of rows whose largest value is at the same place, 0 to 1."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.build._nonfinite import Nonfinite
 from edgekit.build._runner import Runner
 from edgekit.errors import DataError
 from edgekit_device._deviation import Deviation, worst_of
@@ -40,7 +41,8 @@ def accuracy(
         of the reference over mean squared error, the worst output's; None with ``exact`` true
         when every output is bit-equal), ``max_abs``, ``top1_agreement`` (first output, 0 to 1),
         ``count``, and ``per_segment`` with the error of each segment's outputs accumulated up to
-        there. JSON-ready: never NaN or infinite, an output that is not finite gives -999 dB.
+        there; ``nonfinite`` has the outputs with NaN or infinity, and the node that began it.
+        JSON-ready: never NaN or infinite, an output that is not finite gives -999 dB.
 
     Raises:
         DataError: No data, or it does not fit.
@@ -56,6 +58,7 @@ def accuracy(
     names = list(dict.fromkeys([*wanted, *borders]))
     reference = session(model, outputs=names)
     errors = {name: Deviation() for name in names}
+    nonfinite = Nonfinite(model, runner)
     count = 0
     for feed in data:
         found = runner.run(feed, observe=True)
@@ -68,6 +71,8 @@ def accuracy(
                     hint="look for NaN in the weights and for inputs out of range",
                 )
             errors[name].add(value, found[name])
+            if name in wanted:
+                nonfinite.add(name, found[name], feed)
         count += 1
     if count == 0:
         raise DataError(
@@ -81,6 +86,7 @@ def accuracy(
         **whole,
         "top1_agreement": first.top1_agreement(),
         "count": count,
+        "nonfinite": nonfinite.rows(count),
         "per_segment": [
             {
                 "segment": segment.index,

@@ -214,7 +214,8 @@ class HostSteps:
     def notes(self) -> list[str]:
         """Returns what a person should know about the result."""
         work = self.work
-        told = [*work.notes, *work.plan.notes, *work.artefacts.notes]
+        told = [one["told"] for one in work.accuracy.get("nonfinite") or ()]
+        told += [*work.notes, *work.plan.notes, *work.artefacts.notes]
         for built in self.building.every():
             told += built.notes
         if work.file.build.version_compatible is True and self.building.backend == "reference":

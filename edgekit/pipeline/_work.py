@@ -132,6 +132,7 @@ class Work(Placing):
         gate = self.file.accuracy
         if not reaches(error, gate.metric, gate.min):
             told = f"{gate.metric} against FP32 is {error[gate.metric]:.6g}, below {gate.min:g}"
+            told = "; ".join([told, *(one["told"] for one in error.get("nonfinite") or ())])
             raise gate_failure(self, told, error)
 
 
