@@ -109,6 +109,12 @@ def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
     note = {"device": every("device"), "time": _layer_time(rows),
             "precision": every("precision"), "segment": every("segment"),
             "layer": every("name")}  # fmt: skip
+    within = next((row["within"] for row in rows if row.get("within")), None)
+    if within:  # of what was timed as a whole nobody knows the layers' times
+        note["within"] = (
+            f"{within['name']}: {within['us']:.2f} us, {within['clock']}, "
+            f"{within['layers']} layers together"
+        )
     nodes = max(len(row["nodes"]) for row in rows)
     if nodes > 1:
         note["note"] = f"the time is of {nodes} nodes, which are one layer"

@@ -115,7 +115,10 @@ def report_facts(
         "inputs": error["count"],
         "metric": gate.metric,
         "min": gate.min,
-        "passed": True,  # a run that misses its gate ends before the report
+        # a run that misses its gate ends before the report
+        "passed": None if gate.min is None else True,
+        "computed": "emulated on a CPU",  # also where a board built engines of its own
+        "nonfinite": error.get("nonfinite") or [],
         "segments": error["per_segment"],
     }
     return RunFacts(

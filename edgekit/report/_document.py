@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.report._document_parts import headline, histogram, timeline
 from edgekit.report._graph import graph_of
-from edgekit.report._layers import device_rows, layer_rows, why_not
+from edgekit.report._layers import device_rows, layer_rows, part_rows, why_not
 from edgekit.report._measured import trace_summary
 from edgekit.report._power import power_of
 from edgekit.report._verdict import pool_uses, verdict_of
@@ -177,6 +177,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "board": dict(facts.board) if facts.board else None,
         "rewrites": [dict(rewrite) for rewrite in facts.rewrites],
         "layers": rows,
+        "measured_parts": part_rows(facts),
         "why_not": why_not(facts.judgement),
         "graph": graph_of(facts.network, rows),
         "timeline": timeline(facts),

@@ -14,7 +14,7 @@ __all__ = ["page_of", "render_html", "write_report"]
 
 HERE = Path(__file__).parent
 STYLES = ("page_graph.css", "page_print.css")
-SCRIPTS = ("page.js", "page_graph.js")
+SCRIPTS = ("page.js", "page_graph_far.js", "page_graph.js")
 
 
 def _inline(*names: str) -> tuple[str, str]:

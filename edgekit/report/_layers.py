@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.report._measured import layer_times
+from edgekit.report._measured import layer_times, measured_parts
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.report._types import RunFacts
 
-__all__ = ["device_rows", "layer_rows", "why_not"]
+__all__ = ["device_rows", "layer_rows", "part_rows", "why_not"]
 
 
 def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
@@ -20,6 +20,11 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
 
     times = layer_times(facts.trace)
     clock = (facts.bench or {}).get("clock", "")
+    within = {
+        name: {key: part[key] for key in ("name", "clock", "us")} | {"layers": len(part["layers"])}
+        for part in reversed(part_rows(facts))
+        for name in part["layers"]
+    }
     known = {layer.name: layer for layer in facts.network.layers}
     rows = []
     booked = booked_layers(facts.plan.plans[0], facts.network)
@@ -43,8 +48,15 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
             "measured": {"clock": clock, "us": times[placed.name]}
             if placed.name in times
             else None,
+            "within": None if placed.name in times else within.get(placed.name),
         })  # fmt: skip
     return rows
+
+
+def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
+    """Returns what was timed as a whole: loadables and fusions of layers."""
+    clock = (facts.bench or {}).get("clock", "")
+    return [{**part, "clock": clock} for part in measured_parts(facts.trace)]
 
 
 def device_rows(rows: Sequence[dict[str, Any]], dla_cores: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ and configurations: nothing of them is markup, a mention, a reference or a link.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ _CUT = "\n*What does not fit into a comment was cut: {}.*\n"
 _SPARE = 600  # for the note on what was cut
 _LONGEST = 200  # characters of one cell; a name longer than that tells nobody more
 # punctuation that could be markup: a character reference is text (CommonMark 0.31, section 2.5)
-_MARKUP = {ord(char): f"&#{ord(char)};" for char in "&<>\\`*_{}[]()#+!|~$:^=\"'"}
+_MARKUP = {ord(char): f"&#{ord(char)};" for char in "&<>\\`*_{}[]#+!|~$^="}
+_EMOJI = re.compile(r":(?=[\w+-]+:)")  # GitHub draws :name:
 
 
 def escaped(value: object, most: int = _LONGEST) -> str:
@@ -29,7 +31,7 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     # GitHub looks for mentions and addresses in what the Markdown became: a comment parts them
     return (
-        short.translate(_MARKUP)
+        _EMOJI.sub("&#58;", short.translate(_MARKUP))
         .replace("@", "@<!-- -->")
         .replace("&#35;", "&#35;<!-- -->")
         .replace("//", "/<!-- -->/")

@@ -15,7 +15,8 @@ from edgekit.report._baseline import (
 from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
 from edgekit.report._markdown import Paper, code, escaped
-from edgekit.report._results import measure_words
+from edgekit.report._results import measure_words, nonfinite_words
+from edgekit.report._view_parts import part_cells, within_words
 
 __all__ = ["write_bench", "write_compare", "write_report"]
 
@@ -40,9 +41,11 @@ def write_report(document: Mapping[str, Any], paper: Paper) -> None:
         paper.add(f"{_ICONS['unknown']} {escaped(refused, 400)}")
     elif baseline:
         _write_baseline(baseline, paper)
+    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
+    if bench:
+        _write_verdict(bench, paper)
     _write_predicted(document, paper)
-    bench = document["bench"]
-    if bench and bench.get("latency_ms"):
+    if bench:
         _write_measured({**bench, "energy": (document["power"] or {}).get("energy")}, paper)
     _write_checks(document, paper)
     _write_details(document, paper)
@@ -69,6 +72,7 @@ def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
     if not document.get("latency_ms"):
         paper.add("Nothing was measured.")
         return
+    _write_verdict(document, paper)
     _write_measured(document, paper)
     segments = [
         [escaped(one.get("lane", "")), escaped(one.get("index", "")), escaped(one.get("device")),
@@ -80,29 +84,18 @@ def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
     _write_pairs("Runtime", document.get("runtime"), paper)
 
 
-def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
+def _write_verdict(bench: Mapping[str, Any], paper: Paper) -> None:
+    """Says whether the measurement is worth quoting, before any number of it."""
     verdict = bench.get("verdict") or {}
     status = str(verdict.get("status") or "not judged")
     board = bench.get("board") or {}
     where = f", board {code(board['name'])}" if board.get("name") else ""
     mode = f", {escaped(bench['power_mode'])}" if bench.get("power_mode") else ""
     clock = _CLOCKS.get(str(bench.get("clock")), escaped(bench.get("clock")))
-    latency = bench["latency_ms"]
-    shown = latency_shown(bench)
-    head = [f"Latency, {'CPU' if bench.get('clock') == 'cpu-measured' else 'board'}",
-            *(name.replace("*", "\\*") for name in shown.values()), "per second"]  # fmt: skip
-    row = ["measured", *(text.measured(latency[key]) for key in shown),
-           text.significant(bench.get("throughput_qps"))]  # fmt: skip
-    paper.table(head, [row], "l" + "r" * (len(shown) + 1))
     paper.add(
         f"{_ICONS.get(status, '')} **{escaped(status)}**: "
         f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
     )
-    if few := few_words(bench):
-        paper.add(escaped(few))
-    rows = [[escaped(name), escaped(value)] for name, value in cost_facts(bench)]
-    if rows:
-        paper.table(("What it takes", ""), rows, "lr")
     reasons = [
         f"- {escaped(one.get('message'), 400)}. *{escaped(one.get('remedy'), 400)}*"
         for one in verdict.get("reasons") or ()
@@ -111,12 +104,30 @@ def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
         paper.add("\n".join(reasons), "why the measurement is INVALID")
 
 
+def _write_measured(bench: Mapping[str, Any], paper: Paper) -> None:
+    latency = bench["latency_ms"]
+    shown = latency_shown(bench)
+    head = [f"Latency, {'CPU' if bench.get('clock') == 'cpu-measured' else 'board'}",
+            *(name.replace("*", "\\*") for name in shown.values()), "per second"]  # fmt: skip
+    row = ["measured", *(text.measured(latency[key]) for key in shown),
+           text.significant(bench.get("throughput_qps"))]  # fmt: skip
+    paper.table(head, [row], "l" + "r" * (len(shown) + 1))
+    if few := few_words(bench):
+        paper.add(escaped(few))
+    rows = [[escaped(name), escaped(value)] for name, value in cost_facts(bench)]
+    if rows:
+        paper.table(("What it takes", ""), rows, "lr")
+
+
 def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     rows = []
     accuracy, bundle = document["accuracy"], document["bundle"]
     if accuracy:
-        gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "")
-        rows.append(["Cosine to FP32", measure_words(accuracy, "cosine") + gate])
+        gated = accuracy.get("min") is not None  # older documents say "passed" without a gate
+        gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "") if gated else ""
+        how = f" ({accuracy['computed']})" if accuracy.get("computed") else ""
+        rows.append([escaped(f"Cosine to FP32{how}"), measure_words(accuracy, "cosine") + gate])
+        rows += [["", escaped(one, 400)] for one in nonfinite_words(accuracy)]
         rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:
         rows.append(["Bundle, stripped", text.size(bundle.get("stripped_bytes"))])
@@ -140,10 +151,18 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
     ]  # fmt: skip
     paper.folded("Why layers are not on the DLA", ("rule", "layers", "what to do"), why, "lrl")
     paper.text("Configuration", document["config"])
+    parts = document.get("measured_parts") or ()
+    every = [row["measured"] for row in document["layers"] if row.get("measured")]
+    wholes = [
+        [code(one["name"]), escaped(one["device"]), one["layers"], one["time"], one["share"]]
+        for one in part_cells(parts, sum(one["us"] for one in (*every, *parts)))
+    ]
+    head = ("timed as a whole", "device", "layers", "measured", "of all layers")
+    paper.folded("Loadables and fusions, which were timed as a whole", head, wholes, "llrrr")
     layers = [
         [code(row["name"]), escaped(row["kind"]), escaped(row["device"]),
          escaped(row["precision"]), text.microseconds(row["predicted_us"]),
-         text.microseconds((row.get("measured") or {}).get("us"))]
+         escaped(within_words(row)) or text.microseconds((row.get("measured") or {}).get("us"))]
         for row in sorted(document["layers"], key=lambda row: -row["predicted_us"])
     ]  # fmt: skip
     head = ("layer", "kind", "device", "precision", "predicted", "measured")

@@ -9,7 +9,14 @@ from edgekit.report import _charts as charts
 from edgekit.report import _text as text
 from edgekit.report._bench_facts import baseline_word
 
-__all__ = ["accuracy_view", "bundle_view", "measure_words", "tiles"]
+__all__ = [
+    "accuracy_view",
+    "bundle_view",
+    "compared_on",
+    "measure_words",
+    "nonfinite_words",
+    "tiles",
+]
 
 MEASURES = (
     ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
@@ -32,6 +39,18 @@ def measure_words(measures: Mapping[str, Any], key: str) -> str:
     if key == "top1_agreement":
         return text.percent(value)
     return f"{value:.5f}" if key == "cosine" else text.significant(value)
+
+
+def compared_on(accuracy: Mapping[str, Any]) -> str:
+    """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
+    inputs = accuracy.get("inputs")
+    data = accuracy.get("data") or (text.plural(inputs, "input") if inputs else "")
+    return ", ".join(str(one) for one in (data, accuracy.get("computed")) if one)
+
+
+def nonfinite_words(accuracy: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each output that holds NaN or infinity, which no cosine tells."""
+    return [text.clean(one["told"]) for one in accuracy.get("nonfinite") or ()]
 
 
 def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -64,7 +83,10 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         agreement = measure_words(measure, "top1_agreement")
         found.append({
             "name": "Cosine to FP32", "value": measure_words(measure, "cosine"),
-            "detail": f"top-1 agreement {agreement}", "clock": "",
+            "detail": ", ".join(
+                one for one in (f"top-1 agreement {agreement}", str(measure.get("computed") or ""))
+                if one
+            ), "clock": "",
         })  # fmt: skip
     if document["bundle"]:
         bundle = document["bundle"]
@@ -110,14 +132,13 @@ def accuracy_view(
         metric = str(accuracy.get("metric", "cosine"))
         answer = {True: "passed", False: "failed"}.get(accuracy.get("passed"), "not judged")  # type: ignore[arg-type]
         gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
-    inputs = accuracy.get("inputs")
-    data = accuracy.get("data") or (text.plural(inputs, "input") if inputs else "")
     return {
+        "nonfinite": nonfinite_words(accuracy),
         "measures": [
             {"name": name, "value": measure_words(accuracy, key)}
             for key, name in MEASURES
         ],
-        "data": text.clean(data),
+        "data": text.clean(compared_on(accuracy)),
         "gate": text.clean(gate),
         "calibration": text.clean(
             f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "

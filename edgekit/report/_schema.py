@@ -15,19 +15,18 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from edgekit.errors import DataError
+from edgekit.report._schema_layers import Layer, MeasuredPart, Why
 from edgekit.report._schema_parts import (
     Bench,
     Board,
     Facts,
     Graph,
-    Layer,
     Part,
     Placement,
     Power,
     Predicted,
     Timeline,
     Verdict,
-    Why,
 )
 
 __all__ = ["Report", "checked", "read_report", "report_schema", "shown"]
@@ -70,6 +69,7 @@ class Report(Part):
     board: Facts | None = None
     rewrites: list[Facts] = Field(default=[])
     layers: list[Layer]
+    measured_parts: list[MeasuredPart] = Field(default=[])
     why_not: list[Why]
     graph: Graph = Graph()
     timeline: Timeline

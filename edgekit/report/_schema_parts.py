@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "Bench", "Board", "Facts", "Graph", "Layer", "Part", "Placement", "Power", "Predicted",
-    "Timeline", "Verdict", "Why",
+    "Bench", "Board", "Device", "Facts", "Graph", "Micro", "Part", "Placement", "Power",
+    "Predicted", "Timeline", "Verdict",
 ]  # fmt: skip
 
 Device = Annotated[str, Field(description='"GPU", "DLA0", "DLA1"')]
@@ -117,51 +117,6 @@ class Predicted(Part):
     clock: Literal["predicted"]
     model_error: str
     rows: list[Row] = Field(min_length=2)
-
-
-class LayerReason(Part):
-    """A rule that keeps a layer off the DLA."""
-
-    rule: str
-    message: str
-    fix: str = ""
-
-
-class Layer(Part):
-    """A layer in graph order; ``number`` counts from 1."""
-
-    number: int = Field(ge=1)
-    name: str
-    kind: str
-    nodes: list[str] = []
-    device: Device
-    precision: str
-    segment: int
-    dla_ok: bool | None
-    certainty: str
-    reasons: list[LayerReason]
-    macs: int
-    predicted_us: Micro
-    measured: Facts | None = Field(default=None, description="{clock, us}")
-
-
-class WhyLayer(Part):
-    """A layer against a rule."""
-
-    name: str
-    message: str
-    found: str
-    limit: str
-
-
-class Why(Part):
-    """A rule with the layers that it keeps off the DLA."""
-
-    rule: str
-    count: int
-    sources: list[str]
-    fixes: list[str]
-    layers: list[WhyLayer]
 
 
 class Segment(Part):

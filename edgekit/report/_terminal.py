@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.report import _text as text
+from edgekit.report._bench_facts import PERCENTILES, latency_shown
 from edgekit.report._built import built_line
-from edgekit.report._results import measure_words
+from edgekit.report._results import compared_on, measure_words, nonfinite_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,8 +88,9 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
         f"max abs {measure_words(accuracy, 'max_abs')}",
         f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
-    data = accuracy.get("data")
+    data = compared_on(accuracy)
     told = ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
+    told += "".join(f"\n{one}" for one in nonfinite_words(accuracy))
     segments = accuracy.get("segments") or ()
     several = len({segment.get("lane") for segment in segments}) > 1
     told += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
@@ -109,7 +111,7 @@ def _bench(bench: Mapping[str, Any]) -> tuple[str, str]:
     latency = {key: 1000 * value for key, value in bench["latency_ms"].items()}
     on_cpu = bench["clock"] == "cpu-measured"
     parts = [f"{text.microseconds(latency.get('median'))} median"]
-    if "p99" in latency:
+    if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # as everywhere; not of a few frames
         parts.append(f"{text.microseconds(latency['p99'])} p99")
     parts.append(f"{text.significant(bench['throughput_qps'])} per second")
     verdict = bench["verdict"]["status"]

@@ -189,7 +189,7 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "why_not": why_not_view(
             document["why_not"], {row["name"]: row["number"] for row in document["layers"]}
         ),
-        "layers": layers_view(document["layers"]),
+        "layers": layers_view(document["layers"], document["measured_parts"]),
         "rewrites": _rewrites(document["rewrites"]),
         "steps": [
             {

@@ -14,7 +14,7 @@ __all__ = ["bench_view"]
 
 PHASES = {
     "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
-    "d2h": "from the device (D2H)", "host": "the whole, on the host",
+    "d2h": "from the device (D2H)", "host": "the host's own work",
 }  # fmt: skip
 _COLUMNS = ("mean", "median", "p99", "max")
 

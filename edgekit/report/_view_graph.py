@@ -73,6 +73,11 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
             }
             for number, one in segments.items()
         ],
+        "devices": [
+            {"device": text.clean(device), "css": device_class(device)}
+            for device in lanes
+            if device in devices.values()
+        ],
         "words": f"{text.plural(len(numbers), 'layer')} in {text.plural(len(segments), 'segment')}",
     }  # fmt: skip
 

@@ -7,28 +7,42 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
+from edgekit.report._view_parts import parts_view, within_words
 
 __all__ = ["layers_view", "why_not_view"]
 
 SLOWEST = 15
+ON_PAPER = 100  # rows of the table that are printed, as many as a page of it has on the screen
+RULE_ON_PAPER = 40  # the same of a rule's layers; page_print.css has it, too
 DLA_WORDS = {True: "yes", False: "no", None: text.ABSENT}
 
 
-def layers_view(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the rows, the choices of the filters and the pictures of the times."""
+def layers_view(
+    rows: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Returns the rows, the choices of the filters and the pictures of the times.
+
+    ``parts`` are what was timed as a whole: their layers have no measured times of their own.
+    """
     from markupsafe import Markup
 
     slowest = max((row["predicted_us"] for row in rows), default=0.0)
     measured = [row["measured"] for row in rows if row["measured"]]
     longest = max((one["us"] for one in measured), default=0.0)
     shown = [_row(row, slowest) for row in rows]
-    clock = text.clean(measured[0].get("clock", "")) if measured else ""
+    light = sorted(shown, key=lambda row: -row["weight"])[ON_PAPER:]
+    for row in light:
+        row["light"] = True
+    clock = next((text.clean(one.get("clock") or "") for one in (*measured, *parts)), "")
     label = f"Predicted time of {text.plural(len(rows), 'layer')} in graph order"
     worst = sorted(rows, key=lambda row: (-row["predicted_us"], row["number"]))[:SLOWEST]
     return {
         "rows": shown,
+        "paper": ON_PAPER,
+        "left": text.count(len(light)) if light else "",
         "count": text.plural(len(rows), "layer"),
         "clock": clock,
+        "parts": parts_view(parts, sum(one["us"] for one in (*measured, *parts))),
         "skyline": Markup(
             charts.skyline([(row["device"], row["predicted_us"]) for row in rows], label)
         ),
@@ -64,6 +78,9 @@ def _row(row: Mapping[str, Any], slowest: float) -> dict[str, Any]:
         "macs": text.macs(row["macs"]), "macs_value": row["macs"],
         "time": text.microseconds(row["predicted_us"]), "time_value": row["predicted_us"],
         "measured": text.microseconds(measured["us"]) if measured else text.ABSENT,
+        "within": "" if measured else within_words(row),
+        # what a reader of paper looks for: the measured time, else the predicted one
+        "weight": measured["us"] if measured else row["predicted_us"], "light": False,
         "measured_value": measured["us"] if measured else -1,
         "bar": Markup(charts.bar(
             row["predicted_us"] / slowest if slowest > 0 else 0.0, f"fill-{css}"
@@ -80,7 +97,11 @@ def _slow(row: Mapping[str, Any], slowest: float, longest: float) -> dict[str, A
         "number": row["number"], "name": text.clean(row["name"]), "css": css,
         "device": text.clean(row["device"]), "time": text.microseconds(row["predicted_us"]),
         "bar": Markup(charts.bar(row["predicted_us"] / slowest, f"fill-{css}")),
-        "measured": text.microseconds(measured["us"]) if measured else "",
+        "measured": text.microseconds(measured["us"])
+        if measured
+        else "in a whole, below"
+        if row.get("within")
+        else "",
         "measured_bar": Markup(charts.bar(measured["us"] / longest, "fill-measured"))
         if measured and longest > 0
         else "",
@@ -93,6 +114,7 @@ def why_not_view(groups: Sequence[Mapping[str, Any]], numbers: Mapping[str, int]
         {
             "rule": text.clean(group["rule"]),
             "count": text.plural(group["count"], "layer"),
+            "left": text.count(left) if (left := len(group["layers"]) - RULE_ON_PAPER) > 0 else "",
             "fixes": [text.clean(fix) for fix in group["fixes"]],
             "sources": [text.clean(source) for source in group["sources"]],
             "layers": [

@@ -3,6 +3,7 @@
 // The page is complete without it: then all rows stand there in graph order.
 const byId = (id) => document.getElementById(id);
 const say = (words) => { byId("said").textContent = words; };
+const many = (number) => number.toLocaleString("en-US"); // as the rest of the page has it
 
 const PAGE = 100;
 const table = byId("layer-table");
@@ -28,6 +29,8 @@ function fits(row, i, wanted) {
   return wanted.every((word) => words[i].includes(word));
 }
 
+const weight = (row) => Number(row.dataset.weight);
+
 function draw() {
   const pages = Math.max(1, Math.ceil(found.length / PAGE));
   page = Math.min(page, pages - 1);
@@ -37,8 +40,14 @@ function draw() {
     row.hidden = !kept.has(row); // not on paper either
     row.classList.toggle("off", !shown.has(row)); // on paper, not on the screen
   }
+  // paper has the heaviest of what is found: all of a large network would be dozens of pages
+  const light = found.slice().sort((a, b) => weight(b) - weight(a)).slice(PAGE);
+  for (const row of rows) row.classList.remove("light");
+  for (const row of light) row.classList.add("light");
+  byId("layer-light").hidden = !light.length;
+  byId("layer-left").textContent = many(light.length);
   pager.hidden = found.length <= PAGE;
-  byId("layer-page").textContent = whole ? "all rows" : "page " + (page + 1) + " of " + pages;
+  byId("layer-page").textContent = whole ? "all rows" : "page " + many(page + 1) + " of " + many(pages);
   pager.querySelector("[data-page=back]").disabled = whole || page === 0;
   pager.querySelector("[data-page=on]").disabled = whole || page === pages - 1;
   pager.querySelector("[data-page=all]").textContent = whole ? "By pages" : "Show all";
@@ -49,7 +58,7 @@ function filter() {
   const fitting = new Set(rows.filter((row, i) => fits(row, i, wanted)));
   found = order.filter((row) => fitting.has(row));
   page = 0;
-  byId("layer-found").textContent = found.length + " of " + rows.length + " layers"
+  byId("layer-found").textContent = many(found.length) + " of " + many(rows.length) + " layers"
     + (extra === null ? "" : " (segment " + extra + ")");
   draw();
 }

@@ -19,8 +19,9 @@
   const edges = make("path", { class: "edge", "aria-hidden": "true" }, scene);
   const far = make("g", { class: "distant", "aria-hidden": "true" }, scene);
   const near = make("g", { role: "presentation" }, scene);
+  const names = make("g", { "aria-hidden": "true" }, svg);
   const told = byId("graph-where");
-  let picture, name, view = { x: 0, y: 0, k: 1 }, current = 0, drawn = new Map(), due = 0;
+  let picture, places = [], name, view = { x: 0, y: 0, k: 1 }, current = 0, drawn = new Map(), due = 0;
 
   const thing = (ref) => ref < 0 ? data.segments[ref] : data.layers[ref];
   const size = () => ({ w: svg.clientWidth || 800, h: svg.clientHeight || 400 });
@@ -73,6 +74,7 @@
     const right = left + w / view.k + bw, bottom = top + h / view.k + bh;
     const readable = view.k >= READABLE;
     svg.classList.toggle("far", !readable);
+    farLabels(names, make, readable ? [] : places, view, { w, h });
     const seen = new Set([current]);
     if (readable) picture.nodes.forEach(([, x, y], i) => {
       if (x > left && x < right && y > top && y < bottom) seen.add(i);
@@ -101,6 +103,7 @@
   function open(which, ref, focus) {
     name = which;
     picture = data.pictures[which];
+    places = farPlaces(picture, data);
     for (const g of drawn.values()) g.remove();
     drawn = new Map();
     const [w, h] = picture.box;
@@ -120,9 +123,9 @@
     for (const css of Object.keys(paths)) make("path", { class: "fill-" + css, d: paths[css] }, far);
     current = Math.max(picture.nodes.findIndex(([one]) => one === ref), 0);
     const count = picture.nodes.filter(([one]) => one > 0).length;
-    const many = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
-    told.textContent = which === "segments" ? many(picture.nodes.length, "segment")
-      : (which === "all" ? "" : "Segment " + which + ": ") + many(count, "layer");
+    const plural = (number, noun) => many(number) + " " + noun + (number === 1 ? "" : "s");
+    told.textContent = which === "segments" ? plural(picture.nodes.length, "segment")
+      : (which === "all" ? "" : "Segment " + which + ": ") + plural(count, "layer");
     for (const button of document.querySelectorAll("[data-graph]"))
       button.setAttribute("aria-pressed", String(button.dataset.graph === which));
     fit(false);

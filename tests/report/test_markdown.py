@@ -78,6 +78,24 @@ def test_a_report_has_its_numbers_and_fits():
     assert cut.count("<details>") == cut.count("</details>")
 
 
+def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
+    document = report_document(handmade_run.facts())
+    document["bench"]["verdict"] = {"status": "INVALID", "reasons": [{"message": "hot"}]}
+    text = markdown(document)
+    places = [text.index(words) for words in ("INVALID", "hot", "Predicted for", "Latency, ")]
+    assert places == sorted(places)
+    assert "0.99873 ✅" in text
+    document["accuracy"] |= {"min": None, "computed": "emulated on a CPU"}
+    found = seen(markdown(document))
+    assert "Cosine to FP32 (emulated on a CPU)" in found.text
+    assert "0.99873\n" in found.text
+
+
+def test_nothing_is_escaped_that_is_no_markup():
+    assert escaped("p99.9: 1.5 ms (median); 12 'x'") == "p99.9: 1.5 ms (median); 12 'x'"
+    assert ":" not in escaped(":tada:")[:2]
+
+
 def test_another_document_is_refused():
     with pytest.raises(DataError, match="no Markdown"):
         markdown({"schema": "edgekit.plan/1"})

@@ -77,6 +77,15 @@ def test_two_thousand_layers_stay_usable(opened, folder):
     page.js("document.querySelector('[data-graph=all]').click()")
     page.js(DRAWN)
     assert page.js(OPTIONS) == 1  # too far away to read: one shape a device
+    assert "2,000 layers" in page.js("document.getElementById('graph-where').textContent")
+    assert page.js("document.getElementById('layer-found').textContent") == "2,000 of 2,000 layers"
+    names = page.js("Array.from(document.querySelectorAll('.farname'), one => one.textContent)")
+    assert len(names) > 5
+    assert "Segment 0 on GPU" in names
+    heights = (
+        "Array.from(document.querySelectorAll('.farname'), one => one.getBoundingClientRect())"
+    )
+    assert min(page.js(f"{heights}.map(one => one.height)")) > 10
     transform = "document.querySelector('svg.live > g').getAttribute('transform')"
     before = page.js(transform)
     page.js(

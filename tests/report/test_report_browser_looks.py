@@ -99,20 +99,42 @@ def test_a_phone_shows_which_tables_scroll_and_keeps_rails_whole(opened):
     assert page.js(told) == page.js(wide)
 
 
-def test_paper_has_every_row_that_was_found_and_all_details(opened, folder):
+def test_paper_has_the_heaviest_rows_that_were_found_and_all_details(opened, folder):
     page = opened("board")
     assert (page.js(SHOWN), page.js(ROOM)) == (100, 100)
     page.media(print_=True)
-    assert page.js(ROOM) == 123
+    assert page.js(ROOM) == 100
+    left = "document.getElementById('layer-light')"
+    assert "23 more are on the page itself" in page.js(f"{left}.textContent")
+    assert page.js(f"{left}.offsetHeight") > 0
+    shown = "Array.from(document.querySelectorAll('#layer-table tbody tr'))"
+    shown += ".map(row => [row.offsetHeight > 0, Number(row.dataset.weight)])"
+    weights = page.js(shown)
+    assert min(w for there, w in weights if there) >= max(w for there, w in weights if not there)
     assert page.js("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert page.js("getComputedStyle(document.querySelector('.still svg')).display") == "block"
     assert typed(page, "prob") == 1
     assert page.js(ROOM) == 1
     assert page.js(KEPT) == 1
+    assert page.js(f"{left}.offsetHeight") == 0
     # all parts are opened on paper: with one row left there are pages of them
     paper = folder / "page.pdf"
     page.paper(paper)
     assert len(re.findall(rb"/Type /Page\b", paper.read_bytes())) >= 3
+
+
+def test_heads_end_where_their_numbers_end(opened):
+    page = opened("small")
+    ends = page.js(
+        "Array.from(document.querySelectorAll('#layer-table thead th.num'), head => {"
+        " const end = node => { const range = document.createRange();"
+        " range.selectNodeContents(node); return range.getBoundingClientRect().right; };"
+        " const cell = document.querySelector('#layer-table tbody tr').cells[head.cellIndex];"
+        " return [end(head.querySelector('button').firstChild), end(cell.firstChild)]; })"
+    )
+    assert len(ends) == 5
+    for head, number in ends:
+        assert abs(head - number) < 1.5
 
 
 def test_hostile_names_break_neither_out_nor_the_layout(opened):

@@ -2,8 +2,10 @@ import dataclasses
 import json
 
 from edgekit import targets
+from edgekit.network import Place
+from edgekit.pipeline._annotating import node_notes
 from edgekit.placement import Share
-from edgekit.report import report_document
+from edgekit.report import markdown, render_html, report_document
 from tests.bench import handmade_plan
 from tests.report import handmade_run
 
@@ -105,3 +107,62 @@ def test_a_run_that_stopped_early_still_has_a_document():
     assert document["accuracy"] is None
     assert document["bench"] is None
     assert document["notes"] == []
+
+
+def layer_slice(name, us, frame, device="DLA0", **known):
+    args = {
+        "clock": "board-measured",
+        "segment": 1,
+        "device": device,
+        "measured_us": us,
+        "frame": frame,
+        **known,
+    }
+    return {"ph": "X", "cat": "layer", "pid": 1, "tid": 1, "ts": 1000.0 * frame + 10.0, "dur": us,
+            "name": name, "args": args}  # fmt: skip
+
+
+def hybrid_facts():
+    """Two frames of an engine: a layer in two pieces, a loadable, and a copy that is no layer's."""
+    rows = report_document(handmade_run.facts())["layers"]
+    alone, first, last = rows[0]["name"], rows[3]["name"], rows[5]["name"]
+    members = [row["name"] for row in rows[3:6]]
+    events = []
+    for frame in (0, 1):
+        args = {"clock": "board-measured", "segment": 1, "frame": frame}
+        events += [
+            {"ph": "X", "cat": "segment", "pid": 1, "tid": 1, "ts": 1000.0 * frame, "dur": 500.0,
+             "name": "segment 1", "args": args},
+            layer_slice(alone, 10.0, frame, "GPU", layer=alone),
+            layer_slice(alone, 20.0 + 4 * frame, frame, "GPU", layer=alone),
+            layer_slice("x to nvm", 7.0, frame, "GPU"),
+            layer_slice(f"{{ForeignNode[{first}...{last}]}}", 105.0, frame,
+                        layer=" + ".join(members), layers=members),
+        ]  # fmt: skip
+    facts = handmade_run.facts(trace={"traceEvents": events, "otherData": {}})
+    return dataclasses.replace(facts, bench={**facts.bench, "clock": "board-measured"})
+
+
+def test_a_loadables_time_is_told_once_and_its_layers_say_where():
+    document = report_document(hybrid_facts())
+    rows = {row["name"]: row for row in document["layers"]}
+    alone = document["layers"][0]["name"]
+    # the pieces of a frame are one time, and frames are averaged
+    assert rows[alone]["measured"] == {"clock": "board-measured", "us": 32.0}
+    (loadable,) = document["measured_parts"]  # not the copy, which is of no layer
+    assert (loadable["us"], loadable["device"], len(loadable["layers"])) == (105.0, "DLA0", 3)
+    for name in loadable["layers"]:
+        assert rows[name]["measured"] is None
+        assert rows[name]["within"] == {
+            "name": loadable["name"], "clock": "board-measured", "us": 105.0, "layers": 3,
+        }  # fmt: skip
+    page, paper = render_html(document), markdown(document)
+    told = f"in {loadable['name']}, 105 µs together"
+    assert page.count(told) == 3
+    assert "Timed as a whole" in page
+    assert paper.count("105 µs together") == 3
+    notes = node_notes(document["layers"], {"n": Place((loadable["layers"][0],))})
+    assert notes["n"]["within"] == (
+        f"{loadable['name']}: 105.00 us, board-measured, 3 layers together"
+    )
+    assert notes["n"]["time"].endswith("predicted")

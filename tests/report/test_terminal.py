@@ -5,7 +5,13 @@ import pytest
 from rich.console import Console
 
 from edgekit.placement import Reformat, Share
-from edgekit.report import report_document, summary_plan, terminal_summary
+from edgekit.report import (
+    markdown,
+    render_html,
+    report_document,
+    summary_plan,
+    terminal_summary,
+)
 from edgekit.report._text import change
 from tests.bench import handmade_plan
 from tests.report import handmade_run
@@ -34,6 +40,25 @@ def test_summary_has_what_a_person_wants_in_eighty_columns():
                   "edgekit-out/resnet50/trace.json",
                   "edgekit-out/resnet50/resnet50.ekb"):  # fmt: skip
         assert words in text, words
+
+
+def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
+    facts = handmade_run.facts()
+    few = {**facts.bench, "iterations": 12}
+    many = {**facts.bench, "iterations": 2000}
+    assert "p99" in summary(replace(facts, bench=many))
+    assert "p99" not in summary(replace(facts, bench=few))
+    assert "p99" not in summary(facts)  # of 150 inferences two are slower
+    accuracy = {
+        **facts.accuracy,
+        "computed": "emulated on a CPU",
+        "nonfinite": [{"output": "y", "told": "output 'y' has NaN for 1 of 16 inputs"}],
+    }
+    document = report_document(replace(facts, accuracy=accuracy))
+    text = told(lambda console: terminal_summary(document, console))
+    for found in (text, markdown(document), render_html(document).replace("&#39;", "'")):
+        assert "emulated on a CPU" in found
+        assert "output 'y' has NaN for 1 of 16 inputs" in found
 
 
 def test_colours_only_on_a_terminal_and_without_no_color(monkeypatch):
