@@ -67,7 +67,17 @@ __all__ = [
 
 Decorator = Callable[[Any], Any]
 
-FILE = click.Path(path_type=Path)
+
+class _File(click.Path):
+    """A path; an empty text is none, and not the folder that the caller happens to be in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
 
 
 def all_of(*decorators: Decorator) -> Decorator:

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from edgekit.cli._boards import last_error, show, table
@@ -162,6 +163,14 @@ def test_an_empty_value_is_not_one_that_was_not_given(
     with pytest.raises(UsageError, match="is empty") as caught:
         app([*words[:at], "lab", *words[at:]])
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["trust", "--signers", ""], ["deploy", "--bundle="]])
+def test_an_empty_path_is_not_the_folder_one_is_in(
+    words: list[str],
+) -> None:
+    with pytest.raises(click.UsageError, match="it is empty"):
+        app([words[0], "lab", *words[1:]])
 
 
 def test_the_removal_of_a_whole_application_is_said(
