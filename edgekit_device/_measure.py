@@ -200,7 +200,7 @@ def _measured(model: Model, streams: Sequence[Stream], began: float) -> Dict[str
             dict(segment, latency_ms=summary(times))
             for segment, times in segment_times(model, events)
         ],
-        "events": events_to_json(model, events, kept, spans),
+        "events": events_to_json(events, kept, spans),
         "events_start_s": first_of(events, kept, began),
         "copies": copies_to_json(spans, events, kept),
     }

@@ -70,7 +70,7 @@ def first_of(events: Sequence[Event], kept: Sequence[int], began: float) -> Opti
 
 
 def events_to_json(
-    model: Model, events: Sequence[Event], kept: Sequence[int], spans: Sequence[Span] = ()
+    events: Sequence[Event], kept: Sequence[int], spans: Sequence[Span] = ()
 ) -> List[Dict[str, Any]]:
     """The kept frames' events, from zero on; of engines also when the device itself was at work."""
     chosen = sorted((e for e in events if e.frame in kept), key=lambda event: event.start)

@@ -60,6 +60,6 @@ def in_flight(
     kept = kept_frames(model, events)
     return {
         "pipelined": {"frames": count, "throughput_qps": count / (end - start)},
-        "pipelined_events": events_to_json(model, events, kept),
+        "pipelined_events": events_to_json(events, kept),
         "pipelined_start_s": first_of(events, kept, began),
     }

@@ -31,9 +31,9 @@ def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
     monkeypatch.setenv(VARIABLE, json.dumps(WAITS))
     seen: list[Event] = []
 
-    def told(model: Any, events: Sequence[Event], kept: Sequence[int]) -> list[dict[str, Any]]:
+    def told(events: Sequence[Event], kept: Sequence[int], spans: Any = ()) -> list[dict[str, Any]]:
         seen.extend(event for event in events if event.frame in kept)
-        return events_to_json(model, events, kept)
+        return events_to_json(events, kept, spans)
 
     for module in (_measure, _measure_flight):
         monkeypatch.setattr(module, "events_to_json", told)

@@ -9,8 +9,11 @@ import pytest
 
 from edgekit_device import DeviceError
 from edgekit_device._cuda import open_cuda
+from edgekit_device._cuda_marks import Span
 from edgekit_device._cuda_wait import choose_wait
+from edgekit_device._lanes import Event
 from edgekit_device._measure import Settings, bench
+from edgekit_device._measure_events import events_to_json
 from edgekit_device._measure_facts import memory_of, runtime_of
 from edgekit_device._model import Model, open_model
 from edgekit_device._trt_fixed import FixedLane
@@ -52,6 +55,21 @@ def test_phases_add_up_to_a_frame(here: Here) -> None:
         assert done <= back["start_us"] + 1e-3
         assert event["compute_us"] < event["duration_us"]
     assert found["streams"] is None
+
+
+def test_the_device_is_at_work_when_its_events_say_else_until_the_call_ends() -> None:
+    # frame 7 has an event of its own device; frame 8 was in flight, where there is none; a loadable
+    events = [
+        Event(7, 0, 0, "GPU", 10.0, 10.005, 1.5), Event(8, 0, 0, "GPU", 10.006, 10.010, 1.0),
+        Event(8, 0, 1, "DLA0", 10.010, 10.020, None),
+    ]  # fmt: skip
+    spans = [Span(7, "h2d", 10.0005, 1.5), Span(7, "compute", 10.001, 0.2),
+             Span(7, "compute", 10.002, 1.5)]  # fmt: skip
+    told = events_to_json(events, [7, 8], spans)
+    found = [(one.get("compute_start_us"), one.get("compute_us")) for one in told]
+    assert found[0] == pytest.approx((2000.0, 1500.0))
+    assert found[1] == pytest.approx((9000.0, 1000.0))
+    assert found[2] == (None, None)
 
 
 def test_streams_have_contexts_of_their_own(here: Here) -> None:
