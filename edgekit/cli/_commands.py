@@ -119,7 +119,10 @@ class _Command(click.Command):
             if isinstance(item, click.Option) and (
                 value == "" or (item.multiple and isinstance(value, tuple) and "" in value)
             ):
-                raise UsageError(f"{item.opts[-1]} is empty", hint=f"{ctx.command_path} --help")
+                form = f"{item.opts[-1]} {item.metavar}; " if item.metavar else ""
+                raise UsageError(
+                    f"{item.opts[-1]} is empty", hint=f"{form}{ctx.command_path} --help"
+                )
         return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
