@@ -18,6 +18,8 @@ from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
 __all__ = ["main"]
 
 INTERRUPTED = 130
+# commands that look only: an interrupted one has nothing to keep
+_WITHOUT_STEPS = {"compare", "doctor", "explain", "history", "status", "targets", "top"}
 INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
 
 
@@ -86,14 +88,14 @@ def _status(arguments: list[str]) -> int:
         _need_streams()
         status = app(arguments)
         sys.stdout.flush()
-        return _fail(_Interrupted(), as_json) if _signals else status
+        return _fail(_Interrupted(arguments), as_json) if _signals else status
     except KeyboardInterrupt as interrupt:
-        return _fail(_Interrupted(_said(interrupt)), as_json)
+        return _fail(_Interrupted(arguments, _said(interrupt)), as_json)
     except BrokenPipeError:
         return _reader_is_gone(0)
     except Exception as error:
         if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
-            return _fail(_Interrupted(_said(error)), as_json)
+            return _fail(_Interrupted(arguments, _said(error)), as_json)
         if "--debug" in arguments:
             import traceback
 
@@ -128,12 +130,11 @@ def _said(error: BaseException | None) -> str:
 class _Interrupted(EdgekitError):
     exit_code = INTERRUPTED
 
-    def __init__(self, more: str = "") -> None:
-        super().__init__(
-            "interrupted; finished steps are kept and are not done again"
-            + (f"; {more}" if more else ""),
-            code="interrupted",
-        )
+    def __init__(self, arguments: list[str], more: str = "") -> None:
+        steps = not _WITHOUT_STEPS & set(arguments[:1])
+        kept = "finished steps are kept and are not done again" if steps else ""
+        told = "; ".join(part for part in ("interrupted", kept, more) if part)
+        super().__init__(told, code="interrupted")
 
 
 def _as_edgekit_error(error: Exception) -> EdgekitError:

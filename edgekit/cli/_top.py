@@ -68,6 +68,7 @@ def _live(board: Board, where: str, interval_ms: int, accept_host_key: bool) -> 
     from rich.live import Live
 
     from edgekit.cli._top_keys import Keys, Pressed, Resized
+    from edgekit.cli._top_stop import Stopped
     from edgekit.cli._top_view import page
     from edgekit.pipeline._top import watch_board
 
@@ -84,12 +85,22 @@ def _live(board: Board, where: str, interval_ms: int, accept_host_key: bool) -> 
             draw()
         return True
 
+    def leave() -> None:
+        live.stop()
+        keys.rest()
+
+    def back() -> None:
+        keys.resume()
+        live.start()
+        draw()
+
     resized = Resized(draw)
     # the terminal is given back as it was, however this ends
     with (
         suppress(Pressed),
-        Keys("q"),
+        Keys("q") as keys,
         Live(console=screen, screen=True, auto_refresh=False) as live,
         resized,
+        Stopped(resized.soon, leave, back),
     ):
         watch_board(board, where, told, interval_ms=interval_ms, accept_host_key=accept_host_key)

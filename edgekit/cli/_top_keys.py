@@ -52,14 +52,26 @@ class Keys:
     def __exit__(self, *exc: object) -> None:
         if self._before is None:
             return
-        import termios
-
         if self._thread is not None:
             os.close(self._told)
             self._thread.join()
             os.close(self._end)
         signal.signal(signal.SIGUSR1, self._handler)
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+        self.rest()
+
+    def rest(self) -> None:
+        """Makes the terminal again what it was before the block."""
+        if self._before is not None:
+            import termios
+
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+
+    def resume(self) -> None:
+        """Undoes ``rest``."""
+        if self._before is not None:
+            import tty
+
+            tty.setcbreak(sys.stdin.fileno())
 
     def _wait(self, descriptor: int) -> None:
         while True:
@@ -86,7 +98,8 @@ class Resized:
     def __init__(self, draw: Callable[[], None]) -> None:
         self._draw = draw
         self._handler: Any = None
-        self._busy = self._again = False
+        self._busy = False
+        self._pending: list[Callable[[], None]] = []
 
     def __enter__(self) -> Resized:
         if hasattr(signal, "SIGWINCH"):
@@ -105,14 +118,20 @@ class Resized:
             yield
         finally:
             self._busy = False
-        if self._again:
-            self._changed(0, None)
+        pending, self._pending = self._pending, []
+        for call in pending:
+            self.soon(call)
 
-    def _changed(self, number: int, frame: object) -> None:
-        self._again = self._busy
+    def soon(self, call: Callable[[], None]) -> None:
+        """Calls a function that draws, now or after what is being drawn."""
         if not self._busy:
             with self.waits():
-                self._draw()
+                call()
+        elif call not in self._pending:
+            self._pending.append(call)
+
+    def _changed(self, number: int, frame: object) -> None:
+        self.soon(self._draw)
 
 
 def _raise(number: int, frame: object) -> None:

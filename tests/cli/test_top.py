@@ -98,10 +98,22 @@ def test_live_until_a_key(where: tuple[Path, dict[str, str]], key: bytes, status
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     said = read_until(terminal, lambda text: text.count(b"GPU") >= 3)
     assert b"\x1b[?1049h" in said  # a screen of its own
+    if key == b"q":  # Ctrl-Z: as other programs do it
+        cbreak = termios.tcgetattr(terminal)[3]
+        os.write(terminal, b"\x1a")
+        said = read_until(terminal, lambda text: b"\x1b[?1049l" in text)
+        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
+        assert termios.tcgetattr(terminal)[3] & termios.ICANON
+        os.kill(child, signal.SIGCONT)
+        said = read_until(terminal, lambda text: text.count(b"GPU") >= 2)
+        assert b"\x1b[?1049h" in said
+        assert termios.tcgetattr(terminal)[3] == cbreak
     os.write(terminal, key)
     said = read_until(terminal, lambda text: False)
     assert b"\x1b[?1049l" in said  # and the old one again
     assert b"Traceback" not in said
+    assert (b"interrupted" in said) == (status == 130)
+    assert b"finished steps" not in said
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
 
 
