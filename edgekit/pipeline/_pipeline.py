@@ -222,20 +222,21 @@ class Pipeline(Serving):
         return {key: str(self.out / name) for key, name in names.items()}
 
     def _write_report(self, facts: Any, step: Step) -> dict[str, Any]:
-        from edgekit.report import report_document, write_report
+        from edgekit.report import report_document, with_kept_comparison, write_report
 
         plan = self.work.plan.to_json()
         report = report_document(facts)
+        shown = with_kept_comparison(report, self.out / "report.json")
         # everything but how long the steps took, and whether they were done again
-        parts = {k: v for k, v in report.items() if k != "steps"}
+        parts = {k: v for k, v in shown.items() if k != "steps"}
         key = self.cache.key("report", parts, str(self.out.absolute()))
         paths = [self.out / name for name in ("report.html", "report.json", "plan.json")]
         written = self.cache.get("report", key)
         if written is not None and written == file_stamps(paths) and not self._force:
             step.reuse(step.detail)
             return report
-        write_report(report, paths[0])
-        self._write_json("report.json", report)
+        write_report(shown, paths[0])
+        self._write_json("report.json", shown)
         self._write_json("plan.json", plan)
         self.cache.put("report", key, file_stamps(paths))
         return report

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         refused_words,
         regression_words,
         with_baseline,
+        with_kept_comparison,
         without_comparison,
     )
     from edgekit.report._bench import bench_text
@@ -80,6 +81,7 @@ __all__ = [
     "what_if_text",
     "why_text",
     "with_baseline",
+    "with_kept_comparison",
     "without_comparison",
     "write_plans_report",
     "write_report",
@@ -89,6 +91,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_baseline": "compared_words refused_words regression_words with_baseline "
+        "with_kept_comparison "
         "without_comparison",
         "_bench": "bench_text",
         "_check": "summary_check",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgekit.errors import EdgekitError
     from edgekit.history import Result
 
@@ -19,6 +21,7 @@ __all__ = [
     "refused_words",
     "regression_words",
     "with_baseline",
+    "with_kept_comparison",
     "without_comparison",
 ]
 
@@ -75,6 +78,27 @@ def without_comparison(
     told = list(reasons) or [error.message, *error.details]
     refused = {"code": error.code, "reasons": told, "where": error.where}
     return _with(document, {"refused": refused}, None)
+
+
+def with_kept_comparison(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Returns a report with the comparison that was made of the same measurement before.
+
+    Args:
+        document: An ``edgekit.report/1`` that was not compared.
+        path: The ``report.json`` that it replaces; one that is absent or damaged has none.
+    """
+    import json
+
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        compared = before["baseline"]
+        # as the file has it: tuples are lists there
+        same = before["bench"] == json.loads(json.dumps(document["bench"]))
+        if not same or not compared or refused_words(compared):
+            return dict(document)
+        return _with(document, compared, not regression_words(compared))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return dict(document)
 
 
 def refused_words(baseline: Mapping[str, Any]) -> str:

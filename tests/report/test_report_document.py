@@ -5,8 +5,16 @@ from edgekit import targets
 from edgekit.network import Place
 from edgekit.pipeline._annotating import node_notes
 from edgekit.placement import Share
-from edgekit.report import markdown, render_html, report_document
+from edgekit.report import (
+    markdown,
+    render_html,
+    report_document,
+    with_baseline,
+    with_kept_comparison,
+)
 from tests.bench import handmade_plan
+from tests.history.measurements import times
+from tests.history.test_compare import result
 from tests.report import handmade_run
 
 
@@ -166,3 +174,24 @@ def test_a_loadables_time_is_told_once_and_its_layers_say_where():
         f"{loadable['name']}: 105.00 us, board-measured, 3 layers together"
     )
     assert notes["n"]["time"].endswith("predicted")
+
+
+def test_a_comparison_stays_with_its_measurement(tmp_path):
+    document, path = report_document(handmade_run.facts()), tmp_path / "report.json"
+    assert with_kept_comparison(document, path) == document
+    a, b = (result(times(99, level, seed=1), f"#{level}") for level in (2.0, 2.5))
+    compared = with_baseline(document, [a], [b])
+    path.write_text(json.dumps(compared), "utf-8")
+    assert with_kept_comparison(document, path) == json.loads(json.dumps(compared))
+    other = {**document, "bench": {**document["bench"], "throughput_qps": 1.0}}
+    assert with_kept_comparison(other, path) == other
+    path.write_text("{", "utf-8")
+    assert with_kept_comparison(document, path) == document
+
+
+def test_the_hosts_phase_is_not_called_the_whole():
+    document = report_document(handmade_run.facts())
+    document["bench"]["phases_ms"] = {"host": dict.fromkeys(("mean", "median", "max"), 0.268)}
+    page = render_html(document)
+    assert "the host&#39;s own work" in page
+    assert "the whole, on the host" not in page
