@@ -89,6 +89,8 @@ def with_kept_comparison(document: Mapping[str, Any], path: Path) -> dict[str, A
     """
     import json
 
+    from edgekit.report._view_baseline import baseline_view
+
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
         compared = before["baseline"]
@@ -96,6 +98,7 @@ def with_kept_comparison(document: Mapping[str, Any], path: Path) -> dict[str, A
         same = before["bench"] == json.loads(json.dumps(document["bench"]))
         if not same or not compared or refused_words(compared):
             return dict(document)
+        baseline_view(compared)  # a damaged one cannot be shown
         return _with(document, compared, not regression_words(compared))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return dict(document)

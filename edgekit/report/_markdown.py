@@ -21,8 +21,10 @@ _CUT = "\n*What does not fit into a comment was cut: {}.*\n"
 _SPARE = 600  # for the note on what was cut
 _LONGEST = 200  # characters of one cell; a name longer than that tells nobody more
 # punctuation that could be markup: a character reference is text (CommonMark 0.31, section 2.5)
-_MARKUP = {ord(char): f"&#{ord(char)};" for char in "&<>\\`*_{}[]#+!|~$^="}
+_MARKUP = {ord(char): f"&#{ord(char)};" for char in "&<>\\`*{}[]#+!|~$^="}
 _EMOJI = re.compile(r":(?=[\w+-]+:)")  # GitHub draws :name:
+# between letters an underscore is text (the same, section 6.2)
+_UNDERSCORE = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
 
 
 def escaped(value: object, most: int = _LONGEST) -> str:
@@ -31,12 +33,16 @@ def escaped(value: object, most: int = _LONGEST) -> str:
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     # GitHub looks for mentions and addresses in what the Markdown became: a comment parts them
     return (
-        _EMOJI.sub("&#58;", short.translate(_MARKUP))
+        _EMOJI.sub("&#58;", _UNDERSCORE.sub(_coded, short.translate(_MARKUP)))
         .replace("@", "@<!-- -->")
         .replace("&#35;", "&#35;<!-- -->")
         .replace("//", "/<!-- -->/")
         .replace("www.", "www<!-- -->.")
     )
+
+
+def _coded(found: re.Match[str]) -> str:
+    return "&#95;" * len(found[0])
 
 
 def code(value: object) -> str:

@@ -94,6 +94,10 @@ def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
 def test_nothing_is_escaped_that_is_no_markup():
     assert escaped("p99.9: 1.5 ms (median); 12 'x'") == "p99.9: 1.5 ms (median); 12 'x'"
     assert ":" not in escaped(":tada:")[:2]
+    assert escaped("set bench.duration_s to 3") == "set bench.duration_s to 3"
+    for name in ("_a_", "__a__", "a_ _b", "._x_.", "a__b"):
+        assert {"em", "strong"}.isdisjoint(seen(escaped(name)).tags)
+        assert name in seen(escaped(name)).text
 
 
 def test_another_document_is_refused():

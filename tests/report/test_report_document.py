@@ -185,8 +185,9 @@ def test_a_comparison_stays_with_its_measurement(tmp_path):
     assert with_kept_comparison(document, path) == json.loads(json.dumps(compared))
     other = {**document, "bench": {**document["bench"], "throughput_qps": 1.0}}
     assert with_kept_comparison(other, path) == other
-    path.write_text("{", "utf-8")
-    assert with_kept_comparison(document, path) == document
+    for damaged in ("{", json.dumps({**compared, "baseline": {"ratio": 3}})):
+        path.write_text(damaged, "utf-8")
+        assert with_kept_comparison(document, path) == document
 
 
 def test_the_hosts_phase_is_not_called_the_whole():
