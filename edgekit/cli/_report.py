@@ -14,9 +14,12 @@ from edgekit.errors import GateError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.config import Config
+    from edgekit.errors import EdgekitError
     from edgekit.history import Result
 
 __all__ = ["command"]
+
+_FIRST_RUN = "report.first-run"
 
 
 @o.command(
@@ -54,8 +57,8 @@ def command(
     if opened.file.model.networks:
         _several(opened, json, settings)
         return
-    if baseline:  # what is not there is told before anything is run
-        _select(baseline, opened.file.name)
+    if baseline:
+        _look_for(baseline, opened.file.name)
     with o.open_pipeline(opened, **settings) as pipeline:
         result = pipeline.run()
         if annotate is not None:
@@ -92,7 +95,7 @@ def _again(
         page /= path.with_suffix(".html").name
     with shown(str(path)):
         if baseline:
-            report = _compared(report, baseline, beside=path.parent)
+            report = _compared(report, baseline, of=path)
         _write(report, page, keep=path)
         if markdown is not None:
             written.write_markdown(report, markdown)
@@ -115,6 +118,26 @@ def _after_run(report: dict[str, Any], baseline: str) -> dict[str, Any]:
         return without_comparison(report, error)
 
 
+def _look_for(baseline: str, name: str) -> None:
+    """Says that a baseline is not there before anything is run; before a first run none is.
+
+    Raises:
+        EdgekitError: There is no such baseline.
+    """
+    from edgekit.errors import DataError
+
+    try:
+        _select(baseline, name)
+    except DataError as error:
+        if not _first_run(baseline, error):
+            raise
+
+
+def _first_run(baseline: str, error: EdgekitError) -> bool:
+    """Whether "last" finds nothing: the run is the first one, which is no mistake."""
+    return baseline.strip() == "last" and error.code == "history.no-result"
+
+
 def _tell_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None:
     """Says on stderr what came of the comparison, if one was asked for; all files are written.
 
@@ -124,7 +147,12 @@ def _tell_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None
     from edgekit.report import compared_words, refused_words, regression_words
 
     baseline = report.get("baseline") or {}
-    if told := refused_words(baseline):
+    told = refused_words(baseline)
+    if told and baseline["refused"]["code"] == _FIRST_RUN:
+        if not (json or quiet):
+            click.echo(plain(f"note: {told}"), err=True)
+        return
+    if told:
         error = GateError(
             told, code="report.not-compared",
             hint="all files are written, and say so; edgekit compare --force compares anyway",
@@ -159,16 +187,20 @@ def _select(words: str, name: str, but: Result | None = None) -> list[Result]:
     return select(words, name=name, but=but)
 
 
-def _compared(
-    report: dict[str, Any], baseline: str, *, beside: Path | None = None
-) -> dict[str, Any]:
+def _compared(report: dict[str, Any], baseline: str, *, of: Path | None = None) -> dict[str, Any]:
     """Returns the report with the comparison of its own bench.json with the baseline.
 
-    A report that was moved has it ``beside`` it.
+    Args:
+        report: An ``edgekit.report/1``.
+        baseline: As the user named it.
+        of: The report's file, where it was given; one that was moved has its bench.json beside it.
+
+    Raises:
+        DataError: The report has no measurement, or its file is not there.
     """
     from edgekit.errors import DataError
     from edgekit.history import read_result
-    from edgekit.report import with_baseline
+    from edgekit.report import with_baseline, without_comparison
 
     own = (report.get("files") or {}).get("bench")
     if not report.get("bench") or not own:
@@ -177,10 +209,27 @@ def _compared(
             hint="edgekit report CONFIG --baseline RUN measures first",
         )  # fmt: skip
     path = Path(own)
-    if beside is not None and not path.exists():
-        path = beside / path.name
+    if of is not None and not path.exists():
+        path = of.parent / path.name
+    if not path.exists():
+        raise DataError(
+            f"the report's measurement, {own}, is not there any more, nor beside the report",
+            code="report.not-measured", where=str(of or ""),
+            hint=f"put the run's {path.name} beside the report, or run edgekit report CONFIG "
+            f"--baseline {baseline}",
+        )  # fmt: skip
     result = read_result(path)
-    return with_baseline(report, _select(baseline, report["name"], result), [result])
+    try:
+        found = _select(baseline, report["name"], result)
+    except DataError as error:
+        if not _first_run(baseline, error):
+            raise
+        none = DataError(
+            f"the history has no earlier run of {report['name']}: {baseline} is for the next one",
+            code=_FIRST_RUN,
+        )  # fmt: skip
+        return without_comparison(report, none)
+    return with_baseline(report, found, [result])
 
 
 def _several(config: Config, json: bool, settings: dict[str, Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from edgekit.errors import DataError
 from edgekit.history._types import Result
+from edgekit.history._words import words_of
 
-__all__ = ["differing", "objections", "refuse_predictions"]
+__all__ = ["differing", "objections", "refuse_predictions", "untold"]
 
 # other values of these make other measurements
 _SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
@@ -67,18 +68,39 @@ def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
 
 
 def differing(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, str]]:
-    """Returns what else differs between the sides: {"what", "a", "b"}, values for people."""
-    found: list[dict[str, str]] = []
+    """Returns what else differs between the sides: {"what", "a", "b"}, values for people.
+
+    What a side does not tell is no difference: :func:`untold`.
+    """
+    return [
+        {"what": what, "a": ", ".join(one), "b": ", ".join(other)}
+        for what, one, other in _facts_of(a, b)
+        if one and other and sorted(one) != sorted(other)
+    ]
+
+
+def untold(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Returns notes on what one side tells and the other does not, as a file beside the history."""
+    found: dict[str, list[str]] = {"A": [], "B": []}
+    for what, one, other in _facts_of(a, b):
+        if bool(one) != bool(other):
+            found["B" if one else "A"].append(what)
+    return [f"not told by {side}: {', '.join(names)}" for side, names in found.items() if names]
+
+
+def _facts_of(
+    a: Sequence[Result], b: Sequence[Result]
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yields what may differ, with the values of either side."""
     for what, value in _MAY_DIFFER:
-        _add(found, what, _values(a, value), _values(b, value))
+        yield what, _values(a, value), _values(b, value)
     for what in ("settings", "runtime", "fingerprint"):
         sides = [[_flat(_facts(result, what)) for result in side] for side in (a, b)]
         for key in sorted({key for side in sides for flat in side for key in flat}):
             one, other = (
                 list(dict.fromkeys(flat[key] for flat in side if key in flat)) for side in sides
             )
-            _add(found, f"{what}: {key}", one, other)
-    return found
+            yield f"{what}: {key}", one, other
 
 
 def _facts(result: Result, what: str) -> Mapping[str, Any]:
@@ -88,11 +110,6 @@ def _facts(result: Result, what: str) -> Mapping[str, Any]:
     if what != "settings" or not isinstance(flags, Mapping):
         return found
     return {key: value for key, value in found.items() if key not in flags}
-
-
-def _add(found: list[dict[str, str]], what: str, a: list[str], b: list[str]) -> None:
-    if sorted(a) != sorted(b):
-        found.append({"what": what, "a": ", ".join(a), "b": ", ".join(b)})
 
 
 def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[str]:
@@ -109,5 +126,5 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= _flat(value, f"{prefix}{key}.")
         elif value is not None:
-            found[f"{prefix}{key}"] = str(value)
+            found[f"{prefix}{key}"] = words_of(value)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgekit.errors import DataError
-from edgekit.history._alike import differing, objections, refuse_predictions
+from edgekit.history._alike import differing, objections, refuse_predictions, untold
 from edgekit.history._bootstrap import RESAMPLES
 from edgekit.history._difference import Difference, difference
 from edgekit.history._metrics import Measure, Metric, measure, metric_of
@@ -76,14 +76,13 @@ def compare(
         **judged,
         "differences": differing(a, b),
         "forced": against,
-        "notes": remarks(a, b, sides),
+        "notes": [*remarks(a, b, sides), *untold(a, b)],
     }  # fmt: skip
 
 
 def _not_alike(against: Sequence[str]) -> DataError:
-    more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
     error = DataError(
-        f"these measurements are not to be compared: {against[0]}{more}",
+        f"these measurements are not to be compared: {against[0]}",
         code="compare.not-alike",
         hint="measure again under the same conditions; edgekit compare --force does it anyway",
     )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.history._trial_names import is_trial
+
 if TYPE_CHECKING:
     from edgekit.history._types import Result
 
@@ -36,5 +38,5 @@ def row_of(result: Result) -> dict[str, Any]:
         "iterations": result.document.get("iterations"), "samples": len(result.samples),
         "latency_ms": result.document.get("latency_ms"),
         "throughput_qps": result.throughput_qps, "energy_uj": result.energy_uj,
-        "marks": list(result.marks),
+        "marks": list(result.marks), "trial": is_trial(result.name),
     }  # fmt: skip

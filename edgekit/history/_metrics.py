@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.errors import UsageError
@@ -13,6 +14,7 @@ __all__ = ["METRICS", "Measure", "Metric", "measure", "metric_of"]
 
 # beyond a percentile: with fewer samples it is an accident of the run
 _BEYOND = 20
+_FEWEST = 8  # single times that tell anything of a run
 _ALIKE = 0.02  # relative; the rate of inferences that run one after the other is 1 / mean
 
 
@@ -87,8 +89,8 @@ def measure(result: Result, metric: Metric) -> Measure | None:
         return _throughput(result)
     told = result.latency_ms(metric.name.rpartition(".")[2])
     samples = result.samples
-    if len(samples) < 8 or min(samples) <= 0:
-        return _one(told, "its single times were not kept")
+    if why := _too_few(samples):
+        return _one(told, why)
     beyond = len(samples) * (100 - (metric.percent or 0)) / 100
     found = spread(samples, metric.percent)
     if metric.percent and beyond < _BEYOND:
@@ -100,6 +102,15 @@ def measure(result: Result, metric: Metric) -> Measure | None:
     return Measure(found.value, found)
 
 
+def _too_few(samples: Sequence[float]) -> str:
+    """Returns why single times say nothing of how sure a value is; empty where they do."""
+    if not samples:
+        return "its single times were not kept"
+    if len(samples) < _FEWEST:
+        return f"it needs {_FEWEST} inferences at least, there are {len(samples)}"
+    return "" if min(samples) > 0 else "one of its times is 0"
+
+
 def _one(value: float | None, why: str) -> Measure | None:
     return Measure(value, None, why) if value is not None and value > 0 else None
 
@@ -108,9 +119,10 @@ def _throughput(result: Result) -> Measure | None:
     rate, samples = result.throughput_qps, result.samples
     if rate is None or rate <= 0:
         return None
-    if len(samples) >= 8 and min(samples) > 0:
-        found = spread(samples, None)
-        alone = 1000 / found.value
-        if abs(alone / rate - 1) < _ALIKE:
-            return Measure(rate, Spread(rate, found.error, found.blocks, found.block))
+    if why := _too_few(samples):
+        return _one(rate, why)
+    found = spread(samples, None)
+    alone = 1000 / found.value
+    if abs(alone / rate - 1) < _ALIKE:
+        return Measure(rate, Spread(rate, found.error, found.blocks, found.block))
     return Measure(rate, None, "inferences overlapped, and the rate is one number of a run")

@@ -30,9 +30,10 @@ def select(
     """Returns the measurements that ``words`` mean, at least one.
 
     Args:
-        words: Files, ids and ranges of them (12, 12-16), "last", "last~1" (the one before it),
-            "baseline:NAME" (edgekit history mark) and git revisions (every result of that commit
-            whose files were as committed; all of them where there is no such), with commas.
+        words: Files, ids and ranges of them (12, 12-16), "last", "last~1" (the one before it;
+            trials of edgekit tune only where their name is given), "baseline:NAME" (edgekit history
+            mark) and git revisions (every result of that commit whose files were as committed; all
+            of them where there is no such), with commas.
         name: Only the configuration of this name, for what the history is asked for.
         board: Only this board.
         store: The history; the user's own without it.
@@ -61,9 +62,9 @@ def _of_word(
     if match := _LAST.fullmatch(word):
         skip = int(match[1] or 0)
         if but is None:
-            found = store.results(name=name, board=board, limit=1, skip=skip)
+            found = store.results(name=name, board=board, limit=1, skip=skip, trials=False)
         else:
-            some = store.results(name=name, board=board, limit=skip + 2)
+            some = store.results(name=name, board=board, limit=skip + 2, trials=False)
             found = [one for one in some if not _same(one, but)][skip : skip + 1]
         return _some(found, f"{word}{_wanted(name, board, but)}", store)
     if match := _IDS.fullmatch(word):
@@ -125,7 +126,12 @@ def read_result(path: Path) -> Result:
             raise ValueError(f"it is larger than {_LARGEST >> 20} MiB")
         document = json.loads(path.read_bytes(), parse_constant=_refuse)
         return _result(document, path)
-    except (OSError, ValueError, RecursionError, OverflowError) as error:
+    except OSError as error:
+        raise DataError(
+            f"the file cannot be read: {error.strerror or error}", code="compare.file",
+            where=str(path), hint=f"give {WORDS}",
+        ) from error  # fmt: skip
+    except (ValueError, RecursionError, OverflowError) as error:
         raise DataError(
             f"it is no measurement: {error}", code="compare.file", where=str(path),
             hint="edgekit bench writes bench.json",

@@ -20,6 +20,7 @@ from edgekit._data import cache_folder
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.history._rows import failure, result_of
 from edgekit.history._schema import MIGRATIONS, VERSION
+from edgekit.history._trial_names import NO_TRIAL
 from edgekit.history._types import Result
 
 __all__ = ["Store", "history_path"]
@@ -109,6 +110,7 @@ class Store:
         limit: int | None = None,
         skip: int = 0,
         samples: bool = True,
+        trials: bool = True,
     ) -> list[Result]:
         """Returns results, the newest first.
 
@@ -121,6 +123,7 @@ class Store:
             limit: So many at most.
             skip: The newest to leave out.
             samples: Whether the single times are wanted.
+            trials: Whether edgekit tune's trials are wanted where no name is given.
         """
         where, values = ["1"], list[Any]()
         for clause, value in (
@@ -132,6 +135,8 @@ class Store:
             if value is not None:
                 where.append(clause)
                 values.append(value)
+        if not trials and name is None:
+            where.append(NO_TRIAL)
         if ids is not None:
             where.append(f"id IN ({', '.join('?' * len(ids))})")
             values += ids

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_trial", "trial_name"]
+__all__ = ["NO_TRIAL", "is_trial", "trial_name"]
 
 _LONGEST = 64
+NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
+"""SQL: the result is of no trial."""
 _TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from edgekit.history._words import words_of
 from edgekit.report import _text as text
 from edgekit.report._page import Page
 from edgekit.report._table import names_in_columns
@@ -28,6 +29,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLUMNS = 16  # of the sparkline
 _SHOWN = 8
 _WIDE = 10_000  # columns of what is no terminal
+_TRIAL = ("trial of edgekit tune",)
 _SPARED = ("commit", "settings", "mode", "per second", "verdict", "when", "over time")
 
 
@@ -35,13 +37,15 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
     """Returns a table of results; the sparkline is how a run's latencies went over its time."""
     head = ("id", "when", "name", "board", "mode", "clock", "median", "p99", "per second",
             "over time", "verdict", "settings", "commit", "marks")  # fmt: skip
+    from edgekit.history import is_trial
+
     settings = _settings(results)
     rows = [
         dict(zip(head, (
             str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "", one.clock,
             _ms(one.latency_ms("median")), _ms(one.latency_ms("p99")),
             text.significant(one.throughput_qps), sparkline(one.samples), one.verdict or "",
-            own, _commit(one), ", ".join(one.marks),
+            own, _commit(one), ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
         ), strict=True))
         for one, own in zip(results, settings, strict=True)
     ]  # fmt: skip
@@ -58,7 +62,7 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
 def _settings(results: Sequence[Result]) -> list[str]:
     """Returns of each result the settings that are not the same in all of them."""
     flat = [
-        {key: f"{value:g}" if isinstance(value, float) else str(value)
+        {key: words_of(value) or text.ABSENT
          for key, value in one.settings.items() if not isinstance(value, Mapping)}
         for one in results
     ]  # fmt: skip
@@ -190,8 +194,4 @@ def _commit(result: Result, length: int = 8) -> str:
 
 
 def _pairs(mapping: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{key} {_pairs(value) if isinstance(value, Mapping) else value}"
-        for key, value in mapping.items()
-        if value not in (None, [], {})
-    )
+    return words_of(mapping)

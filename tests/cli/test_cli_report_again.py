@@ -5,6 +5,8 @@ import json
 import pytest
 
 from edgekit.cli import _main
+from edgekit.cli._report import _look_for
+from edgekit.errors import DataError
 from edgekit.history import record
 from edgekit.report import render_html, report_document
 from tests.history.measurements import bench, times
@@ -75,7 +77,7 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     assert "lower, past the threshold" in answers["Throughput"]
     assert "cannot tell" in answers["Latency, p99"]  # 300 frames
     # a note says of which metric it is, and once what holds of both runs
-    assert note.read_text("utf-8").count("p99&#58; it needs") == 1
+    assert note.read_text("utf-8").count("p99: it needs") == 1
     assert page.count("Latency, p99: it needs") == 1
     # without a difference a terminal is told that, too
     same = tmp_path / "same.json"
@@ -85,10 +87,6 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     assert out == f"{document.with_suffix('.html')}\n"
     assert "Latency, median: 2.3" in said
     assert "no difference" in said
-    (tmp_path / "history.sqlite").unlink()
-    record(own)
-    assert run("report", document, "--baseline", "last") != 0
-    assert "no result last" in capsys.readouterr().err
 
 
 def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
@@ -127,3 +125,27 @@ def test_parts_that_nobody_wrote_so_are_told(document, capsys, part, value):
     said = capsys.readouterr().err
     assert "a part of the report document is not as edgekit writes it" in said
     assert "Traceback" not in said
+
+
+def test_the_first_run_has_nothing_to_be_compared_with(document, tmp_path, monkeypatch, capsys):
+    """Before, it ended with 2 and no page."""
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
+    own = bench(times(30, 2.0, seed=1), name="resnet50")
+    whole = json.loads(document.read_text("utf-8"))
+    whole["files"]["bench"] = "edgekit-out/resnet50/times.json"
+    document.write_text(json.dumps(whole), encoding="utf-8")
+    # the measurement is nowhere: what is missing is named, and not what nobody asked for
+    assert run("report", document, "--baseline", "last") == 2
+    said = capsys.readouterr().err
+    assert "edgekit-out/resnet50/times.json, is not there any more" in said
+    assert "edgekit bench writes" not in said
+    (tmp_path / "times.json").write_text(json.dumps(own), encoding="utf-8")
+    record(own)
+    assert run("report", document, "--baseline", "last") == 0
+    assert "note: not compared, because the history has no earlier run" in capsys.readouterr().err
+    assert "has no earlier run of resnet50" in document.with_suffix(".html").read_text("utf-8")
+    for named in ("7", "last~1", "baseline:gone"):
+        assert run("report", document, "--baseline", named) == 2
+    _look_for("last", "never-measured")
+    with pytest.raises(DataError):
+        _look_for("baseline:gone", "never-measured")

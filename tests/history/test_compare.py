@@ -135,7 +135,7 @@ def test_settings_that_differ_are_told():
     a = result(times(50, 2.0, seed=1))
     b = result(times(50, 2.0, seed=2), settings={"streams": 1, "graph": True, "spin": False})
     found = compare([a], [b])["differences"]
-    assert found == [{"what": "settings: graph", "a": "False", "b": "True"}]
+    assert found == [{"what": "settings: graph", "a": "off", "b": "on"}]
 
 
 def test_a_setting_that_did_not_hold_is_no_difference():
@@ -150,7 +150,7 @@ def test_a_setting_that_did_not_hold_is_no_difference():
         times(50, 2.0, seed=3), settings=asked, runtime={"flags": {**flags, "graph": True}}
     )
     (told,) = compare(runs[:1], [held])["differences"]
-    assert told == {"what": "runtime: flags.graph", "a": "False", "b": "True"}
+    assert told == {"what": "runtime: flags.graph", "a": "off", "b": "on"}
 
 
 def test_energy_has_its_own_words():

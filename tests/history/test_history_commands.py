@@ -224,3 +224,39 @@ def test_an_empty_answer_names_what_was_looked_for(run):
     keep(2.0, 1, name="other")
     said = json.loads(run("compare", "last", "last", "--name", "net", "--json", code=2))
     assert "no result last of net" in said["error"]["message"]
+
+
+def test_last_is_no_trial_of_a_tuning_unless_it_is_named(run):
+    keep(2.0, 1)
+    for seed in (2, 3):
+        keep(3.0, seed, name="net-tune-0a1b2c")
+    keep(2.0, 4)
+    found = json.loads(run("compare", "last~1", "last", "--json"))
+    assert [one["id"] for side in "ab" for one in found[side]["runs"]] == [1, 4]
+    trial = json.loads(run("compare", "last~1", "last", "--name", "net-tune-0a1b2c", "--json"))
+    assert [one["id"] for side in "ab" for one in trial[side]["runs"]] == [2, 3]
+    listed = run("history").splitlines()[1:]
+    assert ["trial of edgekit tune" in line for line in listed] == [False, True, True, False]
+    rows = json.loads(run("history", "--json"))["results"]
+    assert [row["trial"] for row in rows] == [False, True, True, False]
+
+
+def test_values_are_no_python(run):
+    keep(2.0, 1, settings={"graph": False, "spin": None, "boost": True, "inputs": ["a", "b"]})
+    keep(2.0, 2, settings={"graph": True, "spin": "auto", "boost": True, "inputs": []})
+    shown = run("history", "show", "1")
+    assert "boost on, graph off, inputs a, b" in shown
+    table = run("history")
+    told = run("compare", "1", "2", "-v")
+    assert "settings: graph: off -> on" in told
+    assert not any(word in shown + table + told for word in ("True", "False", "None", "[]"))
+
+
+def test_what_is_not_alike_is_listed_once(capsys):
+    keep(2.0, 1)
+    keep(2.0, 2, power_mode="15W", target="jetson-orin-nano-8gb")
+    with pytest.raises(SystemExit):
+        _main.main(["compare", "1", "2"])
+    said = capsys.readouterr().err
+    assert "more)" not in said
+    assert said.count("the target is not the same") == said.count("the power mode is not") == 1

@@ -1,5 +1,7 @@
 """What a comparison says of its runs: a value that is bench's, drift, few times, the same run."""
 
+from dataclasses import replace
+
 import pytest
 
 from edgekit.bench import latency_summary
@@ -51,3 +53,25 @@ def test_a_short_run_tells_what_is_beyond_its_ends():
     assert compare([long], [result(near, "b")])["verdict"] == "cannot tell"
     # a tail may lie beyond all that was seen
     assert compare([long], [result(short, "b")], metric="p99")["verdict"] == "cannot tell"
+
+
+def test_what_a_side_does_not_tell_is_no_difference():
+    samples = times(40, 2.0, seed=1)
+    bare = result(samples, "bench.json")
+    told = replace(bare, label="#4", bundle="ab" * 32, fingerprint={"numpy": "2.0"})
+    found = compare([bare], [told])
+    assert found["differences"] == []
+    assert "not told by A: bundle, fingerprint: numpy" in found["notes"]
+    other = replace(bare, label="#5", bundle="cd" * 32, fingerprint={"numpy": "2.1"})
+    assert [one["what"] for one in compare([told], [other])["differences"]] == [
+        "bundle", "fingerprint: numpy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", ["median", "throughput"])
+def test_five_times_are_too_few_and_not_missing(metric):
+    few = [result(times(5, 2.0, seed=seed), name) for seed, name in enumerate("ab")]
+    (note, *_) = compare(few[:1], few[1:], metric=metric)["notes"]
+    assert "it needs 8 inferences at least, there are 5" in note
+    bare = [replace(one, samples=()) for one in few]
+    assert "not kept" in compare(bare[:1], bare[1:], metric=metric)["notes"][0]
