@@ -157,8 +157,8 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
         [code(one["name"]), escaped(one["device"]), one["layers"], one["time"], one["share"]]
         for one in part_cells(parts, sum(one["us"] for one in (*every, *parts)))
     ]
-    head = ("timed as a whole", "device", "layers", "measured", "of all layers")
-    paper.folded("Loadables and fusions, which were timed as a whole", head, wholes, "llrrr")
+    whole = ("timed as a whole", "device", "layers", "measured", "of all layers")
+    paper.folded("Loadables and fusions, which were timed as a whole", whole, wholes, "llrrr")
     layers = [
         [code(row["name"]), escaped(row["kind"]), escaped(row["device"]),
          escaped(row["precision"]), text.microseconds(row["predicted_us"]),

@@ -12,6 +12,7 @@ from edgekit.report._view_parts import parts_view, within_words
 __all__ = ["layers_view", "why_not_view"]
 
 SLOWEST = 15
+_LETTERS = 24  # of a whole that has no row of its own to be found in
 ON_PAPER = 100  # rows of the table that are printed, as many as a page of it has on the screen
 RULE_ON_PAPER = 40  # the same of a rule's layers; page_print.css has it, too
 DLA_WORDS = {True: "yes", False: "no", None: text.ABSENT}
@@ -29,7 +30,9 @@ def layers_view(
     slowest = max((row["predicted_us"] for row in rows), default=0.0)
     measured = [row["measured"] for row in rows if row["measured"]]
     longest = max((one["us"] for one in measured), default=0.0)
-    shown = [_row(row, slowest) for row in rows]
+    wholes = parts_view(parts, sum(one["us"] for one in (*measured, *parts)))
+    labels = {one["whole"]: one["label"] for one in wholes if one["label"]}
+    shown = [_row(row, slowest, labels) for row in rows]
     light = sorted(shown, key=lambda row: -row["weight"])[ON_PAPER:]
     for row in light:
         row["light"] = True
@@ -42,7 +45,7 @@ def layers_view(
         "left": text.count(len(light)) if light else "",
         "count": text.plural(len(rows), "layer"),
         "clock": clock,
-        "parts": parts_view(parts, sum(one["us"] for one in (*measured, *parts))),
+        "parts": wholes,
         "skyline": Markup(
             charts.skyline([(row["device"], row["predicted_us"]) for row in rows], label)
         ),
@@ -60,7 +63,7 @@ def _choices(values: Any) -> list[str]:
     return sorted({value for value in values if value})
 
 
-def _row(row: Mapping[str, Any], slowest: float) -> dict[str, Any]:
+def _row(row: Mapping[str, Any], slowest: float, wholes: Mapping[str, str]) -> dict[str, Any]:
     from markupsafe import Markup
 
     css = charts.device_class(row["device"])
@@ -78,7 +81,8 @@ def _row(row: Mapping[str, Any], slowest: float) -> dict[str, Any]:
         "macs": text.macs(row["macs"]), "macs_value": row["macs"],
         "time": text.microseconds(row["predicted_us"]), "time_value": row["predicted_us"],
         "measured": text.microseconds(measured["us"]) if measured else text.ABSENT,
-        "within": "" if measured else within_words(row),
+        "within": "" if measured else within_words(row, _LETTERS, wholes),
+        "whole": wholes.get((row.get("within") or {}).get("name", ""), "").replace(" ", "-"),
         # what a reader of paper looks for: the measured time, else the predicted one
         "weight": measured["us"] if measured else row["predicted_us"], "light": False,
         "measured_value": measured["us"] if measured else -1,

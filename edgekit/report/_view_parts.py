@@ -17,18 +17,27 @@ __all__ = ["part_cells", "parts_view", "within_words"]
 _MOST = 15
 
 
-def within_words(row: Mapping[str, Any], letters: int = 80) -> str:
+def within_words(
+    row: Mapping[str, Any], letters: int = 80, labels: Mapping[str, str] | None = None
+) -> str:
     """Returns of which whole a layer's time is a part; "" where it has a time of its own, or none.
 
-    A longer name is cut in its middle, for its ends name the first and the last layer.
+    Args:
+        row: A layer.
+        letters: A longer name is cut in its middle, for its ends name the first and last layer.
+        labels: Shorter ones of wholes that stand in a table, by their names.
     """
     within = row.get("within")
     if not within:
         return ""
-    name = text.clean(within["name"])
+    name = (labels or {}).get(within["name"]) or text.clean(within["name"])
     if len(name) > letters:
         name = f"{name[: letters // 2]}…{name[-letters // 2 :]}"
     return f"in {name}, {text.microseconds(within['us'])} together"
+
+
+def _kind(name: str) -> str:
+    return "loadable" if name.startswith("{ForeignNode") else "fusion"
 
 
 def part_cells(
@@ -44,14 +53,15 @@ def part_cells(
     known = sorted(parts, key=lambda one: -float(one["us"]))
     found = [
         {
+            "label": f"{_kind(one['name'])} {number}", "whole": one["name"],
             "name": text.clean(one["name"]), "device": text.clean(one["device"]),
             "layers": text.count(len(one["layers"])), "us": one["us"],
         }
-        for one in known[:most]
+        for number, one in enumerate(known[:most], start=1)
     ]  # fmt: skip
     if rest := known[most:]:
         found.append({
-            "name": f"{len(rest):,} more, in report.json", "device": "",
+            "label": "", "whole": "", "name": f"{len(rest):,} more, in report.json", "device": "",
             "layers": text.count(sum(len(one["layers"]) for one in rest)),
             "us": sum(one["us"] for one in rest),
         })  # fmt: skip

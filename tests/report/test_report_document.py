@@ -165,8 +165,8 @@ def test_a_loadables_time_is_told_once_and_its_layers_say_where():
             "name": loadable["name"], "clock": "board-measured", "us": 105.0, "layers": 3,
         }  # fmt: skip
     page, paper = render_html(document), markdown(document)
-    told = f"in {loadable['name']}, 105 µs together"
-    assert page.count(told) == 3
+    assert page.count('<a href="#loadable-1">in loadable 1, 105 µs together</a>') == 3
+    assert page.count('id="loadable-1"') == page.count(f"{loadable['name']}</span>") == 1
     assert "Timed as a whole" in page
     assert paper.count("105 µs together") == 3
     notes = node_notes(document["layers"], {"n": Place((loadable["layers"][0],))})
