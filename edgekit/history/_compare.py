@@ -87,6 +87,7 @@ def _not_alike(against: Sequence[str]) -> DataError:
         hint="measure again under the same conditions; edgekit compare --force does it anyway",
     )  # fmt: skip
     error.details = tuple(against[1:])
+    error.extra = {"reasons": list(against)}
     return error
 
 

@@ -252,11 +252,13 @@ def test_values_are_no_python(run):
     assert not any(word in shown + table + told for word in ("True", "False", "None", "[]"))
 
 
-def test_what_is_not_alike_is_listed_once(capsys):
+def test_what_is_not_alike_is_listed_once(run, capsys):
     keep(2.0, 1)
     keep(2.0, 2, power_mode="15W", target="jetson-orin-nano-8gb")
     with pytest.raises(SystemExit):
         _main.main(["compare", "1", "2"])
     said = capsys.readouterr().err
     assert "more)" not in said
+    both = json.loads(run("compare", "1", "2", "--json", code=2))["reasons"]
+    assert len(both) == 2
     assert said.count("the target is not the same") == said.count("the power mode is not") == 1

@@ -19,7 +19,7 @@ from edgekit.network import Network, layers, load
 from edgekit.pipeline._tune import Tuning
 from edgekit.pipeline._tune_document import tune_document
 from edgekit.pipeline._tune_pins import pins_of
-from edgekit.pipeline._tune_values import better_by, cost_of
+from edgekit.pipeline._tune_values import better_by, cost_of, spoken
 from edgekit.pipeline._tune_wish import Wish
 from edgekit.placement import Ask, Options, Pin, read_profile
 from edgekit.placement._trial_pieces import signature
@@ -217,7 +217,12 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert moved == {name for name in before if before[name] != after[name]}
     text = "\n".join(tune_text(document))
     assert "board-measured" in text
-    assert f"plan {found.winner.number} is better" in text
+    # the percentage is that of the two figures beside it
+    turns = document["turns"]
+    assert turns["fraction"] == pytest.approx(1 - turns["ours"] / turns["theirs"], abs=1e-4)
+    better = f"plan {found.winner.number} is better: {spoken(turns['ours'])}, the starting plan "
+    assert f"{better}{spoken(turns['theirs'])}, medians of 5 turns; {turns['fraction']:.1%}" in text
+    assert text.count(f"{len(found.trials)} plans") == 1
     assert not re.search(r"\d us|\de[+-]\d|\b1 \w+s\b", text), text
     # the table that it leaves makes a plan of the same times
     path = tmp_path / "tuned.profile.json"
