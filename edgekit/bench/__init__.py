@@ -17,7 +17,7 @@ from edgekit.bench._stats import (
     median,
     percentile,
 )
-from edgekit.bench._tails import Tails, tails
+from edgekit.bench._tails import Tails, percentile_cell, tails
 from edgekit.bench._tegrastats import FIRST_LOAD, monitor_of_log, read_tegrastats
 from edgekit.bench._trace import trace_document
 from edgekit.bench._trtexec_times import Iteration, read_times
@@ -60,6 +60,7 @@ __all__ = [
     "monitor_wall",
     "other_board",
     "percentile",
+    "percentile_cell",
     "predicted_schedule",
     "profile_process",
     "rails_of",

@@ -63,6 +63,8 @@ def command(
 
 
 def _show(document: dict[str, Any]) -> None:
+    from edgekit.bench import percentile_cell
+
     rows = document["boards"]
     width = max(len(row["board"]) for row in rows)
     o.say(f"{'board':<{width}}  {'median ms':>10}  {'p99 ms':>10}  {'per second':>10}  verdict")
@@ -71,8 +73,9 @@ def _show(document: dict[str, Any]) -> None:
             o.say(f"{row['board']:<{width}}  {row['error']['message']}")
             continue
         latency = row["latency_ms"]
+        p99 = percentile_cell(latency["p99"], "p99", row["iterations"])
         o.say(
-            f"{row['board']:<{width}}  {latency['median']:>10.3f}  {latency['p99']:>10.3f}  "
+            f"{row['board']:<{width}}  {latency['median']:>10.3f}  {p99:>10}  "
             f"{row['throughput_qps']:>10.1f}  {row['verdict']['status']}"
         )
     for line in _reasons(rows):

@@ -64,6 +64,8 @@ def command(
 
 
 def _row(board: dict[str, Any]) -> list[object]:
+    from edgekit.bench import percentile_cell
+
     if board["error"] is not None:
         return ["", "", "", "", "", "", board["error"]["message"]]
     serving = board.get("serving")
@@ -72,8 +74,9 @@ def _row(board: dict[str, Any]) -> list[object]:
         said = f"{board.get('file', '')} {notes}".strip()
         return ["installed" if board.get("installed") else "nothing", *[""] * 5, said]
     last, spent = last_error(serving), serving["latency_ms"] or {}
+    p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
     return [
         serving["release"] or "nothing yet", serving["pid"], serving["requests"],
-        serving["errors"], spent.get("p50"), spent.get("p99"),
+        serving["errors"], spent.get("p50"), p99,
         f"last error: {last}" if last else notes,
     ]  # fmt: skip

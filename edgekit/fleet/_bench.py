@@ -69,7 +69,7 @@ def bench(
             return client.bench(app, settings)
 
     def done(row: dict[str, Any], answer: Mapping[str, Any]) -> None:
-        keys = ("release", "backend", "clock", "latency_ms", "throughput_qps")
+        keys = ("release", "backend", "clock", "iterations", "latency_ms", "throughput_qps")
         facts = measured_facts(answer, target, planned)
         told = {
             "verdict": facts["verdict"],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.bench import latency_summary, tails
+from edgekit.bench import latency_summary, percentile_cell, tails
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,9 @@ def test_percentiles_need_frames_beyond(frames, empty, few):
     # one that is called empty is the maximum, and no other is
     tops = [name for name in ("p90", "p95", "p99", "p999") if summary[name] == summary["max"]]
     assert tops == empty.split()
+
+
+def test_a_table_s_cell_says_what_a_percentile_is_worth() -> None:
+    cells = [percentile_cell(1.5, "p99", frames) for frames in (50, 1000, 5000)]
+    assert cells == ["-", "1.500*", "1.500"]
+    assert percentile_cell(None, "p99", 5000) == "-"

@@ -24,7 +24,8 @@ class _Server(FakeBoard):
             raise BoardError("it does not load", code="x", where=self.name, hint=hint)
         serving = {
             "release": "000001-aaaaaaaaaaaa", "pid": 77, "requests": 5, "errors": 1,
-            "latency_ms": {"p50": 0.25, "p99": 1.5}, "last_error": {"message": "odd"},
+            "latency_ms": {"p50": 0.25, "p99": 1.5, "of_last": 1000},
+            "last_error": {"message": "odd"},
         }  # fmt: skip
         return {"app": name, "serving": serving}
 
@@ -37,7 +38,7 @@ def test_serve_asks_the_board_and_tells_what_it_says(
     lend(monkeypatch, board)
     assert app(["serve", "lab", "start", "--app", "net", "--workers", "2", "--timeout-s", "5"]) == 0
     row = capsys.readouterr().out.splitlines()[1]
-    for word in ("lab", "000001-aaaaaaaaaaaa", "77", "0.25", "1.5", "odd"):
+    for word in ("lab", "000001-aaaaaaaaaaaa", "77", "0.25", "1.5000*", "odd"):
         assert word in row
     assert app(["serve", "lab", "--app", "net", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

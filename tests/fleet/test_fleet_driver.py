@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundle import allowed_signers_line, ensure_key, push, sign
-from edgekit.cli import _main
+from edgekit.cli import _fleet_bench, _main
 from edgekit.deploy import BoardClient
 from edgekit.errors import BoardError
 from edgekit.fleet import Member, SshDriver
@@ -118,6 +118,8 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
     (row,) = document["boards"]
     assert row["release"].endswith(one.digest[:12])
     assert 0 < row["latency_ms"]["median"] < 1000
+    _fleet_bench._show({**document, "boards": [{**row, "iterations": 50}]})
+    assert capsys.readouterr().out.splitlines()[1].split()[2] == "-"  # no p99 of 50
     (kind,) = document["kinds"]
     assert (kind["kind"], kind["boards"], kind["slowest"]) == ("x86", 1, "cam")
     status, document = bench(capsys, config, inventory, "--select", "name=away")
