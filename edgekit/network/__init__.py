@@ -9,6 +9,7 @@ from edgekit._lazy import lazy
 if TYPE_CHECKING:
     from edgekit.network._annotate import annotate_file, save_annotated
     from edgekit.network._builtin import builtin, builtin_names
+    from edgekit.network._check import input_shapes
     from edgekit.network._deferred import joined_weights
     from edgekit.network._digest import weight_digests
     from edgekit.network._extract import extract
@@ -43,6 +44,7 @@ __all__ = [
     "canonical",
     "check_weights",
     "extract",
+    "input_shapes",
     "joined_weights",
     "layers",
     "load",
@@ -66,6 +68,7 @@ __getattr__ = lazy(
     {
         "_annotate": "annotate_file save_annotated",
         "_builtin": "builtin builtin_names",
+        "_check": "input_shapes",
         "_deferred": "joined_weights",
         "_digest": "weight_digests",
         "_extract": "extract",

@@ -87,4 +87,6 @@ class Named(Kept):
             self.cache.put("builtin", key, record)
             # from here on the weights are memory maps of the cache, not memory
             model = load_model(self.cache, record) or model
+        # its sizes are fixed: others, or an input that it lacks, are told as for a file
+        network.input_shapes(model.proto.graph.input, section.shapes)
         return model

@@ -340,3 +340,13 @@ def test_explain_prints_rules_and_operators(run):
     assert operator["schema"] == "edgekit.operator/1"
     error = json.loads(run("explain", "pooling.windw", "--json", status=2))["error"]
     assert "pooling.window" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "code"),
+    [("nope:1x3x224x224", "model.unknown_input"), ("data_0:2x3x224x224", "model.shape_conflict")],
+)
+def test_a_built_in_network_has_its_own_sizes(run, shape: str, code: str) -> None:
+    """They were ignored, and the answer was of another network than the one asked for."""
+    out = run("check", "builtin:light_squeezenet", "-t", ORIN, "--shape", shape, "--json", status=2)
+    assert json.loads(out)["error"]["code"] == code
