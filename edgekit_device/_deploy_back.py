@@ -10,7 +10,7 @@ import time
 from typing import Any, BinaryIO, Dict, Optional
 
 from ._deploy_lock import busy, claim, is_claimed
-from ._deployment import AFTER_SWITCH, read_journal, record, stamp
+from ._deployment import AFTER_SWITCH, history, read_journal, record, stamp
 from ._errors import DeviceError, map_os_errors
 from ._files import write_durably
 from ._release import rollback
@@ -42,7 +42,8 @@ def roll_back(root: Root, app: App, reason: str, *, wait: bool = True) -> Dict[s
         wait: Whether to wait for a deployment that takes itself back.
 
     Returns:
-        "app", "current", "previous" and "from".
+        "app", "current", "previous", "from" and "taken_back": why the release that serves now was
+        taken back once itself, with the time; None for one that never was.
 
     Raises:
         DeviceError: "release.no-previous", "deploy.busy".
@@ -66,7 +67,8 @@ def roll_back(root: Root, app: App, reason: str, *, wait: bool = True) -> Dict[s
             steps.give_up(_asked(reason))
             if back:
                 return _answer(app, before)
-        answer = rollback(app)
+        found = rollback(app)
+        answer = dict(found, taken_back=_taken_back(app, found["current"]))
         record(app, {
             "schema": "edgekit.rollback/1", "id": os.urandom(8).hex(), "app": app.name,
             "state": "rolled-back", "release": answer["from"], "previous": answer["current"],
@@ -107,12 +109,25 @@ def _ask(app: App, reason: str, before: Optional[str], wait: bool) -> Dict[str, 
 
 
 def _answer(app: App, before: Optional[str]) -> Dict[str, Any]:
+    current = app.link("current")
     return {
         "app": app.name,
-        "current": app.link("current"),
+        "current": current,
         "previous": app.link("previous"),
         "from": before,
+        "taken_back": _taken_back(app, current),
     }
+
+
+def _taken_back(app: App, release: Optional[str]) -> Optional[str]:
+    for entry in reversed(history(app)):
+        if release is not None and entry.get("release") == release:
+            if entry.get("state") != "rolled-back":
+                return None  # it came again since
+            error = entry.get("error")
+            why = error.get("message") if isinstance(error, dict) else None
+            return "{}: {}".format(entry.get("state_at"), why or "no reason is known")
+    return None
 
 
 def _asked(reason: str) -> DeviceError:

@@ -36,5 +36,10 @@ def command(
     from edgekit.pipeline._status import rollback_document
 
     document, answered = rollback_document([where], app_of(where, app), reason, **reached)
-    tell_each(document, answered, json,
-              lambda board: f"{board['from']} -> {board['to'] or 'nothing'}")  # fmt: skip
+    tell_each(document, answered, json, _said)
+
+
+def _said(board: dict[str, Any]) -> str:
+    why = board["taken_back"]
+    past = f", which was taken back itself ({why})" if why else ""
+    return f"{board['from']} -> {board['to'] or 'nothing'}{past}"

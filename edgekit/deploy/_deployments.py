@@ -50,7 +50,8 @@ class DeploymentClient(JobClient):
             reason: For the board's history.
 
         Returns:
-            "app", "current", "previous" and "from" (what served before).
+            "app", "current", "previous", "from" (what served before) and "taken_back" (why the one
+            that serves now was itself taken back once; None for one that never was).
         """
         options = [f"--reason={reason}"] if reason is not None else []
         return self._ask("rollback", f"--app={app}", *options, timeout=LONG_S)

@@ -85,7 +85,10 @@ ANSWERS: dict[str, Any] = {
               "notes": ["text"]},
     "selftest": {"release": "text", "ok": "flag", "bit_equal": "flag", "notes": ["text"]},
     "switch": {"app": "text", "current": "text?", "previous": "text?"},
-    "rollback": {"app": "text", "current": "text?", "previous": "text?", "from": "text?"},
+    "rollback": {
+        "app": "text", "current": "text?", "previous": "text?", "from": "text?",
+        "taken_back": "text?",
+    },
     "releases": {"apps": {"*": _APP}},
     "remove": {"removed": ["text"]},
     "gc": {"removed_releases": ["text"], "removed_blobs": "count", "freed_bytes": "count",

@@ -76,7 +76,7 @@ def rollback_document(
     def ask(client: BoardClient) -> dict[str, Any]:
         answer = client.rollback(app, reason)
         return {"kind": client.kind, "note": client.note, "from": answer["from"],
-                "to": answer["current"]}  # fmt: skip
+                "to": answer["current"], "taken_back": answer["taken_back"]}  # fmt: skip
 
     answered = ask_boards(wheres, ask, **settings)
     boards = [{"name": one.board, **document_of(one)} for one in answered]

@@ -67,7 +67,7 @@ class Serving(FakeBoard):
 
     def rollback(self, app: str, reason: str | None = None) -> dict[str, Any]:
         self.asked.append(("rollback", app, reason))
-        return {"app": app, "current": OLD, "previous": NEW, "from": NEW}
+        return {"app": app, "current": OLD, "previous": NEW, "from": NEW, "taken_back": None}
 
     def remove(self, app: str, release: str | None = None) -> dict[str, Any]:
         if release == NEW:

@@ -590,7 +590,13 @@ def test_rollback_goes_back_and_forth(board: BoardFolder, toy: Bundle, toy2: Bun
     second = board.install(toy2)
     assert os.readlink(board.root / "apps/toy/current") == f"releases/{second}"
     back = board.ask("rollback", "--app", "toy")
-    assert back == {"app": "toy", "current": first, "previous": second, "from": second}
+    assert back == {
+        "app": "toy",
+        "current": first,
+        "previous": second,
+        "from": second,
+        "taken_back": None,
+    }
     x = golden_inputs(toys.network(), 1, toys.RANGES)
     np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(0, x)["y"])
     assert board.ask("rollback", "--app", "toy")["current"] == second

@@ -319,6 +319,12 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     assert (answer["from"], answer["current"], answer["previous"]) == (new, old, new)
     last = history(bench.app)[-1]
     assert (last["error"]["code"], last["error"]["message"]) == ("rollback.asked", "false alarms")
+    assert answer["taken_back"] is None
+    # once more goes forward, to what was taken back: said, with the reason
+    again = roll_back(bench.root, bench.app, "the other is worse")
+    assert again["current"] == answer["from"]
+    assert again["taken_back"].endswith(": false alarms")
+    assert roll_back(bench.root, bench.app, "")["taken_back"].endswith(": the other is worse")
     bench.offer(toy2)
 
     def ask(state: str) -> None:
