@@ -87,13 +87,17 @@ def _learnt(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     learnt = document["learnt"]
     if not learnt["by_kind"]:
         return
-    yield "Predicted (of the board) against measured, by device and kind of layer:"
-    rows = sorted(learnt["by_kind"], key=lambda row: -row["measured_us"])
+    yield (
+        "Predicted (of the board) and learnt (with one standard deviation), by device and kind "
+        "of layer:"
+    )
+    rows = sorted(learnt["by_kind"], key=lambda row: -row["learnt_us"])
     for row in rows if verbose else rows[:_KINDS]:
         yield (
             f"  {row['device']:<4} {row['kind']:<16} {counted(row['layers'], 'layer'):>12} "
-            f"{spoken(row['predicted_us']):>9} {spoken(row['measured_us']):>9}"
-            f"  x {significant(row['factor'])}"
+            f"{spoken(row['predicted_us']):>9} {spoken(row['learnt_us']):>9} "
+            f"+/- {spoken(row['learnt_sd_us']):<9} x {significant(row['factor'])}"
+            + ("" if row["measured_us"] is None else f"; measured {spoken(row['measured_us'])}")
         )
     for row in learnt["worst"][:3]:
         names = ", ".join(row["layers"][:_NAMES]) + (", ..." if len(row["layers"]) > _NAMES else "")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import EdgekitError
 from edgekit.pipeline._tune_begin import begin
 from edgekit.pipeline._tune_choice import choose
+from edgekit.pipeline._tune_end import end
 from edgekit.pipeline._tune_replay import replay
 from edgekit.pipeline._tune_state import State
 from edgekit.pipeline._tune_trials import Trial
@@ -40,9 +41,11 @@ class Tuning(State):
         """
         try:
             self.spent_s = replay(self)
+            told = len(self.notes)
             begin(self)
             self._search()
             decide(self)
+            end(self, told)
         except KeyboardInterrupt:
             self.status, self.why = "interrupted", "it was interrupted"
             self.tell("interrupted: what was tried leaves the board")
@@ -82,7 +85,7 @@ class Tuning(State):
         number = 1 + max((one.number for one in self.trials), default=0)
         name = self.form if form is None else form
         trial = Trial(number, plan, key, origin, why, expected, form=name)
-        self._note({
+        self.note({
             "event": "trial", "number": trial.number, "plan": plan.to_json(), "key": key,
             "origin": origin, "why": why, "expected": expected, "form": name,
         })  # fmt: skip
@@ -94,7 +97,7 @@ class Tuning(State):
             if must or error.code in _FATAL:
                 raise
             trial.dropped = f"{error.message} ({error.code})"
-            self._note({"event": "dropped", "number": trial.number, "why": trial.dropped})
+            self.note({"event": "dropped", "number": trial.number, "why": trial.dropped})
             self.tell(f"{trial.name} is dropped: {trial.dropped}")
         self.longest_s = max(self.longest_s, self.clock() - before)
         self.trials.append(trial)
@@ -109,7 +112,7 @@ class Tuning(State):
         cost = cost_of(document, self.wish.objective, trial.plan)
         now, run = time.time(), compact(document)
         self.keep(trial, run, now, turn)
-        self._note({
+        self.note({
             "event": "run", "number": trial.number, "key": trial.key, "run": run, "at": now,
             "turn": turn,
         })  # fmt: skip
@@ -127,6 +130,8 @@ class Tuning(State):
         if self.measurer.clock == "board-measured":
             trial.breaks = broken_bounds(run, self.ask.options.bounds, trial.plan)
 
-    def _note(self, entry: Mapping[str, Any]) -> None:
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """Keeps an entry in the journal."""
+        self.ended = None
         if self.journal is not None:
             self.journal.add({**entry, "spent_s": round(self.seconds, 3)})

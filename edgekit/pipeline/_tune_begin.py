@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.pipeline._tune import Tuning
 
-__all__ = ["begin"]
+__all__ = ["begin", "nothing_known"]
 
 
 def begin(tuning: Tuning) -> None:
     """Measures the starting plan, the other network's, and each device as far as it goes.
 
     Raises:
-        EdgekitError: The starting plan cannot be measured.
+        EdgekitError: The starting plan cannot be measured; "tune.nothing-known".
     """
     from edgekit.placement._trial_pieces import signature
 
     if not tuning.trials:
+        if tuning.wish.budget_s == 0:
+            raise nothing_known()
         why = "the configuration's plan"
         tuning.attempt(tuning.start, signature(tuning.start), "start", why, must=True)
     _other(tuning)
@@ -32,6 +34,14 @@ def begin(tuning: Tuning) -> None:
         plan = space.alone(name)
         if plan is not None and (key := signature(plan)) not in tuning.known(tuning.form):
             tuning.attempt(plan, key, name.lower(), f"{why}: it times every layer there")
+
+
+def nothing_known(where: str = "") -> UsageError:
+    """Returns the error of a budget of 0 where no tuning was before."""
+    return UsageError(
+        "a budget of 0 measures nothing, and nothing is known yet", code="tune.nothing-known",
+        where=where, hint="tune with a budget first, or name that tuning's folder with --out",
+    )  # fmt: skip
 
 
 def _other(tuning: Tuning) -> None:

@@ -27,21 +27,26 @@ class Journal:
         identity: What the measurements depend on; a journal of another one is set aside as
             ``NAME.old``.
         anew: Whether to set aside what there is in any case.
+        keeps: Leave the file of another one as it is; then nothing may be added.
 
     Attributes:
         entries: What was done.
         damaged: How many lines are left out.
     """
 
-    def __init__(self, path: Path, identity: str, *, anew: bool = False) -> None:
+    def __init__(
+        self, path: Path, identity: str, *, anew: bool = False, keeps: bool = False
+    ) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.entries: list[dict[str, Any]] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
         self.damaged = 0
         lines = list(self._lines())
         same = lines and lines[0].get("identity") == identity and not anew
         if same:
             self.entries = lines[1:]
+        elif keeps:
+            return
         elif path.exists():
             os.replace(path, path.with_name(f"{path.name}.old"))
         if not self.entries:

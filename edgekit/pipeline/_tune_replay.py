@@ -21,6 +21,9 @@ def replay(tuning: Tuning) -> float:
     journal, trials, spent = tuning.journal, tuning.trials, 0.0
     forms = _forms(tuning)
     for entry in journal.entries if journal else ():
+        tuning.ended = entry if entry["event"] == "end" else None
+        if tuning.ended is not None:
+            continue
         if entry["event"] == "trial":
             expected = entry.get("expected")
             trials.append(Trial(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, UsageError
 from edgekit.pipeline._tune import Tuning
+from edgekit.pipeline._tune_begin import nothing_known
 from edgekit.pipeline._tune_board import BoardMeasurer, trial_config
 from edgekit.pipeline._tune_document import tune_document
 from edgekit.pipeline._tune_lock import alone_in
@@ -58,7 +59,8 @@ def tune(
         settings: Further arguments of ``Pipeline`` (accept_host_key, trust_key, force).
 
     Raises:
-        UsageError: "tune.objective"; "tune.busy": another process tunes in the folder.
+        UsageError: "tune.objective"; "tune.nothing-known": a budget of 0, and no tuning before;
+            "tune.busy": another process tunes in the folder.
         EnvironmentLack: "tune.no-power".
         EdgekitError: The starting plan cannot be built, deployed or measured.
     """
@@ -69,6 +71,9 @@ def tune(
     wish = replace(wish, objective=_objective(config, wish.objective))
     folder = out or Path("edgekit-out") / config.file.name / "tune"
     known = [_table(path) for path in tables]
+    file = folder / "journal.jsonl"
+    if wish.budget_s == 0 and (anew or not file.exists()):
+        raise nothing_known(str(folder))
     trial = trial_config(config, wish.objective, folder)
     used = cache or Cache()
     pulse = Pulse(tell, progress)
@@ -80,8 +85,9 @@ def tune(
         began = time.monotonic()
         start, ask = measurer.start, measurer.ask
         journal = Journal(
-            folder / "journal.jsonl", digest_of(wish.objective, measurer.identity), anew=anew
-        )
+            file, digest_of(wish.objective, measurer.identity), anew=anew,
+            keeps=wish.budget_s == 0,
+        )  # fmt: skip
         tuning = Tuning(
             ask, start, measurer, wish, journal, _same_clock(known, measurer.clock),
             pulse.tell, model=measurer.first.work.model_digest,

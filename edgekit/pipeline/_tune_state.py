@@ -46,6 +46,7 @@ class State:
         duel: How the best plan did beside the first, in turns.
         notes: What a person should know.
         turns: By turn, the cost of each plan that was measured in it, by number.
+        ended: How a tuning before this one ended, if nothing was measured since; of the journal.
     """
 
     ask: Ask
@@ -67,6 +68,7 @@ class State:
     duel: Mapping[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     turns: dict[int, dict[int, float]] = field(default_factory=dict)
+    ended: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self._began = self.clock()

@@ -31,14 +31,15 @@ def decide(tuning: Tuning) -> None:
         _measure(tuning, best)
     if settle(tuning):
         return
-    found = _found(tuning, best)
     wins = bool(first.breaks and not best.breaks)
+    other = best if wins or tuning.pairs(best) else _last(tuning) or best
+    found = _found(tuning, other)
     tuning.duel = {**found, "winner": (best if wins else first).number}
-    if wins or best is first:
+    if wins or other is first:
         return
     turns = found["turns"]
     tuning.notes.append(
-        f"{best.name} looked better than the starting plan, and "
+        f"{other.name} looked better than the starting plan, and "
         + (f"{turns} turns prove nothing" if turns < 5 else "was not so in turns")
         + ": the starting plan stays"
     )
@@ -57,6 +58,15 @@ def settle(tuning: Tuning) -> bool:
     best = max(proven, key=lambda one: float(one["fraction"]))
     tuning.duel = {**best, "winner": best["challenger"]}
     return True
+
+
+def _last(tuning: Tuning) -> Trial | None:
+    """Returns the plan of the newest turn: its turns may be why the first is the best now."""
+    for turn in sorted(tuning.turns, reverse=True):
+        for trial in tuning.trials:
+            if trial.number in tuning.turns[turn] and tuning.pairs(trial):
+                return trial
+    return None
 
 
 def _found(tuning: Tuning, trial: Trial) -> dict[str, Any]:

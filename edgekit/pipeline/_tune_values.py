@@ -22,6 +22,7 @@ __all__ = [
     "expectation",
     "median",
     "no_room",
+    "rounded",
     "shown",
     "spoken",
 ]
@@ -29,6 +30,7 @@ __all__ = [
 UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
          "gpu_time": "us"}  # fmt: skip
 _MOST_SAMPLES = 4000
+_DIGITS = 6
 _KEPT = (
     "schema", "backend", "clock", "segments_clock", "iterations", "duration_s", "warmup_ms",
     "latency_ms", "throughput_qps", "pipelined", "segments", "nodes", "energy", "verdict",
@@ -46,6 +48,11 @@ def median(values: Sequence[float]) -> float:
 def shown(cost: float, objective: str) -> float:
     """Returns a cost in the objective's unit: frames a second for throughput."""
     return 1e6 / cost if objective == "throughput" and cost else cost
+
+
+def rounded(value: float) -> float:
+    """Returns a number of a document: six digits of it."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def spoken(value: float, unit: str = "us") -> str:
@@ -66,11 +73,12 @@ def expectation(mean: float, low: float, objective: str) -> str:
 
 def no_room(spent_s: float, budget_s: float, plan_s: float, turns_s: float) -> str:
     """Returns why a budget ends a tuning: another plan and the turns take so long."""
-    if spent_s > budget_s:
-        return f"the budget of {budget_s:.0f} s is spent: {spent_s:.0f} s so far"
+    if spent_s >= budget_s:
+        return f"the budget of {budget_s:.0f} s is spent"
     turns = f" and the turns at the end (about {turns_s:.0f} s)" if turns_s else ""
+    # what was spent then is not told: the turns follow, and the whole time stands beside it
     return (
-        f"{spent_s:.0f} s of {budget_s:.0f} s are spent, which leaves no room for another plan "
+        f"the {budget_s - spent_s:.0f} s left of {budget_s:.0f} s are no room for another plan "
         f"(about {plan_s:.0f} s){turns}"
     )
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from edgekit.config import open_config
+from edgekit.errors import UsageError
 from edgekit.network import Network
+from edgekit.pipeline import tune
 from edgekit.pipeline._tune import Tuning
 from edgekit.pipeline._tune_journal import Journal
 from edgekit.pipeline._tune_turns import decide
 from edgekit.pipeline._tune_wish import Wish
 from edgekit.placement._trial_pieces import signature
+from tests.pipeline.nets import small_config
 from tests.pipeline.test_tune import DLA, GPU, asked, least, net, tuned
 from tests.pipeline.tune_world import World, every_plan, world_of
 
@@ -46,6 +50,41 @@ def test_what_was_measured_is_not_measured_again(net: Network, tmp_path: Path) -
     assert world.cost(whole.winner.plan, "latency") <= 1.02 * least(ask, world)
     assert not Journal(file, "another").entries
     assert file.with_name("journal.jsonl.old").exists()
+
+
+def test_turns_that_proved_nothing_are_told_again(net: Network, tmp_path: Path) -> None:
+    """They make the start the best one: a budget of 0 then told of no turns at all."""
+    ask = asked(net)
+    file = tmp_path / "journal.jsonl"
+    # equal on both devices, and very noisy: whatever looks better is luck
+    world = world_of(ask, {"*": 20.0}, {"*": 20.0}, switch_us=0.0, noise=0.2)
+    whole = tuned(ask, world, wish={"rounds": 4}, journal=Journal(file, "same"))
+    assert whole.duel is not None
+    assert (whole.duel["turns"], whole.winner) == (5, whole.first)
+    written = file.read_bytes()
+    for wish in ({"budget_s": 0.0}, {"rounds": 2}):
+        again = tuned(ask, world, wish=wish, journal=Journal(file, "same"))
+        assert (again.duel, again.status, again.why) == (whole.duel, whole.status, whole.why)
+        assert again.notes[1:] == whole.notes
+        assert "was not so in turns" in again.notes[-1]
+    # without how it ended, which older journals lack, the turns count all the same
+    journal = Journal(file, "same")
+    journal.entries = [one for one in journal.entries if one["event"] != "end"]
+    assert tuned(ask, world, wish={"budget_s": 0.0}, journal=journal).duel == whole.duel
+    assert file.read_bytes().startswith(written)
+
+
+def test_a_budget_of_0_needs_something_known(net: Network, tmp_path: Path) -> None:
+    ask = asked(net)
+    world = world_of(ask, GPU, DLA)
+    with pytest.raises(UsageError) as refused:
+        tuned(ask, world, wish={"budget_s": 0.0})
+    assert refused.value.code == "tune.nothing-known"
+    assert not world.measured
+    config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
+    with pytest.raises(UsageError, match="nothing is known yet"):  # before a board is asked
+        tune(config, Wish("", budget_s=0.0), out=tmp_path / "tune")
+    assert not (tmp_path / "tune").exists()
 
 
 class Killed(World):
@@ -102,7 +141,8 @@ def test_what_was_proven_is_not_lost(net: Network, tmp_path: Path) -> None:
     again = tuned(ask, world, journal=Journal(file, "same"), wish={"budget_s": 0.0})
     assert not world.measured
     assert (again.duel, again.winner.key) == (whole.duel, whole.winner.key)
-    assert again.why.startswith("the budget of 0 s is spent: ")
+    # it is told as it ended before
+    assert (again.status, again.why, again.bound) == (whole.status, whole.why, whole.bound)
     # and a plan that only looks better since does not take its place
     lucky = next(
         one for one in again.trials if one.number != again.winner.number and one.number > 1
