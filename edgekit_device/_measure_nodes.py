@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from ._model import open_model
@@ -26,9 +27,10 @@ def profile(
     """Runs the model a few times (``iterations``, at most 10) under the backend's own profiler.
 
     Returns:
-        ``{"lane", "index", "node", "op", "mean_us"}`` in each segment's running order. ``node`` is
-        the engine's node that the profiler's name stands for, or that name itself for nodes that
-        ONNX Runtime made (reorders, casts); TensorRT's name of a layer, without "op".
+        ``{"lane", "index", "node", "op", "mean_us", "median_us"}`` in each segment's running order;
+        of so few runs a disturbed one spoils the mean. ``node`` is the engine's node that the
+        profiler's name stands for, or that name itself for nodes that ONNX Runtime made (reorders,
+        casts); TensorRT's name of a layer, without "op".
     """
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -42,22 +44,23 @@ def profile(
         times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
         for lane in model.lanes:
             for segment in lane.segments:
-                for node, op, mean_us in times[id(model.engines[segment.engine, segment.device])]:
+                for node, op, spent in times[id(model.engines[segment.engine, segment.device])]:
                     found.append(
                         {
                             "lane": lane.number,
                             "index": segment.index,
                             "node": node,
                             "op": op,
-                            "mean_us": mean_us,
+                            "mean_us": sum(spent) / len(spent),
+                            "median_us": median(spent),
                         }
                     )
     return found
 
 
-def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str, float]]:
+def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str, List[float]]]:
     if hasattr(engine, "node_times"):
-        found: List[Tuple[str, str, float]] = engine.node_times()
+        found: List[Tuple[str, str, List[float]]] = engine.node_times()
         return found
     if not hasattr(engine, "end_profiling"):
         return []  # a loadable: cuDLA has no profiler
@@ -65,8 +68,8 @@ def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str
     return _node_times(Path(engine.end_profiling()), facts)
 
 
-def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, float]]:
-    """Mean microseconds of each node, the first run (cold) left out."""
+def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[float]]]:
+    """Each node's microseconds, the first run (cold) left out."""
     known: Dict[str, str] = {}
     for node in facts.nodes:
         for name in (node.name, *node.outputs):
@@ -79,11 +82,7 @@ def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, float]]:
             name = name[: -len(_KERNEL_TIME)]
             times.setdefault(name, []).append(float(event["dur"]))
             ops[name] = event["args"].get("op_name", "")
-    found = []
-    for name, each in times.items():
-        runs = each[1:] or each
-        found.append((_original(name, known), ops[name], sum(runs) / len(runs)))
-    return found
+    return [(_original(name, known), ops[name], each[1:] or each) for name, each in times.items()]
 
 
 def _original(name: str, known: Dict[str, str]) -> str:

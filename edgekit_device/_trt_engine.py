@@ -173,13 +173,13 @@ class Engine:
         """Milliseconds of this thread's last run by CUDA's events."""
         return getattr(self._times, "ms", None)
 
-    def node_times(self) -> List[Tuple[str, str, float]]:
-        """Layers as (name, "", mean microseconds); empty unless opened for profiling.
+    def node_times(self) -> List[Tuple[str, str, List[float]]]:
+        """Layers as (name, "", microseconds of each run); empty unless opened for profiling.
 
         The first run, which is cold, is left out. A loadable's own time shows in the layer that
         waits for it, not in its ForeignNode.
         """
-        return [] if self._layers is None else self._layers.means()
+        return [] if self._layers is None else self._layers.warm()
 
     def _output(self, io: IoEntry, shape: Tuple[int, ...]) -> DeviceTensor:
         lease = self._feeder.device.take(io_bytes(at_shape(io, shape)))

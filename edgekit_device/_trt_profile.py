@@ -20,14 +20,13 @@ class LayerTimes:
         with self._lock:
             self._times.setdefault(name, []).append(milliseconds)
 
-    def means(self) -> List[Tuple[str, str, float]]:
-        """(name, "", mean microseconds), each layer's first run left out where it has others."""
+    def warm(self) -> List[Tuple[str, str, List[float]]]:
+        """(name, "", microseconds), each layer's first run left out where it has others."""
         with self._lock:
-            found = []
-            for name, times in self._times.items():
-                warm = times[1:] or times
-                found.append((name, "", sum(warm) / len(warm) * 1e3))
-            return found
+            return [
+                (name, "", [1e3 * ms for ms in times[1:] or times])
+                for name, times in self._times.items()
+            ]
 
 
 def profiler(trt: Any) -> Tuple[Any, LayerTimes]:

@@ -9,6 +9,7 @@ from edgekit.bench._document import bench_document, measured_facts
 from edgekit.bench._energy import energy
 from edgekit.bench._limits import Limits
 from edgekit.bench._monitor_read import rails_of, unknown_release, with_release_warning
+from edgekit.bench._profile_sums import profile_notes
 from edgekit.bench._schedule import predicted_schedule
 from edgekit.bench._stats import (
     coefficient_of_variation,
@@ -62,6 +63,7 @@ __all__ = [
     "percentile",
     "percentile_cell",
     "predicted_schedule",
+    "profile_notes",
     "profile_process",
     "rails_of",
     "read_bench",

@@ -13,7 +13,16 @@ from typing import Any
 from edgekit.bench._types import LATEST_US
 from edgekit.errors import DataError
 
-__all__ = ["Copy", "NodeTime", "Run", "copies", "in_flight_after_us", "node_times", "runs"]
+__all__ = [
+    "Copy",
+    "NodeTime",
+    "Run",
+    "copies",
+    "in_flight_after_us",
+    "members",
+    "node_times",
+    "runs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +65,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """One node of a segment's engine and its mean time under ONNX Runtime's profiler."""
+    """One node of a segment's engine and its time under the backend's own profiler.
+
+    It is the median of the profiled runs; an older loader tells their mean alone.
+    """
 
     node: str
-    mean_us: float
+    us: float
+    op: str = ""
 
 
 def _time(value: object, name: str, least: float = 0.0) -> float | None:
@@ -149,11 +162,22 @@ def node_times(measurement: Mapping[str, Any]) -> dict[tuple[int, int], tuple[No
     """
     found: dict[tuple[int, int], list[NodeTime]] = {}
     for at, entry in _entries(measurement, "nodes"):
-        mean = _time(entry.get("mean_us"), f"{at}.mean_us")
-        if mean is not None:
+        told = "median_us" if entry.get("median_us") is not None else "mean_us"
+        us = _time(entry.get(told), f"{at}.{told}")
+        if us is not None:
             key = (int(entry.get("lane") or 0), int(entry["index"]))
-            found.setdefault(key, []).append(NodeTime(str(entry.get("node") or ""), mean))
+            node = NodeTime(str(entry.get("node") or ""), us, str(entry.get("op") or ""))
+            found.setdefault(key, []).append(node)
     return {key: tuple(nodes) for key, nodes in found.items()}
+
+
+def members(measurement: Mapping[str, Any]) -> dict[tuple[int, int], frozenset[str]]:
+    """Returns the layers of each segment by (lane, segment), as far as the loader tells them."""
+    return {
+        (int(entry.get("lane") or 0), int(entry["index"])): frozenset(map(str, entry["layers"]))
+        for _, entry in _entries(measurement, "segments")
+        if entry.get("layers") and "index" in entry
+    }
 
 
 def copies(measurement: Mapping[str, Any]) -> tuple[Copy, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bench._measured import Run, copies, in_flight_after_us, node_times, runs
+from edgekit.bench._measured import Run, copies, in_flight_after_us, members, node_times, runs
 from edgekit.bench._schedule import predicted_schedule
 from edgekit.bench._trace_layers import Owners, laid_layers, parts_of
 from edgekit.bench._trace_linked import layer_args
@@ -66,20 +66,23 @@ def _measured(
 
     The segments of a hybrid engine are its layers' devices, one after the other.
     """
-    profile = node_times(measurement)
+    profile, within = node_times(measurement), members(measurement)
     board = measurement.get("clock") == BOARD_MEASURED
     frames: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for run in shown:
         nodes = profile.get((run.lane, run.segment), ())
-        layers = laid_layers(run, nodes, owners(run.lane), board=board) if nodes else []
-        for device, start, end, members in parts_of(run, layers):
+        inside = within.get((run.lane, run.segment), ())
+        layers = (
+            laid_layers(run, nodes, owners(run.lane), board=board, within=inside) if nodes else []
+        )
+        for device, start, end, own in parts_of(run, layers):
             track = process.free_track(device, start)
             frames.setdefault((run.lane, run.frame), []).append((track, start))
             process.add(
                 track, f"segment {run.segment}", start, end, "segment", segment=run.segment,
                 device=device, plan=run.lane, frame=run.frame,
             )  # fmt: skip
-            for layer in members:
+            for layer in own:
                 process.add(
                     track, layer.name, layer.start, layer.end, "layer", **layer.args,
                     frame=run.frame,

@@ -7,11 +7,15 @@ A hybrid engine is one segment of two devices. Its loadables are the DLA's, with
 profiler shows behind them (``edgekit.placement`` books it there); its other layers, and what it
 reformats for the DLA and copies to it, are the GPU's. They share the whole run out, for one of them
 is always at work.
+
+What edgekit adds at a segment's border (the input is quantised there, or cast) is called after the
+tensor, which another segment's layer wrote. It runs in this segment, on its device: it is a border
+conversion of this segment and no time of that layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from edgekit.placement import PlacedLayer, Plan
 
 __all__ = ["Laid", "Owners", "laid_layers", "parts_of"]
+
+_VERBS = {"QuantizeLinear": "quantise", "DequantizeLinear": "dequantise", "Cast": "cast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +76,32 @@ class Owners:
         tensor, mark, _ = node.partition("#")
         return self._by_tensor.get(tensor) if mark else None
 
+    def borders(self, node: str, segment: int, within: Collection[str]) -> PlacedLayer | None:
+        """Returns the layer of another segment whose tensor a node converts; None for no such.
+
+        Args:
+            node: The engine's.
+            segment: Number of the one that it runs in.
+            within: Its layers; the plan's where the loader does not tell them.
+        """
+        layer = self.find(node) if node not in self._by_node else None
+        if layer is None or (layer.name in within if within else layer.segment == segment):
+            return None
+        return layer
+
     def fused(self, name: str) -> dict[str, Any]:
         """Returns what the plan says of a fusion or a loadable, as arguments of an event."""
         return dict(self._linked(name) or {})
 
 
 def laid_layers(
-    run: Run, nodes: Sequence[NodeTime], owners: Owners, *, board: bool
-) -> list[Laid]:  # fmt: skip
+    run: Run,
+    nodes: Sequence[NodeTime],
+    owners: Owners,
+    *,
+    board: bool,
+    within: Collection[str] = (),
+) -> list[Laid]:
     """Lays a run's layers, neighbouring nodes of one layer together.
 
     Args:
@@ -85,15 +109,16 @@ def laid_layers(
         nodes: As profiled, in running order; ``measured_us`` of the result is their sum.
         owners: Find their layers.
         board: Whether TensorRT ran them: nodes of a DLA's segment are a hybrid engine's then, for
-            a loadable has no profiler.
+            for a loadable has no profiler.
+        within: The segment's layers, as far as they are known.
     """
-    total = sum(node.mean_us for node in nodes)
+    total = sum(node.us for node in nodes)
     scale = run.duration_us / total if total > 0 else 1.0
     if board and run.device != "GPU":
         groups = list(_hybrid(run, nodes, owners))
     else:
         scale = min(1.0, scale)
-        groups = list(_grouped(run, nodes, owners))
+        groups = list(_grouped(run, nodes, owners, within))
     found = []
     end, elapsed = nanoseconds(run.start_us + run.duration_us), run.start_us
     for name, us, args in groups:
@@ -115,20 +140,34 @@ def parts_of(run: Run, layers: Sequence[Laid]) -> Iterator[tuple[str, int, int, 
 
 
 def _grouped(
-    run: Run, nodes: Sequence[NodeTime], owners: Owners
+    run: Run, nodes: Sequence[NodeTime], owners: Owners, within: Collection[str]
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    groups: list[tuple[PlacedLayer | None, list[NodeTime]]] = []
+    groups: list[tuple[PlacedLayer | None, bool, list[NodeTime]]] = []
     for node in nodes:
-        layer = owners.find(node.node)
+        border = owners.borders(node.node, run.segment, within)
+        layer = border or owners.find(node.node)
         if groups and layer is not None and groups[-1][0] is layer:
-            groups[-1][1].append(node)
+            groups[-1][2].append(node)
         else:
-            groups.append((layer, [node]))
-    for layer, members in groups:
-        name = layer.name if layer else members[0].node or "node"
-        args = {"segment": run.segment} | (layer_args(layer) if layer else owners.fused(name))
-        args |= {"device": run.device, "measured_nodes": [node.node for node in members]}
-        yield name, sum(node.mean_us for node in members), args
+            groups.append((layer, border is not None, [node]))
+    here = {"segment": run.segment, "device": run.device}
+    for layer, converts, members in groups:
+        if layer is None:
+            name = members[0].node or "node"
+            args = owners.fused(name)
+        elif converts:
+            name = f"{_verb(members)} {layer.name}'s output"
+            args = {"border_of": layer.name}
+        else:
+            name, args = layer.name, layer_args(layer)
+        # a slice is of the segment and the device that it ran on, wherever the plan has its layer
+        args |= {**here, "measured_nodes": [node.node for node in members]}
+        yield name, sum(node.us for node in members), args
+
+
+def _verb(nodes: Sequence[NodeTime]) -> str:
+    """Returns what a border's nodes do: a quantisation ends in casts for what reads it."""
+    return next((verb for op, verb in _VERBS.items() if any(n.op == op for n in nodes)), "convert")
 
 
 def _hybrid(
@@ -136,10 +175,10 @@ def _hybrid(
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
     from edgekit.placement import booked_rows
 
-    for row, is_layer in booked_rows([(node.node, node.mean_us) for node in nodes]):
+    for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
         layer = owners.find(row.name) if is_layer else None
         known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else {}
         # a subgraph that TensorRT keeps for the GPU has a loadable's name
         device = "GPU" if row.device == "GPU" or known.get("device") == "GPU" else run.device
-        args = {"segment": run.segment, **known, "device": device, "measured_nodes": [row.name]}
+        args = {**known, "segment": run.segment, "device": device, "measured_nodes": [row.name]}
         yield row.name if layer is None else layer.name, row.us, args

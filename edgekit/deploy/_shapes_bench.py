@@ -52,7 +52,7 @@ BENCH: Any = {
     "pipelined_start_s": "number?",
     "copies": [{"frame": "count", "phase": "text", "start_us": "number", "duration_us": "number"}],
     "nodes": ([{"lane": "count", "index": "count", "node": "text", "op?": "text?",
-                "mean_us": "number"}], None),
+                "mean_us": "number", "median_us?": "number"}], None),
     "settings": {"streams?": "count", "data?": "text"},
     "phases_ms": {"*": (_TIMES, None)},
     "streams": ([{"stream": "count", "iterations": "count", "throughput_qps": "number"}], None),

@@ -86,7 +86,7 @@ def bench(
         step: The step, for its detail.
         again: Measure even when the same release was measured before.
     """
-    from edgekit.bench import bench_document, trace_document, write_json
+    from edgekit.bench import bench_document, profile_notes, trace_document, write_json
     from edgekit.pipeline._beside import kept_beside
     from edgekit.pipeline._measuring import (
         board_settings,
@@ -141,7 +141,8 @@ def bench(
     files = {"bench": pipeline.out / "bench.json", "trace": pipeline.out / "trace.json"}
     document["files"] = {name: str(path) for name, path in files.items()}
     fresh = "bench" in work.fresh
-    document["notes"] = recorded(document, pipeline.config, release) if fresh else newest.notes
+    notes = recorded(document, pipeline.config, release) if fresh else newest.notes
+    document["notes"] = [*profile_notes(measured), *notes]
     write_json(files["bench"], document)
     write_json(files["trace"], trace)
     latency = document["latency_ms"]

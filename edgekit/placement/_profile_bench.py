@@ -93,7 +93,9 @@ def _nodes(document: Mapping[str, Any]) -> dict[tuple[str, str], list[Row]]:
     for node in _objects(document.get("nodes")):
         key = str(node.get("lane") or 0), str(node.get("index"))
         if isinstance(node.get("node"), str):
-            found.setdefault(key, []).append(Row(node["node"], _us(node.get("mean_us"), 1.0)))
+            # an older loader tells the mean alone
+            us = node.get("median_us", node.get("mean_us"))
+            found.setdefault(key, []).append(Row(node["node"], _us(us, 1.0)))
     return found
 
 

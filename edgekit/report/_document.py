@@ -131,6 +131,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         energies ``_uj`` microjoules, sizes bytes. Predicted and measured values stand in separate
         objects, each with its ``clock``.
     """
+    from edgekit.bench import profile_notes
     from edgekit.quantize import change_rows
 
     plan, target = facts.plan, facts.target
@@ -186,5 +187,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "files": dict(facts.files),
         "config": facts.config_text,
         "environment": dict(facts.environment),
-        "notes": list(dict.fromkeys([*facts.notes, *plan.notes])),
+        "notes": list(
+            dict.fromkeys([*profile_notes(facts.bench or {}), *facts.notes, *plan.notes])
+        ),
     }  # fmt: skip

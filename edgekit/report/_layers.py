@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.report._measured import layer_times, measured_parts
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.report._types import RunFacts
 
-__all__ = ["device_rows", "layer_rows", "part_rows", "why_not"]
+__all__ = ["by_time", "device_rows", "layer_rows", "part_rows", "why_not"]
 
 
 def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
@@ -51,6 +51,18 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
             "within": None if placed.name in times else within.get(placed.name),
         })  # fmt: skip
     return rows
+
+
+def by_time(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns layers, the slowest first: by measured time where there is one, else by predicted."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            -(row["measured"]["us"] if row.get("measured") else row["predicted_us"]),
+            -row["predicted_us"],
+            row["number"],
+        ),
+    )
 
 
 def part_rows(facts: RunFacts) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from edgekit.report._baseline import (
 )
 from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
+from edgekit.report._layers import by_time
 from edgekit.report._markdown import Paper, code, escaped
 from edgekit.report._results import measure_words, nonfinite_words
 from edgekit.report._view_parts import part_cells, within_words
@@ -163,7 +164,7 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
         [code(row["name"]), escaped(row["kind"]), escaped(row["device"]),
          escaped(row["precision"]), text.microseconds(row["predicted_us"]),
          escaped(within_words(row)) or text.microseconds((row.get("measured") or {}).get("us"))]
-        for row in sorted(document["layers"], key=lambda row: -row["predicted_us"])
+        for row in by_time(document["layers"])
     ]  # fmt: skip
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
     paper.folded("Layers, the slowest first", head, layers, "llllrr")

@@ -105,18 +105,25 @@ def measured_parts(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def unbooked_times(trace: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Returns what of a frame's measured time is of no layer: {"what", "us", "nodes"}."""
+    """Returns what of a frame's measured time is of no layer: {"what", "us", "nodes"}.
+
+    Conversions at segments' borders have a row of their own; each node counts once a segment.
+    """
     frames: set[float] = set()
-    total = 0.0
-    nodes: set[str] = set()
+    totals: dict[str, float] = {}
+    nodes: dict[str, set[tuple[Any, str]]] = {}
     for frame, us, args in _times(trace):
         frames.add(frame)
         if "layer" not in args:
-            total += us
-            nodes |= set(args.get("measured_nodes") or ())
-    if total <= 0:
-        return []
-    return [{"what": "of no layer", "us": total / len(frames), "nodes": len(nodes)}]
+            what = "of segments' borders" if "border_of" in args else "of no layer"
+            totals[what] = totals.get(what, 0.0) + us
+            own = {(args.get("segment"), node) for node in args.get("measured_nodes") or ()}
+            nodes.setdefault(what, set()).update(own)
+    return [
+        {"what": what, "us": total / len(frames), "nodes": len(nodes[what])}
+        for what, total in totals.items()
+        if total > 0
+    ]
 
 
 def trace_summary(trace: Mapping[str, Any] | None, file: str | None) -> dict[str, Any] | None:

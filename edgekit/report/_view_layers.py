@@ -7,6 +7,7 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
+from edgekit.report._layers import by_time
 from edgekit.report._view_parts import parts_view, within_words
 
 __all__ = ["layers_view", "why_not_view"]
@@ -38,7 +39,7 @@ def layers_view(
         row["light"] = True
     clock = next((text.clean(one.get("clock") or "") for one in (*measured, *parts)), "")
     label = f"Predicted time of {text.plural(len(rows), 'layer')} in graph order"
-    worst = sorted(rows, key=lambda row: (-row["predicted_us"], row["number"]))[:SLOWEST]
+    worst = by_time(rows)[:SLOWEST]
     return {
         "rows": shown,
         "paper": ON_PAPER,
@@ -50,7 +51,9 @@ def layers_view(
             charts.skyline([(row["device"], row["predicted_us"]) for row in rows], label)
         ),
         "slowest": [
-            _slow(row, slowest, longest) for row in worst if row["predicted_us"] > 0
+            _slow(row, slowest, longest)
+            for row in worst
+            if row["predicted_us"] > 0 or row["measured"]
         ],
         "devices": _choices(row["device"] for row in shown),
         "kinds": _choices(row["kind"] for row in shown),
@@ -100,7 +103,9 @@ def _slow(row: Mapping[str, Any], slowest: float, longest: float) -> dict[str, A
     return {
         "number": row["number"], "name": text.clean(row["name"]), "css": css,
         "device": text.clean(row["device"]), "time": text.microseconds(row["predicted_us"]),
-        "bar": Markup(charts.bar(row["predicted_us"] / slowest, f"fill-{css}")),
+        "bar": Markup(charts.bar(
+            row["predicted_us"] / slowest if slowest > 0 else 0.0, f"fill-{css}"
+        )),
         "measured": text.microseconds(measured["us"])
         if measured
         else "in a whole, below"

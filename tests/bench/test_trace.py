@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edgekit.bench import trace_document, validate_trace
 from edgekit.errors import DataError
+from edgekit.report._measured import unbooked_times
 from tests.bench import handmade_plan
 
 
@@ -93,6 +94,28 @@ def test_measured_layers_are_joined_from_the_profile():
         "node/stage2/block0/relu_a", "stage2/block0/relu_a_out#raw#Round",
     ]  # fmt: skip
     assert relu["args"]["measured_us"] == 160.0
+
+
+def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
+    measurement = handmade_plan.measurement()
+    segments = {p.name: (p.segment, p.device) for p in handmade_plan.plan().layers}
+    layer, home = next((name, at) for name, at in segments.items() if at[1] == "GPU")
+    segment, device = next(at for at in segments.values() if at[1] != "GPU")
+    for op in ("QuantizeLinear", "Cast"):
+        measurement["nodes"].append({"lane": 0, "index": segment, "node": f"{layer}_out#q#{op}",
+                                     "op": op, "mean_us": 900.0, "median_us": 6.0})  # fmt: skip
+    document = trace_document(
+        handmade_plan.plan(), measurement, dla_cores=2, network=handmade_plan.network()
+    )
+    measured = slices(document, "layer", "cpu-measured")
+    border = next(e for e in measured if e["name"] == f"quantise {layer}'s output")["args"]
+    assert (border["segment"], border["device"], border["measured_us"]) == (segment, device, 12.0)
+    assert "layer" not in border
+    own = [e["args"] for e in measured if e["name"] == layer]
+    assert {(args["segment"], args["device"]) for args in own} == {home}
+    assert unbooked_times(document) == [
+        {"what": "of segments' borders", "us": pytest.approx(12.0), "nodes": 2}
+    ]
 
 
 def test_profiled_times_never_overrun_their_segment():

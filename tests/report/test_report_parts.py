@@ -9,6 +9,7 @@ from edgekit.bench import trace_document
 from edgekit.history import Result
 from edgekit.report import checked, markdown, render_html, report_document, with_baseline
 from edgekit.report._power import POINTS, thinned
+from edgekit.report._view_layers import layers_view
 from tests.bench import handmade_plan
 from tests.report import handmade_run
 
@@ -46,6 +47,19 @@ def test_a_measured_frame_and_layer_times_come_from_the_trace():
     row = found["layers"][0]
     assert row["measured"] == {"clock": "cpu-measured", "us": pytest.approx(160.0)}
     assert "The frames have scales of their own" in render_html(found)
+
+
+def test_the_slowest_layers_are_those_that_were_measured_slowest():
+    facts, measurement = handmade_run.facts(), handmade_plan.measurement()
+    light = min(facts.plan.layers, key=lambda placed: placed.predicted_us).name
+    for node in measurement["nodes"]:
+        if node["node"] == f"node/{light}":
+            node["mean_us"] = 5000.0
+    trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
+    found = document(trace=trace)
+    table = markdown(found).partition("Layers, the slowest first")[2]
+    assert re.findall(r"<code>(.*?)</code>|`(.*?)`", table)[0].count(light) == 1
+    assert layers_view(found["layers"])["slowest"][0]["name"] == light
 
 
 def test_measured_time_of_no_layer_has_a_row_of_its_own():
