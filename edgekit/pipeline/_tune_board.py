@@ -113,20 +113,20 @@ class BoardMeasurer:
         """The pipeline of the starting plan; it holds the connection to the board."""
         return self._stack.enter_context(self._open())
 
+    def ask_board(self) -> None:
+        """Connects to the board; EnvironmentLack ("tune.no-power") where it has no rails."""
+        self._client = self.first.boards.clients()[0]
+        if self.config.file.placement.objective == "energy":
+            need_rails(self._client, self.first.work.target)
+
     @cached_property
     def start(self) -> Plan:
-        """The plan to begin with, once its build passes the accuracy gate.
-
-        Raises:
-            EnvironmentLack: "tune.no-power", before anything is built.
-        """
-        pipeline = self.first
-        self._client = pipeline.boards.clients()[0]
-        if self.config.file.placement.objective == "energy":
-            need_rails(self._client, pipeline.work.target)
-        pipeline.build()
-        self._kept = tuple(pipeline.work.kept)
-        return pipeline.work.plan
+        """The plan to begin with, once its build passes the accuracy gate."""
+        if self._client is None:
+            self.ask_board()
+        self.first.build()
+        self._kept = tuple(self.first.work.kept)
+        return self.first.work.plan
 
     @property
     def ask(self) -> Ask:
@@ -155,8 +155,9 @@ class BoardMeasurer:
             return REWRITTEN if work.rewrites else CAME
         return ""
 
+    @cached_property
     def other(self) -> BoardMeasurer | None:
-        """Returns the same of the other network, as it came or rewritten, where both may be tried.
+        """The same of the other network, as it came or rewritten, where both may be tried.
 
         ``rewrite.always`` and ``rewrite.enable: none`` say which one it is to be, and so does a
         profile, whose times are of one of them.

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import DataError, UsageError
+from edgekit.errors import UsageError
 from edgekit.pipeline._tune import Tuning
-from edgekit.pipeline._tune_begin import nothing_known
+from edgekit.pipeline._tune_begin import nothing_known, too_short
 from edgekit.pipeline._tune_board import BoardMeasurer, trial_config
 from edgekit.pipeline._tune_document import tune_document
 from edgekit.pipeline._tune_lock import alone_in
 from edgekit.pipeline._tune_progress import Pulse
 from edgekit.pipeline._tune_snippet import snippet
+from edgekit.pipeline._tune_tables import PROFILE_NAME, belongs, read_table, same_conditions
 from edgekit.pipeline._tune_wish import Wish
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROFILE_NAME", "SNIPPET_NAME", "tune"]
 
-PROFILE_NAME, SNIPPET_NAME = "tuned.profile.json", "tuned.yaml"
+SNIPPET_NAME = "tuned.yaml"
 
 
 def tune(
@@ -62,6 +62,7 @@ def tune(
         UsageError: "tune.objective"; "tune.nothing-known": a budget of 0, and no tuning before;
             "tune.busy": another process tunes in the folder.
         EnvironmentLack: "tune.no-power".
+        DataError: Earlier times that are none, or of something else ("profile.merge").
         EdgekitError: The starting plan cannot be built, deployed or measured.
     """
     from edgekit.pipeline._cache import Cache, digest_of
@@ -70,7 +71,7 @@ def tune(
     wish = wish or Wish(objective="")
     wish = replace(wish, objective=_objective(config, wish.objective))
     folder = out or Path("edgekit-out") / config.file.name / "tune"
-    known = [_table(path) for path in tables]
+    known = [read_table(path) for path in tables]
     file = folder / "journal.jsonl"
     if wish.budget_s == 0 and (anew or not file.exists()):
         raise nothing_known(str(folder))
@@ -81,18 +82,25 @@ def tune(
         trial, folder / "build", used, keep=keep, tell=tell, progress=pulse, **settings
     )
     with alone_in(folder), pulse, measurer:
-        pulse.tell("the configuration's plan: built for the first board")
         began = time.monotonic()
+        measurer.ask_board()
+        notes = [belongs(table, measurer) for table in known]
+        if not file.exists() and (short := too_short(wish, config.file.bench)):
+            pulse.tell(short)
+        pulse.tell("the configuration's plan: building it for the first board")
         start, ask = measurer.start, measurer.ask
+        for table in known:
+            same_conditions(table, start)
         journal = Journal(
             file, digest_of(wish.objective, measurer.identity), anew=anew,
             keeps=wish.budget_s == 0,
         )  # fmt: skip
         tuning = Tuning(
-            ask, start, measurer, wish, journal, _same_clock(known, measurer.clock),
+            ask, start, measurer, wish, journal, [table.document for table in known],
             pulse.tell, model=measurer.first.work.model_digest,
-            before_s=time.monotonic() - began, form=measurer.name, other=measurer.other(),
+            before_s=time.monotonic() - began, form=measurer.name, other=measurer.other,
         )  # fmt: skip
+        tuning.notes += filter(None, notes)
         tuning.notes += measurer.left(config.file.name)
         if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
             exclude_none=True
@@ -118,35 +126,6 @@ def _objective(config: Config, wish: str) -> str:
             hint=f"one of {', '.join(OBJECTIVES)}",
         )  # fmt: skip
     return objective
-
-
-def _table(path: Path) -> Mapping[str, Any]:
-    from edgekit.placement._profile_table import SCHEMA, check_table
-
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            "cannot read the measured times", code="profile.unreadable", where=str(path),
-            hint=f"give the {PROFILE_NAME} of an earlier tuning",
-        ) from error  # fmt: skip
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise DataError(
-            f"this is no {SCHEMA}", code="profile.unknown", where=str(path),
-            hint=f"give the {PROFILE_NAME} of an earlier tuning; other profiles are for "
-            "placement.profile",
-        )  # fmt: skip
-    return check_table(document, path)
-
-
-def _same_clock(tables: Sequence[Mapping[str, Any]], clock: str) -> list[Mapping[str, Any]]:
-    for table in tables:
-        if table.get("clock") != clock:
-            raise DataError(
-                f"the earlier times are {table.get('clock')}, these will be {clock}",
-                code="profile.clock", hint="times of different clocks are never mixed",
-            )  # fmt: skip
-    return list(tables)
 
 
 def _written(

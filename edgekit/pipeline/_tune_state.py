@@ -101,10 +101,7 @@ class State:
     def table(self, form: Form | None = None) -> dict[str, Any]:
         """Returns a network's measurements as one ``edgekit.profile/1``; the first one's."""
         form = form or self.forms[self.form]
-        others = {one.model for one in self.forms.values()} - {form.model}
-        tables = [one for one in self.tables if one.get("model") not in others]
-        if form.name != self.form:
-            tables = [one for one in tables if one.get("model") == form.model]
+        tables = [one for one in self.tables if one.get("model") == form.model]
         own = [trial for trial in self.trials if trial.form == form.name]
         return table_of(own, form.space, form.able, self.origin_of(form), tables)
 

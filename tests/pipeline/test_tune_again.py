@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from edgekit.config import open_config
+from edgekit.config._schema_bench import BenchSection
 from edgekit.errors import UsageError
 from edgekit.network import Network
 from edgekit.pipeline import tune
 from edgekit.pipeline._tune import Tuning
+from edgekit.pipeline._tune_begin import too_short
 from edgekit.pipeline._tune_journal import Journal
 from edgekit.pipeline._tune_turns import decide
 from edgekit.pipeline._tune_wish import Wish
@@ -128,6 +130,12 @@ def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
     slow = world_of(ask, GPU, DLA, again_s=5.0)
     kept = tuned(ask, slow, wish={"budget_s": 52.0}, before_s=1.5, clock=lambda: 0.0)
     assert (kept.status, len(kept.trials)) == ("budget", 1)
+    assert any("can prove nothing: 2 s are spent" in note for note in kept.notes)
+    roomy = tuned(ask, slow, wish={"budget_s": 90.0}, before_s=1.5, clock=lambda: 0.0)
+    assert not any("can prove nothing" in note for note in roomy.notes)
+    bench = BenchSection(duration_s=3, warmup_ms=200)
+    assert "measure for 32 s" in too_short(Wish("latency", 31.0), bench)
+    assert not too_short(Wish("latency", 33.0), bench)
 
 
 def test_what_was_proven_is_not_lost(net: Network, tmp_path: Path) -> None:

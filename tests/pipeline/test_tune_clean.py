@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from edgekit.config import open_config
 from edgekit.errors import BoardError, EnvironmentLack
 from edgekit.history import is_trial, trial_name
+from edgekit.pipeline import Cache, Wish, tune
+from edgekit.pipeline._tune_board import BoardMeasurer
 from edgekit.pipeline._tune_clean import left_behind, remove_trials
-from edgekit.pipeline._tune_power import need_rails
+from edgekit.pipeline._tune_power import need_rails, no_power
+from tests.pipeline.nets import small_config
 
 APP = "net-tune-0a1b2c"
 
@@ -91,3 +96,18 @@ def test_energy_is_refused_before_anything_is_built() -> None:
         need_rails(client, target)
     lab.sampled = {"rails_mw": {"VDD_IN": {"now": 1.0}}}
     need_rails(client, target)
+
+
+def test_nothing_is_said_to_be_built_where_the_board_shows_no_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(self: BoardMeasurer) -> None:
+        assert self.config.file.placement.objective == "energy"
+        raise no_power()
+
+    monkeypatch.setattr(BoardMeasurer, "ask_board", asked)
+    config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
+    said: list[str] = []
+    with pytest.raises(EnvironmentLack, match="no power rails"):
+        tune(config, Wish("energy"), out=tmp_path / "tune", cache=Cache(), tell=said.append)
+    assert not said

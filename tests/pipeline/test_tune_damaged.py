@@ -21,7 +21,7 @@ from edgekit.pipeline._tune_document import tune_document
 from edgekit.pipeline._tune_journal import Journal
 from edgekit.pipeline._tune_lock import alone_in
 from edgekit.pipeline._tune_replay import replay
-from edgekit.pipeline._tune_run import _table
+from edgekit.pipeline._tune_tables import read_table
 from edgekit.placement import read_profile
 from edgekit.placement._learnt import table_evidence
 from edgekit.placement._profile_table import merge_tables
@@ -126,7 +126,7 @@ def test_a_table_with_wrong_values(done: Done, tmp_path: Path, data: st.DataObje
     path.write_text(json.dumps(damaged(table, place, data.draw(JUNK))))
     ask = tuning.ask
     try:
-        known = _table(path)
+        known = read_table(path).document
         merged = merge_tables([table, known])
         table_evidence(merged, tuning.space.index, 1.0)
         fresh = Tuning(ask, tuning.start, tuning.measurer, tuning.wish, tables=[known],
@@ -147,7 +147,7 @@ def test_a_table_of_random_bytes(tmp_path: Path, noise: bytes) -> None:
     path = tmp_path / "tuned.profile.json"
     path.write_bytes(noise)
     with pytest.raises(EdgekitError):
-        _table(path)
+        read_table(path)
 
 
 def test_two_do_not_tune_one_folder(tmp_path: Path) -> None:
