@@ -13,6 +13,7 @@ from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._building import Building
 from edgekit.pipeline._cache import Cache
+from edgekit.pipeline._measuring import check_frames
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._places import set_place
 from edgekit.pipeline._progress import Progress, Quiet
@@ -110,12 +111,14 @@ class HostSteps:
         check = self._check()
         self._rewrite()
         check_names(self.work)
+        if "bench" in self._steps.names:
+            check_frames(self, kept="report" in self._steps.names)
         if self.building.deploys:
             self.boards.look()
         self._calibrate()
         self._plan()
         if "bench" in self._steps.names:
-            check_graph(self.work, self.building.backend)
+            check_graph(self.work)
         self._build()
         return check
 
@@ -134,7 +137,11 @@ class HostSteps:
             applied = self.work.rewrites
             names = Counter(item["rewrite"] for item in applied)
             told = (f"{name} ({n})" if n > 1 else name for name, n in names.items())
-            step.detail = ", ".join(told) if names else "nothing to rewrite"
+            step.detail = ", ".join(told) or (
+                f"{_count(left, 'rewrite')} left out: the plan is better without"
+                if (left := self.work.rewrites_left)
+                else "nothing to rewrite"
+            )
 
     def _calibrate(self) -> None:
         with self._step("calibrate") as step:

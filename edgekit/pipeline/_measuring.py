@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.deploy import BenchSettings
     from edgekit.pipeline._host_steps import HostSteps
 
-__all__ = ["board_settings", "frames", "recorded", "stages_told", "tensorrt_of"]
+__all__ = ["board_settings", "check_frames", "frames", "recorded", "stages_told", "tensorrt_of"]
 
 _IDLE_S = 2.0
 _MOST_FRAMES = 32  # a board cycles no more
@@ -120,6 +120,21 @@ def frames(pipeline: HostSteps) -> bytes | None:
     if len(found) == 1:
         return write_npz(dict(found[0]))
     return write_npz({name: np.stack([one[name] for one in found]) for name in found[0]})
+
+
+def check_frames(pipeline: HostSteps, *, kept: bool) -> None:
+    """Refuses ``bench.inputs`` that do not fit the network, before anything is built for them.
+
+    Args:
+        pipeline: The configuration's pipeline.
+        kept: Whether an older measurement may do, for which the file is not needed any more.
+
+    Raises:
+        DataError: As ``frames``.
+    """
+    named = pipeline.file.bench.inputs
+    if named is not None and (not kept or pipeline.config.resolve(named).exists()):
+        frames(pipeline)
 
 
 def recorded(document: Mapping[str, Any], config: Config, release: Mapping[str, Any]) -> list[str]:

@@ -37,13 +37,15 @@ def check_wishes(work: Work) -> None:
     decide(wish_of(work, dla=dla))
 
 
-def check_graph(work: Work, backend: str) -> None:
-    """Refuses a bench by CUDA graph of a plan that uses a DLA, before a board builds it.
+def check_graph(work: Work) -> None:
+    """Refuses a bench by CUDA graph of a plan that uses a DLA, before anything builds it.
+
+    The reference backend has no graphs at all; it is refused there, too, as the board would.
 
     Raises:
         ConfigError: "bench.graph".
     """
-    if not work.file.bench.graph or backend == "reference":
+    if not work.file.bench.graph:
         return
     devices = {layer.device for share in work.plan.plans for layer in share.layers}
     cores = sorted(device for device in devices if device.startswith("DLA"))

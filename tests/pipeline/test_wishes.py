@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from edgekit.errors import ConfigError, EnvironmentLack
+from edgekit.errors import ConfigError, DataError, EdgekitError, EnvironmentLack
+from tests.pipeline import nets
 from tests.pipeline.test_board_build import config_of, pipeline
 
 
@@ -45,3 +47,27 @@ def test_a_backend_without_a_board_is_refused(tmp_path):
     with pipeline(path, tmp_path) as one, pytest.raises(EnvironmentLack) as caught:
         one.build()
     assert (caught.value.code, caught.value.exit_code) == ("build.no-tensorrt", 3)
+
+
+def _refused_bench(folder, settings):
+    (folder / "small.yaml").write_text(
+        nets.CONFIG.format(target="jetson-agx-orin-64gb", precision="int8", objective="gpu_time")
+        .replace("iterations: 2", f"iterations: 2, {settings}")
+    )  # fmt: skip
+    nets.small_net(folder / "small.onnx")
+    with pytest.raises(EdgekitError) as caught, pipeline(folder / "small.yaml", folder) as one:
+        one.bench()
+    assert "build" not in [step["name"] for step in caught.value.extra["steps"]]
+    return caught.value
+
+
+def test_a_graph_of_a_plan_with_a_dla_is_refused_whatever_the_backend(tmp_path):
+    assert _refused_bench(tmp_path, "graph: true").code == "bench.graph"
+
+
+@pytest.mark.parametrize(("name", "shape"), [("z", (1, 3, 16, 16)), ("x", (1, 3, 8, 16))])
+def test_frames_that_do_not_fit_are_told_before_anything_is_built(tmp_path, name, shape):
+    np.savez(tmp_path / "bad.npz", **{name: np.zeros(shape, np.float32)})
+    error = _refused_bench(tmp_path, "inputs: bad.npz")
+    assert isinstance(error, DataError)
+    assert "bad.npz" in f"{error.where} {error.message}"
