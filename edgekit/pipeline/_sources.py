@@ -165,6 +165,11 @@ class Sources(Judging):
         return self._found["model"] is not None
 
     @property
+    def rewrites_left(self) -> int:
+        """How many rewrites there are that are not used, since the plan is better without."""
+        return len(self._found["applied"]) - len(self.rewrites)
+
+    @property
     def rewrites(self) -> list[dict[str, Any]]:
         """The rewrites that were applied, as records."""
         applied: list[dict[str, Any]] = self._rewriting["applied"]

@@ -129,7 +129,10 @@ def test_what_is_kept_of_one_wish_is_not_used_for_another(opened):
         return len(pipeline.work.rewrites), sum("not used" in note for note in notes)
 
     for _ in range(2):
-        assert seen(opened()) == (0, 1)
+        pipeline = opened()
+        assert seen(pipeline) == (0, 1)
+        (step,) = [one for one in pipeline._step_list() if one["name"] == "rewrite"]
+        assert "left out: the plan is better without" in step["detail"]  # as the note says
         assert seen(opened(extra=ALWAYS)) == (2, 0)
         assert seen(opened("objective: throughput")) == (2, 0)
         document = opened().rewrite()
