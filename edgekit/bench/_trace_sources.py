@@ -26,7 +26,7 @@ __all__ = ["Prepared", "Source", "Written", "align", "write_trace"]
 _APART_S = 60.0
 _BATCH = 1000
 # of a source, which may have several processes that share its clock
-_ALONE = "its source begins at 0 and is not aligned with the other sources"
+_ALONE = "this source begins at 0 and is not aligned with the other sources"
 
 
 class Source(Protocol):

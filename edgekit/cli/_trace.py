@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +61,20 @@ def command(source: str | None, output: Path | None, json: bool, **options: Any)
     if json:
         o.print_json(document)
         return
-    for process in document["processes"]:
-        print(plain(f"{process['name']}: {process['clock']}; {process['alignment']}", 300))
+    for line in _process_lines(document["processes"]):
+        print(plain(line, 300))
     for note in document["notes"]:
         print(plain(f"note: {note}", 1000))
     print(f"trace: {document['file']}")
+
+
+def _process_lines(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields each source with how it was placed, once for all its processes, and those."""
+    for _, group in groupby(processes, lambda one: (one["source"], one["pid"] // 100)):
+        own = list(group)
+        together = f"; its {len(own)} processes share one time" if len(own) > 1 else ""
+        yield f"{own[0]['source']}: {own[0]['alignment']}{together}"
+        yield from (f"  {process['name']}: {process['clock']}" for process in own)
 
 
 def _which(source: str | None) -> tuple[str | None, Path | None]:

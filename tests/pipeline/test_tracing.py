@@ -96,4 +96,9 @@ def test_processes_of_several_sources_have_names_of_their_own(here, capsys):
     assert len(set(names)) == len(names)
     assert "monitors (board.log) of the board" in names
     assert any(name.startswith("Nsight Systems, unknown machine") for name in names)
+    assert app(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # a source is placed once, whatever processes it has
+    assert sum("b.json: " in line and "its 2 processes" in line for line in lines) == 1
+    assert sum("not aligned with the other sources" in line for line in lines) == 3
     assert "board.log: 1 line is none of tegrastats" in told["notes"]
