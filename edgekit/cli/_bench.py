@@ -77,12 +77,12 @@ def _beside(model: str, log: Path) -> dict[str, Any]:
 
 
 def _invalid(document: dict[str, Any]) -> GateError:
-    first = document["verdict"]["reasons"][0]
+    reasons = document["verdict"]["reasons"]
     return GateError(
-        f"the measurement is INVALID: {first['message']}",
-        code=first["code"],
+        f"the measurement is INVALID: {'; '.join(one['message'] for one in reasons)}",
+        code=reasons[0]["code"],
         where=document["name"],
-        hint=first["remedy"],
+        hint="; ".join(dict.fromkeys(one["remedy"] for one in reasons)),
     )
 
 

@@ -10,6 +10,7 @@ import click
 from edgekit._plain import plain
 from edgekit.cli import _options as o
 from edgekit.cli import _written as written
+from edgekit.cli._report_known import page_without_board
 from edgekit.errors import GateError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def command(
     if baseline:
         _look_for(baseline, opened.file.name)
     with o.open_pipeline(opened, **settings) as pipeline:
-        result = pipeline.run()
+        with page_without_board(pipeline.out / "report.json"):
+            result = pipeline.run()
         if annotate is not None:
             from edgekit.pipeline import write_annotated
 
