@@ -112,6 +112,7 @@ def prune(
     import time
 
     from edgekit.history import Store
+    from edgekit.history._trial_names import group_of
 
     if keep is None and older_than is None:
         raise UsageError("nothing says what may go", hint="--keep 50, --older-than 90d, or both")
@@ -121,7 +122,7 @@ def prune(
     with Store() as store:
         counts: dict[tuple[str, str], int] = {}
         for result in store.results(samples=False):
-            key = (result.name, result.board)
+            key = (group_of(result.name), result.board)
             counts[key] = counts.get(key, 0) + 1
             old = before is None or (result.at or 0) < before
             if not result.marks and old and (keep is None or counts[key] > keep):

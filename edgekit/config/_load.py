@@ -12,8 +12,10 @@ from typing import Any
 from edgekit.config._yaml import Document, parse_yaml
 from edgekit.errors import ConfigError, Problem, UsageError
 
-__all__ = ["Config", "check_config", "load_config", "parse_config"]
+__all__ = ["TUNED_HEAD", "Config", "check_config", "load_config", "parse_config"]
 
+TUNED_HEAD = "# What edgekit tune found"
+"""With which the sections begin that a tuning writes."""
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -73,6 +75,10 @@ def check_config(document: Document, folder: Path, text: str) -> Config:
         kind = "empty" if document.value is None else "not a mapping of keys"
         hint = "start with: version: 1"
         raise ConfigError([Problem(f"the file is {kind}", f"{name}:1:1", hint)])
+    if text.startswith(TUNED_HEAD) and not {"version", "model"} & set(document.value):
+        message = "this is a part of a configuration, which edgekit tune wrote"
+        hint = "put each of its sections in the place of the configuration's own: its head names it"
+        raise ConfigError([Problem(message, f"{name}:1:1", hint)])
     problems = list(document.problems)
     value, missing = _expand(document)
     problems += missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NO_TRIAL", "is_trial", "trial_name"]
+__all__ = ["NO_TRIAL", "group_of", "is_trial", "trial_name"]
 
 _LONGEST = 64
 NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
@@ -21,6 +21,11 @@ def trial_name(name: str, digest: str) -> str:
     """
     ending = f"-tune-{digest[:6]}"
     return name[: _LONGEST - len(ending)].rstrip("._-") + ending
+
+
+def group_of(name: str) -> str:
+    """Returns what results are counted together by: all tunings of a configuration are one."""
+    return name[:-6] if is_trial(name) else name
 
 
 def is_trial(name: str, of: str | None = None) -> bool:

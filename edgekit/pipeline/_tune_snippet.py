@@ -34,10 +34,14 @@ def snippet(config: Config, tuning: Tuning, profile: Path, work: Work) -> str:
     """
     import yaml
 
+    from edgekit.config._load import TUNED_HEAD
+
     winner = tuning.winner
     head = [
-        f"# What edgekit tune found ({tuning.wish.objective}, {tuning.measurer.clock}), for",
-        f"# {config.path or config.file.name}: put each section in the place of its own.",
+        f"{TUNED_HEAD} ({tuning.wish.objective}, {tuning.measurer.clock}), for",
+        f"# {config.path or config.file.name}",
+        "# This is no configuration by itself: in a copy of that one, take its own sections of",
+        "# these names out and put these in their place.",
     ]
     own = config.file.placement.model_dump(mode="json", exclude_unset=True)
     placement = {**own, "objective": tuning.wish.objective}

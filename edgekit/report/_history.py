@@ -43,7 +43,7 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
     rows = [
         dict(zip(head, (
             str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "", one.clock,
-            _ms(one.latency_ms("median")), _ms(one.latency_ms("p99")),
+            _ms(one.latency_ms("median")), _tail(one.latency_ms("p99"), "p99", _frames(one)),
             text.significant(one.throughput_qps), sparkline(one.samples), one.verdict or "",
             own, _commit(one), ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
         ), strict=True))
@@ -102,7 +102,7 @@ def result_text(result: Result) -> str:
         ("board", f"{_board(result)} {result.host}".strip()),
         ("target", f"{document.get('target') or ''} {result.power_mode or ''}".strip()),
         ("precision", str(document.get("precision") or "")),
-        ("latency", ", ".join(f"{key} {_ms(value)}" for key, value in latency.items())),
+        ("latency", _latency(latency, _frames(result))),
         ("throughput", f"{text.significant(result.throughput_qps)} per second"),
         ("energy", text.energy(result.energy_uj) if result.energy_uj else ""),
         ("over time", sparkline(result.samples)),
@@ -179,6 +179,33 @@ def value_words(value: float, unit: str) -> str:
 
 def _ms(value: float | None) -> str:
     return text.microseconds(None if value is None else 1000 * value)
+
+
+def _frames(result: Result) -> int:
+    """Returns how many frames a result's percentiles are of; 0 where nobody knows."""
+    count = result.document.get("iterations")
+    return count if isinstance(count, int) else len(result.samples)
+
+
+def _tail(value: float | None, name: str, frames: int) -> str:
+    """Returns a percentile, by the rule of all tables: nothing or a "*" where frames are few."""
+    from edgekit.bench import tails
+
+    found = tails(frames) if frames else None
+    if found is None or value is None:
+        return _ms(value)
+    return text.ABSENT if name in found.empty else _ms(value) + "*" * (name in found.few)
+
+
+def _latency(latency: Mapping[str, Any], frames: int) -> str:
+    from edgekit.bench import tails
+
+    # the median is the p50 by its other name
+    values = {k: v for k, v in latency.items() if k != "p50" or "median" not in latency}
+    cells = [f"{key} {_tail(value, key, frames)}" for key, value in values.items()]
+    few = frames and set(tails(frames).few) & set(values)
+    told = f" (* fewer than {tails(frames).least} frames beyond)" if few else ""
+    return ", ".join(cells) + told
 
 
 def _when(at: float | None) -> str:

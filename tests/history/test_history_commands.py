@@ -241,6 +241,23 @@ def test_last_is_no_trial_of_a_tuning_unless_it_is_named(run):
     assert [row["trial"] for row in rows] == [False, True, True, False]
 
 
+def test_percentiles_of_few_frames_are_marked_and_the_median_stands_once(run):
+    latency = {"median": 2.0, "p50": 2.0, "p90": 2.1, "p99": 2.2, "p999": 2.3, "max": 2.3}
+    keep(2.0, 1, iterations=368, latency_ms=latency)
+    (line,) = [one for one in run("history", "show", "1").splitlines() if "latency" in one]
+    assert "p50" not in line
+    assert "p90 2.10 ms," in line
+    assert "p99 2.20 ms*," in line
+    assert "p999 – (* fewer than 20 frames beyond)" in line
+    assert "2.20 ms*" in run("history")
+
+
+def test_all_tunings_of_a_configuration_are_pruned_as_one(run):
+    for seed, name in enumerate(("net", "net-tune-0a1b2c", "net-tune-ffffff", "net-tune-0a1b2c")):
+        keep(2.0, seed, name=name)
+    assert json.loads(run("history", "prune", "--keep", "1", "--json"))["removed"] == [3, 2]
+
+
 def test_values_are_no_python(run):
     keep(2.0, 1, settings={"graph": False, "spin": None, "boost": True, "inputs": ["a", "b"]})
     keep(2.0, 2, settings={"graph": True, "spin": "auto", "boost": True, "inputs": []})

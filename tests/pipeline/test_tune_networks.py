@@ -12,7 +12,8 @@ import yaml
 
 from edgekit.cli._tune_text import tune_text
 from edgekit.config import open_config
-from edgekit.errors import BoardError
+from edgekit.config._load import parse_config
+from edgekit.errors import BoardError, ConfigError
 from edgekit.pipeline import Cache, Pipeline
 from edgekit.pipeline._tune import Tuning
 from edgekit.pipeline._tune_document import tune_document
@@ -109,6 +110,8 @@ def test_the_better_network_is_found_and_planned_again(
     profile = tmp_path / "tuned.profile.json"
     profile.write_text(json.dumps(tuning.table(tuning.form_of(winner))))
     text = snippet(nets.own.config, tuning, profile, nets.own)
+    with pytest.raises(ConfigError, match="a part of a configuration"):
+        parse_config(text, "tuned.yaml", tmp_path)
     again = open_config(nets.own.config, **yaml.safe_load(text))
     with Pipeline(again, cache=nets.own.cache) as pipeline:
         assert signature(pipeline.plan()) == winner.key
