@@ -11,6 +11,8 @@ from edgekit.errors import EdgekitError
 
 __all__ = ["page_without_board"]
 
+_AWAY = ("board.unreachable", "board.connection-lost")
+
 
 @contextmanager
 def page_without_board(known: Path) -> Iterator[None]:
@@ -18,7 +20,7 @@ def page_without_board(known: Path) -> Iterator[None]:
     try:
         yield
     except EdgekitError as error:
-        if error.code == "board.unreachable" and known.is_file():
+        if error.code in _AWAY and known.is_file():
             again = f"edgekit report {shlex.quote(str(known))} makes the page of the last run again"
             error.hint = "; ".join(one for one in (error.hint, again) if one)
         raise
