@@ -28,12 +28,16 @@ _AGE = re.compile(r"(\d{1,5})d")
 
 @action(ACTIONS["show"][1], "Example: edgekit history show 12 --json > bench.json")
 @argument("which", "An id, last, last~N or baseline:NAME.")
+@click.option("--name", help="Only this configuration's results: of which last is meant.")
+@click.option("--board", help="Only this board's.")
 @o.talk
-def show(which: str, json: bool, quiet: bool, verbose: bool) -> None:
+def show(
+    which: str, name: str | None, board: str | None, json: bool, quiet: bool, verbose: bool
+) -> None:
     """Prints a result; with --json its whole edgekit.bench/1, samples included."""
     from edgekit.history import select
 
-    for result in select(which):
+    for result in select(which, name=name, board=board):
         if json:
             o.print_json({**result.document, "samples_ms": list(result.samples),
                           "history": row_of(result)})  # fmt: skip

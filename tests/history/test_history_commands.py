@@ -128,6 +128,8 @@ def test_list_show_export_and_prune(run, path):
     shown = json.loads(run("history", "show", "2", "--json"))
     assert len(shown["samples_ms"]) == 200
     assert "median" in run("history", "show", "2")
+    shown = json.loads(run("history", "show", "last", "--name", "net", "--json"))
+    assert shown["history"]["id"] == 3
     rows = list(csv.DictReader(io.StringIO(run("history", "export", "--format", "csv"))))
     assert [row["name"] for row in rows] == ["'=other", "net", "net", "net"]
     assert len(json.loads(run("history", "export", "1-2"))["results"]) == 2
