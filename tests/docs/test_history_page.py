@@ -20,7 +20,7 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
         record(bench(times(2500, 2.0, seed=seed)))
     lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S)
              for line in block.splitlines()]  # fmt: skip
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         program, *arguments = shlex.split(line)
         assert program == "edgekit"
