@@ -77,6 +77,7 @@ class Sshd:
         """Ends the server and every connection to it; does nothing the second time."""
         atexit.unregister(self.stop)
         process = self._process
+        connections = _children(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -85,6 +86,9 @@ class Sshd:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for pid in connections:  # sessions of their own: a client that stays would keep them
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
         if process.stdin:
             with contextlib.suppress(OSError):
                 process.stdin.close()
@@ -273,6 +277,15 @@ def _fingerprint(path: Path) -> str:
     from edgekit.deploy._hostkeys import fingerprint
 
     return fingerprint(paramiko.PKey.from_path(path))
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that one has started, where Linux says so."""
+    try:
+        words = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return []
+    return [int(word) for word in words]
 
 
 def _free_port() -> int:

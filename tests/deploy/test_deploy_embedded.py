@@ -123,6 +123,22 @@ with sshd(Path(sys.argv[1])) as server:
 """
 
 
+def test_a_client_that_stays_is_let_go_with_the_server(boards: StartBoard) -> None:
+    server = boards()
+    assert server.board.key is not None
+    client = subprocess.Popen(
+        ["ssh", "-F", "none", "-i", str(server.board.key), "-p", str(server.port), "-o",
+         "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes",
+         f"{server.board.user}@127.0.0.1", "echo here; cat"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with client:
+        assert client.stdout
+        assert client.stdout.readline() == b"here\n"
+        server.stop()
+        assert client.wait(20) != 0
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_server_ends_with_its_owner(how: signal.Signals, tmp_path: Path) -> None:
     need_sshd()
