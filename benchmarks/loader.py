@@ -66,7 +66,7 @@ def overhead(title: str, bundle: Path, calls: int, rounds: int) -> None:
     own, ours = _turns(alone, lambda: model(inputs), calls, rounds)
     print(
         f"{title:<22} {len(steps):3} segments: ONNX Runtime {own * 1e6:9.1f} us, model(inputs) "
-        f"{ours * 1e6:9.1f} us: +{(ours - own) * 1e6:.1f} us, +{(ours / own - 1) * 100:.2f} %"
+        f"{ours * 1e6:9.1f} us: {(ours - own) * 1e6:+.1f} us, {(ours / own - 1) * 100:+.2f} %"
     )
 
 
