@@ -209,7 +209,12 @@ def _latency(latency: Mapping[str, Any], frames: int) -> str:
 
 
 def _when(at: float | None) -> str:
-    return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    if at is None:
+        return ""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "?"  # a damaged file's number is no time
 
 
 def _board(result: Result) -> str:
