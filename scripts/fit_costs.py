@@ -3,13 +3,18 @@
 scripts/fit_costs.py            print every row with its error
 scripts/fit_costs.py --write    and keep the summary in targets/costs/error.yaml
 scripts/fit_costs.py --fit      search better constants and print them (edit devices.yaml)
+scripts/fit_costs.py --unseal   score the sealed rows, once, and keep what comes out
+
+Sealed rows (the rule stands in targets/costs/anchors.yaml) are left out of everything but --unseal.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
 import math
+import re
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +65,8 @@ FITTED = {
     "dla.1.0": ["memory", "efficiency.fp16"],
     "dla.2.0": ["operation_us", "grouped_atom", "memory", "efficiency.int8"],
 }
+COSTS = Path(__file__).parent.parent / "targets" / "costs"
+DEVICES, SEALED = COSTS / "devices.yaml", COSTS / "sealed.yaml"
 FEWEST = 5  # rows that a device and precision needs for a band of its own
 LIMITS = {
     "launch_us": (1, 5), "floor_us": (4, 25), "memory": (0.2, 0.7), "efficiency": (0.2, 0.9),
@@ -152,9 +159,52 @@ class Anchor:
         return {"GPU": gpu_us, "DLA": found.dla_us, "both": found.auto_us}[self.row["side"]]
 
 
+def family(network: str) -> str:
+    """Returns the family of a network: its name up to the first number."""
+    found = re.match(r"yolox|\D+\d*", network)
+    assert found is not None
+    return found[0]
+
+
+def is_sealed(number: int, row: Mapping[str, Any]) -> bool:
+    """Whether a row, the ``number``-th of the file, is left for the end: the rule stands there."""
+    rule = cost_data("anchors")["sealing"]
+    name = f"edgekit anchors {family(row['network'])} {row['target']}"
+    chosen = int.from_bytes(hashlib.sha256(name.encode()).digest(), "big") % rule["one_in"] == 0
+    return chosen and number >= rule["known_rows"]
+
+
 def anchors() -> list[Anchor]:
-    """Returns all published rows."""
-    return [Anchor(row) for row in cost_data("anchors")["rows"]]
+    """Returns the published rows that may be looked at."""
+    data = cost_data("anchors")
+    last = data["sealing"]["known_rows"] if data["sealing"]["gathering"] else len(data["rows"])
+    rows = enumerate(data["rows"][:last])
+    return [Anchor(row) for number, row in rows if not is_sealed(number, row)]
+
+
+def unseal() -> str:
+    """Returns the sealed rows with their errors as a file, of which there is only the first one.
+
+    Raises:
+        SystemExit: They were scored before, or rows are still being gathered.
+    """
+    data = cost_data("anchors")
+    if SEALED.exists():
+        raise SystemExit(f"{SEALED.name} exists: the sealed rows were scored, and that is done once")
+    if data["sealing"]["gathering"]:
+        raise SystemExit("rows are still being gathered: anchors.yaml, sealing.gathering")
+    rows = [Anchor(row) for number, row in enumerate(data["rows"]) if is_sealed(number, row)]
+    lines = [
+        "schema: edgekit.costs/1",
+        "# Written once by scripts/fit_costs.py --unseal; the rows took no part in any fit.",
+        "# predicted_us: by the constants whose SHA-256 is given.",
+        f"constants: {hashlib.sha256(DEVICES.read_bytes()).hexdigest()}",
+        "rows:",
+    ]
+    for row, error in zip(rows, errors(rows, cost_data("devices")), strict=True):
+        said = f"row: {' '.join(describe(row).split())!r}, us: {row.us:g}"
+        lines.append(f"  - {{{said}, predicted_us: {row.us * (1 + error):.1f}}}")
+    return "\n".join(lines) + "\n"
 
 
 def errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> list[float]:
@@ -224,7 +274,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--unseal", action="store_true")
     options = parser.parse_args()
+    if options.unseal:
+        SEALED.write_text(unseal(), encoding="utf-8")
+        print(SEALED.read_text(encoding="utf-8"))
+        return
     rows = anchors()
     constants: Mapping[str, Any] = cost_data("devices")
     if options.fit:
@@ -237,8 +292,7 @@ def main() -> None:
         print(f"{describe(anchor):86} {anchor.us:>8.0f} us {100 * error:+6.1f} %")
     print(summary(rows, found))
     if options.write:
-        path = Path(__file__).parent.parent / "targets" / "costs" / "error.yaml"
-        path.write_text(error_file(rows, found), encoding="utf-8")
+        (COSTS / "error.yaml").write_text(error_file(rows, found), encoding="utf-8")
 
 
 def summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:

@@ -37,6 +37,54 @@ def rows(fitting: ModuleType) -> list[Any]:
     return anchors
 
 
+def test_a_quarter_of_the_new_rows_is_sealed_by_network_and_board(
+    fitting: ModuleType, rows: list[Any]
+) -> None:
+    names = [f"net{number}_b" for number in range(100)]
+    new = cost_data("anchors")["sealing"]["known_rows"]
+    sealed = 0
+    for name in names:
+        for board in targets.names():
+            row = {"network": name, "target": board, "us": 1.0}
+            other = {"network": f"{name[:-2]}_c", "target": board, "us": 9.0, "device": "DLA0"}
+            found = fitting.is_sealed(new, row)
+            assert found == fitting.is_sealed(new + 5, other)  # of one family, and nothing else
+            assert not fitting.is_sealed(new - 1, row)
+            sealed += found
+    assert 0.2 < sealed / len(names) / len(list(targets.names())) < 0.3
+    known = cost_data("anchors")["rows"][:new]
+    assert known[-1]["us"] == 71190  # nothing was put in before it
+    assert len(rows) >= new
+    assert fitting.family("yolov8n") == fitting.family("yolov8m") == "yolov8"
+    assert fitting.family("yoloxn") == "yolox"
+    assert fitting.family("resnet50_backbone") == "resnet50"
+
+
+def test_sealed_rows_are_scored_once(
+    fitting: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "SEALED", tmp_path / "sealed.yaml")
+    data = {
+        "sealing": {"known_rows": 0, "one_in": 1, "gathering": False},
+        "rows": cost_data("anchors")["rows"][:2],
+    }
+    monkeypatch.setattr(
+        fitting, "cost_data", lambda name: data if name == "anchors" else cost_data(name)
+    )
+    assert fitting.anchors() == []
+    text = fitting.unseal()
+    assert text.count("predicted_us") == 3
+    fitting.SEALED.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match="done once"):
+        fitting.unseal()
+
+
+def test_the_network_of_every_row_can_be_made(fitting: ModuleType) -> None:
+    last = cost_data("anchors")["sealing"]["known_rows"]
+    for row in cost_data("anchors")["rows"][last:]:
+        fitting.Anchor(row)
+
+
 def test_error_on_the_anchors_is_as_written(fitting: ModuleType, rows: list[Any]) -> None:
     found = fitting.errors(rows, cost_data("devices"))
     path = Path(__file__).parents[2] / "targets" / "costs" / "error.yaml"
