@@ -190,7 +190,7 @@ def unseal() -> str:
     """
     data = cost_data("anchors")
     if SEALED.exists():
-        raise SystemExit(f"{SEALED.name} exists: the sealed rows were scored, and that is done once")
+        raise SystemExit(f"{SEALED.name} exists: sealed rows are scored once")
     if data["sealing"]["gathering"]:
         raise SystemExit("rows are still being gathered: anchors.yaml, sealing.gathering")
     rows = [Anchor(row) for number, row in enumerate(data["rows"]) if is_sealed(number, row)]

@@ -75,7 +75,7 @@ def test_sealed_rows_are_scored_once(
     text = fitting.unseal()
     assert text.count("predicted_us") == 3
     fitting.SEALED.write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit, match="done once"):
+    with pytest.raises(SystemExit, match="scored once"):
         fitting.unseal()
 
 
