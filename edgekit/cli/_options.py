@@ -32,6 +32,7 @@ __all__ = [
     "FILE",
     "accept_host_key",
     "all_of",
+    "batch",
     "boards",
     "command",
     "config",
@@ -156,14 +157,20 @@ _shape = click.option(
 )
 
 
+#: The batch of a model.
+batch = click.option(
+    "--batch", type=click.IntRange(min=1), help="The batch where the file leaves it open (1)."
+)
+
+
 def cut(function: Any) -> Any:
     """Gives a command the part of the network that is meant, as ``part``: keys of "model"."""
 
     @wraps(function)
-    def with_part(*, shape: Any, outputs: Any, **others: Any) -> Any:
-        return function(part={"shapes": shape, "outputs": outputs}, **others)
+    def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
+        return function(part={"shapes": shape, "batch": batch, "outputs": outputs}, **others)
 
-    return all_of(_shape, outputs)(with_part)
+    return all_of(_shape, batch, outputs)(with_part)
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")

@@ -62,7 +62,7 @@ def command(
     if model is None or problem is not None:
         given = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
         given["--gpu"] = None if options["gpu"] is None else "given"  # False counts as not given
-        given["--shape or --outputs"] = [v for v in given.pop("--part").values() if v]
+        given["--shape, --batch or --outputs"] = [v for v in given.pop("--part").values() if v]
         if problem is not None:
             read.only_with("--problem", {"a model": model, "--profile": profile,
                             "--layer-info": layer_info, **given},

@@ -54,8 +54,14 @@ class _Source(_Section):
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of a built-in network's weights.")
     shapes: dict[str, list[Dimension]] = Field(
         default_factory=dict,
-        description="Static shape by input name; needed where the file leaves sizes open.",
+        description="Static shape by input name; needed where the file leaves more open than the "
+        "batch.",
         examples=[{"input": [1, 3, 224, 224]}],
+    )
+    batch: Dimension | None = Field(
+        None,
+        description="The batch where the file leaves it open; 1 when absent, and said so.",
+        examples=[4],
     )
     outputs: list[str] = Field(
         default_factory=list,
@@ -110,8 +116,10 @@ class ModelSection(_Source):
         given = [self.onnx is not None, self.builtin is not None, bool(self.networks)]
         if sum(given) != 1:
             raise ValueError("give exactly one of 'onnx', 'builtin' and 'networks'")
-        if self.networks and (self.seed or self.shapes or self.outputs):
-            raise ValueError("give 'seed', 'shapes' and 'outputs' for each of the networks")
+        if self.networks and (self.seed or self.shapes or self.batch or self.outputs):
+            raise ValueError(
+                "give 'seed', 'shapes', 'batch' and 'outputs' for each of the networks"
+            )
         names = [network.name for network in self.networks]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)

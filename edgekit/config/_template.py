@@ -35,7 +35,12 @@ placement:
 
 
 def write_template(
-    model: str, target: str, output: Path | None = None, *, overwrite: bool = False
+    model: str,
+    target: str,
+    output: Path | None = None,
+    *,
+    batch: int | None = None,
+    overwrite: bool = False,
 ) -> Path:
     """Writes a configuration for ``model`` and returns its path.
 
@@ -43,6 +48,7 @@ def write_template(
         model: An ONNX file, or "builtin:NAME".
         target: A board's name.
         output: The file; NAME.yaml in the current folder when None.
+        batch: The batch where the file leaves it open; 1 when None.
         overwrite: Replace an existing file.
 
     Raises:
@@ -63,7 +69,14 @@ def write_template(
         file = Path(model)
         relative = Path(os.path.relpath(file.resolve(), path.resolve().parent))
         source = f"onnx: {_quoted(relative.as_posix())}"
-        shapes = _open_shapes(file)
+        shapes = _open_shapes(file, batch)
+    if batch is not None and not shapes:
+        raise UsageError(
+            f"the batch cannot be {batch}: the model's sizes are fixed",
+            code="model.batch",
+            where=model,
+            hint="export it with an open batch, or leave --batch out",
+        )
     if given is None and path.resolve() == Path(model).resolve():
         raise UsageError(
             "the configuration would replace the model",
@@ -78,11 +91,11 @@ def write_template(
     return path
 
 
-def _open_shapes(file: Path) -> str:
+def _open_shapes(file: Path, batch: int | None) -> str:
     """Returns a ``shapes`` entry for inputs whose sizes the file leaves open."""
     from edgekit.network import open_inputs
 
-    found = open_inputs(file)
+    found = open_inputs(file, batch)
     if not found:
         return ""
     entries = ", ".join(

@@ -20,7 +20,10 @@ _SHOWN_NAME = 60
 # "Dims volume must be at most 2^31-1": NvInferRuntimeBase.h, Dims
 _MOST_ELEMENTS = 1 << 31
 
-__all__ = ["input_shapes", "modern", "names", "operators", "opset", "text"]
+# exporters' names of the batch, wherever it stands: an LSTM's state has it in the middle
+_BATCH = re.compile(r"(?i)(n|bs|b|batch([ _.-]?size|[ _.-]?dim)?)")
+
+__all__ = ["input_shapes", "is_batch", "is_fixed", "modern", "names", "operators", "opset", "text"]
 
 # ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
 NEWEST_OPSET = 26
@@ -219,13 +222,79 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
             operators(body.node, version)
 
 
-def input_shapes(
-    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]
-) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Element type and static shape of each input, with ``shapes`` filled in.
+def _with_batch(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]], batch: int | None
+) -> tuple[dict[str, Sequence[int]], tuple[str, ...]]:
+    """Shapes with those of the inputs whose batch alone the file leaves open, and a note of it.
+
+    The batch is an open first size, or an open size that has the batch's name. It is what
+    ``shapes`` says of another input where that has the same symbol, else ``batch``, else 1.
 
     Raises:
-        ModelError: ``model.unknown_input``, ``model.shape_rank``, ``model.shape_conflict``,
+        ModelError: ``model.batch`` where ``batch`` cannot be had.
+    """
+    bound = {
+        dim.dim_param: size
+        for value in inputs
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()))
+        if dim.dim_param
+    }
+    found: dict[str, Sequence[int]] = dict(shapes)
+    assumed = []
+    fixed = []
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        at = [i for i, dim in enumerate(dims) if not is_fixed(dim)]
+        if value.name in shapes:
+            fixed += [(value.name, found[value.name][i]) for i in at if i < len(found[value.name])
+                      and is_batch(i, dims[i])]  # fmt: skip
+        elif at and all(is_batch(i, dims[i]) for i in at):
+            own = batch or next((bound[dims[i].dim_param] for i in at
+                                 if dims[i].dim_param in bound), 1)  # fmt: skip
+            sizes = [dim.dim_value if is_fixed(dim) else own for dim in dims]
+            found[value.name] = sizes
+            if batch is None and not any(dims[i].dim_param in bound for i in at):
+                assumed.append(f"--shape {value.name}:{'x'.join(map(str, sizes))}")
+        elif dims and not at:
+            fixed.append((value.name, dims[0].dim_value))
+    if batch is not None and len(found) == len(shapes):
+        other = next(((name, size) for name, size in fixed if size != batch), None)
+        if other is not None and all(size != batch for _, size in fixed):
+            raise ModelError(
+                f"the batch cannot be {batch}: it is {other[1]} in input {other[0]!r}",
+                code="model.batch",
+                where=other[0],
+                hint="export the model with an open batch, or leave --batch (model.batch) out",
+            )
+    note = (f"the file leaves the batch open: taken as 1, as --batch 1 or {' '.join(assumed)} "
+            "would; --batch N (model.batch) gives another",)  # fmt: skip
+    return found, note if assumed else ()
+
+
+def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether a size is a number; some exporters write -1 for one that is open."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def is_batch(position: int, dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether an open size is the batch."""
+    return position == 0 or bool(_BATCH.fullmatch(dim.dim_param))
+
+
+def input_shapes(
+    inputs: Sequence[onnx.ValueInfoProto],
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None = None,
+) -> tuple[dict[str, tuple[int, tuple[int, ...]]], tuple[str, ...]]:
+    """Element type and static shape of each input, and what was assumed of the batch.
+
+    Args:
+        inputs: The graph's inputs.
+        shapes: Sizes by input, where the file leaves them open.
+        batch: The batch where it is all that is open; 1 when None.
+
+    Raises:
+        ModelError: ``model.batch``, ``model.unknown_input``, ``model.shape_rank``, ``model.shape_conflict``,
             ``model.shape_value``, ``model.dynamic_shape`` or ``model.type``.
     """
     known = [value.name for value in inputs]
@@ -236,6 +305,7 @@ def input_shapes(
                 code="model.unknown_input",
                 hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
             )
+    shapes, notes = _with_batch(inputs, shapes, batch)
     found: dict[str, tuple[int, tuple[int, ...]]] = {}
     dynamic: dict[str, str] = {}
     for value in inputs:
@@ -249,10 +319,7 @@ def input_shapes(
             )
         tensor = value.type.tensor_type
         has_rank = tensor.HasField("shape")
-        declared = [
-            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
-            for dim in tensor.shape.dim
-        ]
+        declared = [dim.dim_value if is_fixed(dim) else None for dim in tensor.shape.dim]
         shape = declared
         if value.name in shapes:
             shape = list(shapes[value.name])
@@ -273,7 +340,7 @@ def input_shapes(
         found[value.name] = (tensor.elem_type, sizes)
     if dynamic:
         _refuse_dynamic(inputs, dynamic)
-    return found
+    return found, notes
 
 
 def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | None) -> None:

@@ -27,6 +27,7 @@ def load(
     source: str | Path,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Model:
     """Reads an ONNX file.
@@ -34,7 +35,9 @@ def load(
     Args:
         source: Path of the file. Its weights, inline or external, stay in their files and are
             memory-mapped.
-        shapes: Sizes for inputs, in elements per dimension; needed where the file leaves them open.
+        shapes: Sizes for inputs, in elements per dimension; needed where the file leaves more
+            open than the batch.
+        batch: The batch where the file leaves it open; 1 when None, which ``Model.notes`` says.
         outputs: Tensor or node names to cut the network at; the file's outputs when None.
 
     Raises:
@@ -44,17 +47,18 @@ def load(
     proto, values = _files.read(path)
     try:
         return canonical(
-            proto, path.parent, shapes=shapes, outputs=outputs, source=str(source), weights=values
-        )
+            proto, path.parent, shapes=shapes, batch=batch, outputs=outputs, source=str(source),
+            weights=values,
+        )  # fmt: skip
     except ModelError as error:
         error.where = error.where or str(path)
         raise
 
 
-def open_inputs(source: str | Path) -> dict[str, tuple[int | None, ...]]:
+def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
     """The inputs whose sizes the file leaves open, with None for each open dimension.
 
-    An input of unknown rank has an empty shape here.
+    An input of unknown rank has an empty shape here, and ``batch`` stands for an open batch.
 
     Raises:
         ModelError: when the file cannot be read; see :func:`load`.
@@ -64,11 +68,14 @@ def open_inputs(source: str | Path) -> dict[str, tuple[int | None, ...]]:
     found: dict[str, tuple[int | None, ...]] = {}
     for value in graph.input:
         tensor = value.type.tensor_type
-        sizes = tuple(
-            dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
-        )
-        if value.name not in constants and (None in sizes or not tensor.HasField("shape")):
-            found[value.name] = sizes
+        dims = tensor.shape.dim
+        closed = tensor.HasField("shape") and all(map(_check.is_fixed, dims))
+        if value.name not in constants and not closed:
+            found[value.name] = tuple(
+                dim.dim_value if _check.is_fixed(dim)
+                else batch if _check.is_batch(position, dim) else None
+                for position, dim in enumerate(dims)
+            )  # fmt: skip
     return found
 
 
@@ -77,6 +84,7 @@ def canonical(
     base_folder: Path | None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     outputs: Sequence[str] | None = None,
     source: str = "",
     weights: Mapping[str, np.ndarray] | None = None,
@@ -91,6 +99,7 @@ def canonical(
             Model's own proto and weights may be passed again after editing.
         base_folder: Where external data lies; None when there is none.
         shapes: As in :func:`load`.
+        batch: As in :func:`load`.
         outputs: As in :func:`load`.
         source: What to call the model (``Model.source``).
         weights: Values by tensor name. A name that a node produces replaces that node: so the
@@ -132,20 +141,14 @@ def canonical(
     _check.operators(nodes, version)
     used = {name for node in nodes for name in _graph.reads(node)} | set(wanted)
     used |= set(shapes or {})
-    state = Evaluation(
-        version,
-        constants,
-        _check.input_shapes([value for value in inputs if value.name in used], shapes or {}),
-        _declared(graph, shapes),
-        known or {},
-    )
+    inputs = [value for value in inputs if value.name in used]
+    fixed, notes = _check.input_shapes(inputs, shapes or {}, batch)
+    state = Evaluation(version, constants, fixed, _declared(graph, inputs, fixed), known or {})
     state.run(nodes)
-    stripped, values = emit(
-        state, [value.name for value in inputs if value.name in used], wanted, graph.name
-    )
+    stripped, values = emit(state, [value.name for value in inputs], wanted, graph.name)
     copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, given, state, {n.name for n in stripped.graph.node})}
-    return Model(stripped, values, None, source, folded)
+    return Model(stripped, values, None, source, folded, notes)
 
 
 def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
@@ -272,9 +275,38 @@ def _outputs(
 
 
 def _declared(
-    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None
+    graph: onnx.GraphProto,
+    inputs: Sequence[onnx.ValueInfoProto],
+    fixed: Mapping[str, tuple[int, tuple[int, ...]]],
 ) -> dict[str, onnx.TypeProto]:
-    """What the file says about tensors, for operators without inference; not when overridden."""
-    if shapes:
-        return {}
-    return {value.name: value.type for value in [*graph.value_info, *graph.output]}
+    """What the file says about tensors, for operators without inference.
+
+    Where sizes were given it says nothing of the tensors of fixed size: an exporter may have
+    written there what it traced with, a batch of 1 as a rule.
+    """
+    import onnx
+
+    declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
+    sizes = [
+        (dim, size)
+        for value in inputs
+        for dim, size in zip(value.type.tensor_type.shape.dim, fixed[value.name][1], strict=False)
+        if not _check.is_fixed(dim)
+    ]
+    if not sizes:
+        return declared
+    opened = {dim.dim_param: size for dim, size in sizes if dim.dim_param}
+    traced = all(size == 1 for _, size in sizes)
+    found = {}
+    for name, proto in declared.items():
+        labels = {dim.dim_param for dim in proto.tensor_type.shape.dim if dim.dim_param}
+        if labels and labels <= opened.keys():
+            filled = onnx.TypeProto()
+            filled.CopyFrom(proto)
+            for dim in filled.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_value = opened[dim.dim_param]
+            found[name] = filled
+        elif traced and not labels:
+            found[name] = proto
+    return found

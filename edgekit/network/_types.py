@@ -66,6 +66,7 @@ class Model:
         stored_digest: The digest where it is known already; None to compute it when asked for.
         source: What the user named: a path or "builtin:NAME?seed=N".
         folded: What became of the file's nodes that ``proto`` no longer has, by node name.
+        notes: What was assumed where the file left it open, such as the batch.
     """
 
     proto: onnx.ModelProto
@@ -73,6 +74,7 @@ class Model:
     stored_digest: str | None
     source: str
     folded: Mapping[str, Folded] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:

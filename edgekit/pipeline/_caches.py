@@ -22,6 +22,7 @@ def show_document(
     model: str | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     outputs: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Returns an ``edgekit.cache/1``: a cache's scales, beside a model who writes and reads them.
@@ -31,6 +32,7 @@ def show_document(
         model: An ONNX file or "builtin:NAME"; None shows the cache alone. Of a Q/DQ model the
             translation is shown, which is what reads a cache.
         shapes: Shapes by input name of the model, for sizes that its file leaves open.
+        batch: The batch where that is all that is open; 1 when None.
         outputs: Tensors that the model is cut at.
 
     Raises:
@@ -52,10 +54,10 @@ def show_document(
         "notes": list(cache.notes),
     }
     if model is None:
-        if shapes or outputs:
+        if shapes or batch or outputs:
             raise UsageError("a part of a model, and no model", hint="add --model model.onnx")
         return document
-    loaded, told = _model(model, shapes, outputs), []
+    loaded, told = _model(model, shapes, batch, outputs), []
     if has_qdq(loaded):
         loaded = from_qdq(loaded).model
         told.append(f"{model} has Q/DQ nodes: what reads a cache is its translation, shown here")
@@ -100,24 +102,25 @@ def _beside(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]
 
 
 def _model(
-    name: str, shapes: Mapping[str, Sequence[int]] | None, outputs: Sequence[str] | None
+    name: str,
+    shapes: Mapping[str, Sequence[int]] | None,
+    batch: int | None,
+    outputs: Sequence[str] | None,
 ) -> Model:
     from edgekit import network
 
     cut = list(outputs or ()) or None
     given = network.parse_builtin(name)
     if given is None:
-        sizes = {tensor: list(shape) for tensor, shape in (shapes or {}).items()}
         if Path(name).suffix.lower() in (".yaml", ".yml"):
             raise UsageError(
                 "a configuration, where a model is needed",
                 where=name,
                 hint="give its ONNX file, with --shape and --outputs where it has these",
             )
-        return network.load(Path(name), shapes=sizes or None, outputs=cut)
+        return network.load(Path(name), shapes=shapes, batch=batch, outputs=cut)
     loaded = network.builtin(*given)
-    if shapes:
-        raise UsageError("the shapes of a built-in network are given", where=name)
+    network.input_shapes(loaded.proto.graph.input, shapes or {}, batch)
     if cut is None:
         return loaded
     return network.canonical(

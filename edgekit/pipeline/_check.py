@@ -51,6 +51,7 @@ def check_model(
     tensorrt: str | None = None,
     power_mode: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     outputs: Sequence[str] | None = None,
     scales: str | Path | Mapping[str, float] | None = None,
     max_loadables: int | None = None,
@@ -67,6 +68,7 @@ def check_model(
         tensorrt: TensorRT release; the board's usual one when None.
         power_mode: For the prediction; the board's MAXN or default mode when None.
         shapes: Sizes by input, where a file leaves them open.
+        batch: The batch where that is all that is open; 1 when None.
         outputs: Tensors to cut the network at.
         scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
             are judged in FP16, and a warning says which. When None, every tensor has one.
@@ -101,7 +103,10 @@ def check_model(
 
     board = targets.get(target) if isinstance(target, str) else target
     tell("reading the model")
-    loaded = _loaded(source, shapes, outputs)
+    loaded = source
+    if isinstance(loaded, str | Path):
+        loaded = networks.load(loaded, shapes=shapes, batch=batch, outputs=outputs or None)
+    told = list(loaded.notes)
     tell("finding the layers")
     if translated is None:
         translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
@@ -117,7 +122,7 @@ def check_model(
         )  # fmt: skip
 
     tell(f"judging {len(network.layers):,} layers")
-    told = [note] if note else []
+    told += [note] if note else []
     if lowers:
         from edgekit.pipeline._typed import lowered_note
 
@@ -161,22 +166,6 @@ def check_model(
         *told,
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
-
-
-def _loaded(
-    source: str | Path | Model,
-    shapes: Mapping[str, Sequence[int]] | None,
-    outputs: Sequence[str] | None,
-) -> Model:
-    if not isinstance(source, str | Path):
-        return source
-    from edgekit.network import load
-
-    return load(
-        Path(source),
-        shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
-        outputs=list(outputs or ()) or None,
-    )
 
 
 def _help(

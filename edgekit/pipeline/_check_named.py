@@ -37,12 +37,16 @@ def _are_shapes(value: object) -> bool:
     )
 
 
+def _is_batch(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
 # options that a check of an ONNX file takes, and their forms; with any other one a configuration
 # is made, which says what is wrong with it
 _PLAIN = dict.fromkeys(("target", "precision", "tensorrt", "power_mode"), _is_text)
 _PLAIN["target"] = _is_path
 _INNER: dict[str, dict[str, Callable[[Any], bool]]] = {
-    "model": {"shapes": _are_shapes, "outputs": _are_texts},
+    "model": {"shapes": _are_shapes, "outputs": _are_texts, "batch": _is_batch},
     "calibration": {"cache": _is_path},
 }
 
@@ -131,6 +135,7 @@ def _file(
         tensorrt=release,
         power_mode=options.get("power_mode"),
         shapes=model.get("shapes"),
+        batch=model.get("batch"),
         outputs=model.get("outputs"),
         scales=calibration.get("cache"),
         tell=tell,

@@ -33,6 +33,7 @@ def from_qdq_document(
     unequal: str = "refuse",
     tied: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     outputs: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Translates a Q/DQ file, writes what is asked for, and returns an ``edgekit.from-qdq/1``.
@@ -49,6 +50,7 @@ def from_qdq_document(
         tied: Whether scales are written that the builder has one for all of as it takes them: the
             largest. Otherwise they are those of the Q/DQ nodes, and a note names them.
         shapes: Sizes for open inputs.
+        batch: The batch where that is all that is open; 1 when None.
         outputs: Tensors to cut the network at.
 
     Raises:
@@ -74,11 +76,7 @@ def from_qdq_document(
     wanted = {"the plain model": model, "the calibration cache": cache}
     wanted |= {f"the precisions {path.name}": path for path in precisions}
     may_write(Path(source), wanted)
-    loaded = network.load(
-        source,
-        shapes={name: list(sizes) for name, sizes in (shapes or {}).items()} or None,
-        outputs=list(outputs or ()) or None,
-    )
+    loaded = network.load(source, shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
     found = from_qdq(loaded, unequal=unequal)
     check_weights(found.model)
     reads = board is not None and release is not None and reads_qdq(board, release)
@@ -93,7 +91,11 @@ def from_qdq_document(
     for path in precisions:
         with write_atomically(path) as part:
             part.write_text(_precisions(found, path), encoding="utf-8")
-    notes = [*found.notes, *([] if reads else widened(changes, f"{_WIDER}; {wider}"))]
+    notes = [
+        *loaded.notes,
+        *found.notes,
+        *([] if reads else widened(changes, f"{_WIDER}; {wider}")),
+    ]
     line = None
     if not reads:
         line, needed = _trtexec(found, model, cache, precisions)

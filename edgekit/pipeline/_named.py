@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from edgekit.pipeline._batch import batch_of_one, batch_text
 from edgekit.pipeline._kept import Kept
 from edgekit.pipeline._models import load_model, store_model
 
@@ -17,13 +16,7 @@ __all__ = ["Named"]
 
 
 class Named(Kept):
-    """From the model's name to the network that everything else starts from.
-
-    Attributes:
-        static_batch: Whether a batch that the file leaves open is 1.
-    """
-
-    static_batch = False
+    """From the model's name to the network that everything else starts from."""
 
     @cached_property
     def source(self) -> Model:
@@ -67,11 +60,11 @@ class Named(Kept):
         section = self.file.model
         if section.onnx is not None:
             path = self.config.resolve(section.onnx)
-            shapes: dict[str, list[int]] = dict(section.shapes or {})
-            if self.static_batch and not shapes:
-                shapes = batch_of_one(path)
-                self.notes += [batch_text(shapes)] if shapes else []
-            return network.load(path, shapes=shapes or None, outputs=section.outputs or None)
+            loaded = network.load(
+                path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None
+            )
+            self.notes += loaded.notes
+            return loaded
         key = self.cache.key("builtin", section.builtin, section.seed, section.outputs)
         record = None if self.force else self.cache.get("builtin", key)
         model = load_model(self.cache, record) if record else None
@@ -88,5 +81,5 @@ class Named(Kept):
             # from here on the weights are memory maps of the cache, not memory
             model = load_model(self.cache, record) or model
         # its sizes are fixed: others, or an input that it lacks, are told as for a file
-        network.input_shapes(model.proto.graph.input, section.shapes)
+        network.input_shapes(model.proto.graph.input, section.shapes, section.batch)
         return model

@@ -58,7 +58,6 @@ class Pipeline(Serving):
         chosen(section.enable, section.disable, section.allow_approx)
         may_write_for(self.config, {"the rewritten model": save, "the record": record})
         self.work.weighs = False  # here it is about the DLA, not about a plan
-        self.work.static_batch = True
         before = self._check(brief=True)
         self._rewrite()
         work = self.work

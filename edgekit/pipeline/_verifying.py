@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BundleError, DataError
-from edgekit.pipeline._batch import batch_of_one
 
 if TYPE_CHECKING:
     from edgekit.network import Model
@@ -26,6 +25,7 @@ def verify_rewrites(
     record: str | Path,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     outputs: Sequence[str] | None = None,
     trust_unsigned: bool = False,
     progress: Progress | None = None,
@@ -36,6 +36,7 @@ def verify_rewrites(
         model: What was rewritten: an ONNX file, "builtin:NAME" or a YAML configuration.
         record: What says how: the record that ``rewrite`` wrote, the rewritten model, or a bundle.
         shapes: Sizes by input, where the file leaves them open.
+        batch: The batch where that is all that is open; 1 when None.
         outputs: Tensors to cut the network at.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key. Known
             are the key of the configuration, edgekit's own, and those that ``edgekit_device``
@@ -53,7 +54,7 @@ def verify_rewrites(
     from edgekit.rewrite import verify
 
     told = progress or Quiet()
-    original = _model(str(model), shapes, outputs)
+    original = _model(str(model), shapes, batch, outputs)
     claim = _claim(Path(record), original, str(model), trust_unsigned)
     original = meant(original, claim.original)
     document = verify(
@@ -63,7 +64,10 @@ def verify_rewrites(
 
 
 def _model(
-    name: str, shapes: Mapping[str, Sequence[int]] | None, outputs: Sequence[str] | None
+    name: str,
+    shapes: Mapping[str, Sequence[int]] | None,
+    batch: int | None,
+    outputs: Sequence[str] | None,
 ) -> Model:
     from edgekit import network
 
@@ -71,15 +75,12 @@ def _model(
         from edgekit.config import open_config
         from edgekit.pipeline._pipeline import Pipeline
 
-        part = {"shapes": shapes, "outputs": outputs}
+        part = {"shapes": shapes, "batch": batch, "outputs": outputs}
         # a model needs a board, which decides nothing here
         board = {"target": "jetson-agx-orin-64gb"} if name.startswith("builtin:") else {}
         with Pipeline(open_config(name, model=part, **board)) as pipeline:
             return pipeline.work.source
-    given = {key: list(sizes) for key, sizes in (shapes or {}).items()}
-    # as for the rewriting
-    sizes = given or batch_of_one(Path(name))
-    return network.load(Path(name), shapes=sizes or None, outputs=list(outputs or ()) or None)
+    return network.load(Path(name), shapes=shapes, batch=batch, outputs=list(outputs or ()) or None)
 
 
 def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Claim:

@@ -112,7 +112,7 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     proto = names.plain()
     weights: dict[str, np.ndarray] = {n: v for n, v in model.weights.items() if n not in values}
     plain = canonical(proto, None, source=model.source, weights={**weights, **values})
-    plain = replace(plain, folded={**model.folded, **plain.folded})
+    plain = replace(plain, folded={**model.folded, **plain.folded}, notes=model.notes)
     steps = names.renamed(steps, plain)
     network = layers(plain)
     scales, propagated = propagate(plain, network, steps)

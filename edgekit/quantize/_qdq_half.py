@@ -64,7 +64,8 @@ def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
     wide = _Wide(model, halves)
     wide.write()
     made = canonical(wide.proto, None, source=model.source, weights=wide.weights)
-    return replace(made, folded={**model.folded, **made.folded}), nodes, ""
+    made = replace(made, folded={**model.folded, **made.folded}, notes=model.notes)
+    return made, nodes, ""
 
 
 def _obstacle(proto: onnx.ModelProto, halves: set[str]) -> str:

@@ -157,7 +157,7 @@ def test_a_measured_cache_serves_the_file_as_it_came_too(run: Run) -> None:
 
 def test_show_takes_the_sizes_that_a_file_leaves_open(run: Run, tmp_path: Path) -> None:
     model = onnx.load(tmp_path / "small.onnx")
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "h"
     onnx.save(model, tmp_path / "open.onnx")
     asked = ("calibrate", "show", "small.cache", "--model", "open.onnx")
     assert "--shape" in run(*asked, status=2)

@@ -81,8 +81,8 @@ def cyclic(path):
     onnx.save(graph(nodes), path)
 
 
-def open_batch(path):
-    onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "r")], shape=("N", 3, 8, 8)), path)
+def open_sizes(path):
+    onnx.save(graph([helper.make_node("Relu", ["x"], ["y"], "r")], shape=("N", 3, "H", 8)), path)
 
 
 def zero_size(path):
@@ -103,7 +103,7 @@ def newline_in_a_name(path):
         (zero_size, "elements"), (too_many_elements, "elements"), (newline_in_a_name, "control"),
         (missing, "no such"), (truncated, "truncated"), (text_file, "not an ONNX"),
         (empty, "empty"), (folder, "folder"), (external_missing, "weights.bin"),
-        (unknown_domain, "acme"), (cyclic, "cycl"), (open_batch, "shape"),
+        (unknown_domain, "acme"), (cyclic, "cycl"), (open_sizes, "shape"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["check", "run"])
@@ -123,7 +123,7 @@ def test_models(make, words, command, tmp_path, capsys, monkeypatch):
 
 
 def test_open_shapes_can_be_given(tmp_path, capsys):
-    open_batch(tmp_path / "m.onnx")
+    open_sizes(tmp_path / "m.onnx")
     with pytest.raises(SystemExit) as caught:
         _main.main(
             ["check", str(tmp_path / "m.onnx"), "-t", TARGET, "--shape", "x:2x3x8x8", "--json"]

@@ -77,7 +77,7 @@ def test_an_open_batch_is_made_static_and_told(tmp_path):
     path, out = open_batch(tmp_path), tmp_path / "out.onnx"
     with rewriting(path, tmp_path) as pipeline:
         document = pipeline.rewrite(out)
-    assert any("--shape x=1,3,8,8" in note for note in document["notes"])
+    assert any("--shape x:1x3x8x8" in note for note in document["notes"])
     (given,) = network.load(out).proto.graph.input
     assert [d.dim_value for d in given.type.tensor_type.shape.dim] == [1, 3, 8, 8]
     assert verify_rewrites(path, out)["holds"]
