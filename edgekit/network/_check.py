@@ -236,7 +236,9 @@ def _with_batch(
     bound = {
         dim.dim_param: size
         for value in inputs
-        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()))
+        for dim, size in zip(
+            value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
+        )
         if dim.dim_param
     }
     found: dict[str, Sequence[int]] = dict(shapes)
@@ -294,8 +296,9 @@ def input_shapes(
         batch: The batch where it is all that is open; 1 when None.
 
     Raises:
-        ModelError: ``model.batch``, ``model.unknown_input``, ``model.shape_rank``, ``model.shape_conflict``,
-            ``model.shape_value``, ``model.dynamic_shape`` or ``model.type``.
+        ModelError: ``model.batch``, ``model.unknown_input``, ``model.shape_rank``,
+            ``model.shape_conflict``, ``model.shape_value``, ``model.dynamic_shape`` or
+            ``model.type``.
     """
     known = [value.name for value in inputs]
     for name in shapes:

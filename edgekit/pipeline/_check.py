@@ -103,9 +103,8 @@ def check_model(
 
     board = targets.get(target) if isinstance(target, str) else target
     tell("reading the model")
-    loaded = source
-    if isinstance(loaded, str | Path):
-        loaded = networks.load(loaded, shapes=shapes, batch=batch, outputs=outputs or None)
+    part = {"shapes": shapes, "batch": batch, "outputs": outputs or None}
+    loaded = networks.load(source, **part) if isinstance(source, str | Path) else source
     told = list(loaded.notes)
     tell("finding the layers")
     if translated is None:
@@ -124,9 +123,7 @@ def check_model(
     tell(f"judging {len(network.layers):,} layers")
     told += [note] if note else []
     if lowers:
-        from edgekit.pipeline._typed import lowered_note
-
-        told += lowered_note(loaded, tensorrt or board.tensorrt)
+        told += _lowered(loaded, tensorrt or board.tensorrt)
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement
@@ -166,6 +163,12 @@ def check_model(
         *told,
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
+
+
+def _lowered(model: Model, release: str) -> list[str]:
+    from edgekit.pipeline._typed import lowered_note
+
+    return lowered_note(model, release)
 
 
 def _help(

@@ -55,7 +55,8 @@ def test_check_takes_one_and_says_so(tmp_path: Path, open_size: int | str) -> No
     path = exported(tmp_path / "m.onnx", open_size, 3, 8, 8)
     document = edgekit.check(path, target=ORIN)
     (note,) = [text for text in document["warnings"] if "batch" in text]
-    assert "--shape x:1x3x8x8" in note and "--batch" in note
+    assert "--shape x:1x3x8x8" in note
+    assert "--batch" in note
     four = edgekit.check(path, target=ORIN, model={"batch": 4})
     assert conv_macs(four) == 4 * conv_macs(document)
     assert not any("batch" in text for text in four["warnings"])
@@ -72,10 +73,12 @@ def test_every_command_with_a_model_takes_it(
         assert status == 0
         assert any("--shape x:1x3x8x8" in note for note in document["notes"]), words
     status, document = command(capsys, "check", *board, "--batch", "2")
-    assert status == 0 and conv_macs(document) == 2 * 8 * 8 * 4 * 27
+    assert status == 0
+    assert conv_macs(document) == 2 * 8 * 8 * 4 * 27
     for words in (("plan", *board), ("calibrate", *board), ("rewrite", *board)):
         status, document = command(capsys, *words, "-q", "--batch", "2")
-        assert status == 0 and not any("--batch" in note for note in document["notes"])
+        assert status == 0
+        assert not any("--batch" in note for note in document["notes"])
     assert command(capsys, "init", "m.onnx", "--batch", "3", "-q")[0] == 0
     assert "x: [3, 3, 8, 8]" in (tmp_path / "m.yaml").read_text()
 
@@ -100,7 +103,8 @@ def test_what_cannot_be_the_batch_is_refused(tmp_path: Path) -> None:
     assert edgekit.check(fixed, target=ORIN, model={"batch": 2})["layers"]
     with pytest.raises(EdgekitError) as caught:
         edgekit.check(fixed, target=ORIN, model={"batch": 4})
-    assert caught.value.code == "model.batch" and caught.value.hint
+    assert caught.value.code == "model.batch"
+    assert caught.value.hint
     wide = exported(tmp_path / "wide.onnx", "N", 3, "h", 8)
     with pytest.raises(EdgekitError) as caught:
         edgekit.check(wide, target=ORIN)
