@@ -103,9 +103,7 @@ def check_model(
 
     board = targets.get(target) if isinstance(target, str) else target
     tell("reading the model")
-    part = {"shapes": shapes, "batch": batch, "outputs": outputs or None}
-    loaded = networks.load(source, **part) if isinstance(source, str | Path) else source
-    told = list(loaded.notes)
+    loaded = _loaded(source, shapes, batch, outputs)
     tell("finding the layers")
     if translated is None:
         translated, note = translation(loaded, board, tensorrt or board.tensorrt, precision)
@@ -121,7 +119,7 @@ def check_model(
         )  # fmt: skip
 
     tell(f"judging {len(network.layers):,} layers")
-    told += [note] if note else []
+    told = [*loaded.notes, *([note] if note else [])]
     if lowers:
         told += _lowered(loaded, tensorrt or board.tensorrt)
     if translated is not None and scales is None:
@@ -163,6 +161,19 @@ def check_model(
         *told,
     ]
     return CheckResult(document, loaded, network, judgement, board, forecast)
+
+
+def _loaded(
+    source: str | Path | Model,
+    shapes: Mapping[str, Sequence[int]] | None,
+    batch: int | None,
+    outputs: Sequence[str] | None,
+) -> Model:
+    if not isinstance(source, str | Path):
+        return source
+    from edgekit.network import load
+
+    return load(source, shapes=shapes, batch=batch, outputs=outputs or None)
 
 
 def _lowered(model: Model, release: str) -> list[str]:
