@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from edgekit.build._codes import write_on_codes
 from edgekit.build._graph import Cut, Graph, node_reads
 from edgekit.build._integer import write_integer
-from edgekit.build._levels import LARGEST_SCALE
 from edgekit.build._numerics import Numerics, quantised_weight
 from edgekit.build._sums import engine_opset
 from edgekit.build._weights import WeightStore
 from edgekit.build._writer import MICROSOFT, Writer
 from edgekit.errors import BuildError
+from edgekit.quantize import is_scale
 
 if TYPE_CHECKING:
     import onnx
@@ -213,7 +213,7 @@ class Engine:
         import numpy as np
 
         value = self.scales[name]
-        if not 0 < value <= LARGEST_SCALE:
+        if not is_scale(value):
             raise BuildError(
                 f"the INT8 scale of {name!r} is {value!r}",
                 code="build.scale",

@@ -1,6 +1,6 @@
 """The integers of INT8."""
 
-__all__ = ["EXACT_PRODUCTS", "HIGHEST_CODE", "LARGEST_SCALE", "LOWEST_CODE"]
+__all__ = ["EXACT_PRODUCTS", "HIGHEST_CODE", "LOWEST_CODE"]
 
 # Codes of activations are -128 to 127, of weights -127 to 127. The TensorRT Developer Guide, of
 # implicit and of explicit quantisation alike: xq = roundWithTiesToEven(clip(x / s, -128, 127))
@@ -9,5 +9,3 @@ __all__ = ["EXACT_PRODUCTS", "HIGHEST_CODE", "LARGEST_SCALE", "LOWEST_CODE"]
 LOWEST_CODE, HIGHEST_CODE = -128, 127
 # all partial sums of so many products are exact in float32, whose integers are up to 2**24
 EXACT_PRODUCTS = (1 << 24) // (-LOWEST_CODE * HIGHEST_CODE)
-# the largest float32 / 128: with a larger scale a code stands for infinity
-LARGEST_SCALE = float.fromhex("0x1.fffffep+120")

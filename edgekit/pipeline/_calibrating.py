@@ -102,6 +102,7 @@ class Calibrating(Inputs):
                 "data": ranges.data,
                 "samples": ranges.samples,
                 "warnings": list(ranges.warnings),
+                "masked": list(ranges.masked),
             }
 
         found = self.stored("calibrate", compute, self.model_digest, self.inputs_identity)

@@ -22,7 +22,13 @@ Judged = tuple["Network", "Judgement", "KnownScales | None"]
 
 
 class Judging(Named):
-    """Layers, verdicts and given scales of the models of one configuration."""
+    """Layers, verdicts and given scales of the models of one configuration.
+
+    Attributes:
+        unscaled: Tensors that INT8 layers need a scale of and that were measured to have none.
+    """
+
+    unscaled: frozenset[str] = frozenset()
 
     @cached_property
     def model(self) -> Model:
@@ -93,7 +99,7 @@ class Judging(Named):
             # what the Q/DQ model does not quantise is meant to run in floats
             self.notes += translation_notes(self.translated, known)
             return known
-        if known.reading.lacks and self.file.calibration.missing == "error":
+        if known.unlisted and self.file.calibration.missing == "error":
             raise known.refusal
         self.notes += known.notes
         return known
@@ -107,9 +113,11 @@ class Judging(Named):
                 scales=scales, fp16_layers=self.fp16_layers(network), lowers=self.lowers,
             )  # fmt: skip
 
-        # every tensor is taken to have a scale unless the user says which ones do
+        # every tensor is taken to have a scale unless the user, or what was measured, says
+        # which ones do
         if self.known is None:
-            return judging(None), None
+            names = {*network.whole.tensors, *network.whole.fixed} - self.unscaled
+            return judging(dict.fromkeys(names, 1.0) if self.unscaled else None), None
         from edgekit.pipeline._known_scales import judge_with
 
         known = judge_with(

@@ -14,7 +14,7 @@ from edgekit.network import SAME_VALUES
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
-    from edgekit.quantize import CacheReading, CalibrationCache, Scales
+    from edgekit.quantize import CacheReading, CalibrationCache, Lack, Scales
 
 __all__ = ["KnownScales", "cache_for_both", "judge_with"]
 
@@ -60,9 +60,16 @@ class KnownScales:
         return [*told, self.lacking] if self.reading.lacks else told
 
     @property
+    def unlisted(self) -> tuple[Lack, ...]:
+        """What is lacking and the cache does not list as having no scale."""
+        return tuple(x for x in self.reading.lacks if x.tensor not in self.reading.without)
+
+    @property
     def lacking(self) -> str:
         """The tensors without a scale, and the layers that fall from INT8."""
-        lacks = self.reading.lacks
+        return self._lacking(self.reading.lacks)
+
+    def _lacking(self, lacks: tuple[Lack, ...]) -> str:
         told = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
         more = len(lacks) - len(told)
         what = "a tensor" if len(lacks) == 1 else f"{len(lacks)} tensors"
@@ -90,14 +97,15 @@ class KnownScales:
         )
         if self.made:
             hint += f"; {self.made[0]!r} is of a rewrite: calibrate with data, or disable it"
-        error = DataError(self.lacking, code="cache.missing", where=self.name, hint=hint)
+        unlisted = self.unlisted
+        error = DataError(self._lacking(unlisted), code="cache.missing", where=self.name, hint=hint)
         error.extra = {
             "missing": [
                 {
                     "tensor": lack.tensor,
                     "layers": [{"layer": n, "runs": self.runs[n]} for n in lack.layers],
                 }
-                for lack in self.reading.lacks
+                for lack in unlisted
             ]
         }
         return error
@@ -141,7 +149,11 @@ def judge_with(
     made: tuple[str, ...] = ()
     if original is not None and reading.lacks:
         old = original.tensor_names
-        made = tuple(lack.tensor for lack in reading.lacks if lack.tensor not in old)
+        made = tuple(
+            lack.tensor
+            for lack in reading.lacks
+            if lack.tensor not in old and lack.tensor not in reading.without
+        )
     header = "" if typed else cache.complaint(judgement.tensorrt)
     return KnownScales(reading, judgement, runs, name, header, made)
 
@@ -169,7 +181,8 @@ def cache_for_both(
     """
     from edgekit.quantize import cache_of, scales_of
 
-    known = dict(scales.scales)
+    # 0: no scale suits the tensor, and what needs one is meant to run in FP16
+    known = {**dict.fromkeys(scales.missing, 0.0), **scales.scales}
     if model is not original:
         from edgekit.network import layers
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
     from edgekit.placement import Ask, Options, Plan
+    from edgekit.quantize import Scales
 
 __all__ = ["Placing"]
 
@@ -159,6 +160,21 @@ class Placing(Typed):
         order = [layer.name for layer in self.network.layers if layer.name in fp16]
         return replace(plan, notes=(*plan.notes, self.fp16_note(order)))
 
+    @cached_property
+    def scales(self) -> Scales | None:
+        """INT8 scales. Where none suits a tensor, the layers that need it are judged in FP16."""
+        scales = super().scales
+        if scales is not None and scales.missing and self.known is None:
+            from edgekit.quantize import needs
+
+            lacks = needs(self.network, scales.scales, on_dla=self._binding["dla_layers"]).lacks
+            unscaled = frozenset(lack.tensor for lack in lacks)
+            if unscaled != self.unscaled:
+                self.unscaled = unscaled
+                for name in ("_seen", "ask", "plan"):
+                    self.__dict__.pop(name, None)
+        return scales
+
     def keep(self, layers: Iterable[str]) -> None:
         """Keeps further layers in FP16; what follows from the plan is computed anew."""
         self.kept = tuple(dict.fromkeys((*self.kept, *layers)))
@@ -181,7 +197,7 @@ class Placing(Typed):
                  for path in (section.profile, section.layer_info)]  # fmt: skip
         return (
             self.model_digest, self.file.target, self.file.power_mode, self.file.build.mode,
-            section.model_dump(), files, self.fp16_wishes(), *self._rules,
+            section.model_dump(), files, self.fp16_wishes(), sorted(self.unscaled), *self._rules,
         )  # fmt: skip
 
     def variant(self, **changes: Any) -> Self:
@@ -202,6 +218,7 @@ class Placing(Typed):
             if not self.kept and all(getattr(mine, key) == getattr(its, key) for key in keys):
                 # whether the rewrites are used follows from the wishes, which may differ
                 shared += ["_found", "_rewritten", "_seen"]
+                other.unscaled = self.unscaled
         old, new = mine.placement, its.placement
         if (old.profile, old.layer_info) == (new.profile, new.layer_info):
             shared.append("_profile")

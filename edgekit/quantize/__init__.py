@@ -25,7 +25,8 @@ from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._measure import measure
 from edgekit.quantize._measure_checks import check_weights
 from edgekit.quantize._methods import METHODS
-from edgekit.quantize._needs import Lack
+from edgekit.quantize._needs import Lack, needs
+from edgekit.quantize._scales import is_scale
 from edgekit.quantize._to_qdq import to_qdq
 from edgekit.quantize._types import Change, Ranges, Scales
 
@@ -55,11 +56,13 @@ __all__ = [
     "groups",
     "has_qdq",
     "input_specs",
+    "is_scale",
     "load_cache",
     "load_data",
     "measure",
     "merge",
     "module_file",
+    "needs",
     "read_cache",
     "scales_from",
     "scales_of",

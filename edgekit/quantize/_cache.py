@@ -9,6 +9,7 @@ github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit._files import replacing
+from edgekit._listed import listed
 from edgekit.errors import DataError
-from edgekit.quantize._cache_line import bad_scale, check_name, checked_scale, is_scale
+from edgekit.quantize._cache_line import bad_scale, check_name, checked_scale
 from edgekit.quantize._cache_version import major_of, tensorrt_number
-from edgekit.quantize._scales import hex_of
+from edgekit.quantize._scales import hex_of, is_scale
 from edgekit.quantize._types import Scales
 
 __all__ = [
@@ -46,8 +48,8 @@ class CalibrationCache:
     Attributes:
         version: NV_TENSORRT_VERSION of its header: 8602, 100300.
         algorithm: The calibrator of its header: "EntropyCalibration2".
-        scales: Scale (amax / 127, float32) by tensor name, in file order; 0 where TensorRT had no
-            range for a tensor.
+        scales: Scale (amax / 127, float32) by tensor name, in file order; 0 where a tensor has
+            none: what reads or writes it does not run in INT8.
         notes: What was odd in the file, for people.
     """
 
@@ -101,7 +103,8 @@ def load_cache(path: str | Path) -> CalibrationCache:
 
     Lenient as TensorRT: line ends may be CRLF, lines empty, digits upper case or without leading
     zeros, the last line unfinished; names may hold colons and spaces. Of a tensor's lines the
-    last counts, and ``notes`` tells of it.
+    last counts, and ``notes`` tells of it. A scale with which a code would stand for infinity (an
+    attention mask's, measured by TensorRT) is none, and ``notes`` tells of that, too.
 
     Raises:
         DataError: The file cannot be read, or is no cache ("cache.header", "cache.line",
@@ -143,9 +146,13 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
     version, algorithm = int(header[1]), header[2]
     scales: dict[str, float] = {}
     twice: dict[str, int] = {}
+    large: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
         if line.strip():
             name, scale = _parse(line, f"{where}:{number}")
+            if scale and not is_scale(scale):
+                large.append(f"{name!r} ({scale:.3g}, line {number})")
+                scale = 0.0
             if name in scales and scales[name] != scale:
                 twice[name] = number
             scales[name] = scale
@@ -153,6 +160,10 @@ def parse_cache(text: str, where: str = "") -> CalibrationCache:
         f"{name!r} stands there with several scales: the last one counts (line {number})"
         for name, number in twice.items()
     ]
+    if large:
+        notes.append(
+            "too large for the scale of an 8-bit code, and taken for none: " + listed(large, 4)
+        )
     if algorithm not in _ALGORITHMS:
         notes.append(f"no calibrator of TensorRT's is called {algorithm!r}")
     return CalibrationCache(version, algorithm, scales, tuple(notes))
@@ -169,7 +180,7 @@ def _parse(line: str, where: str) -> tuple[str, float]:
         )
     name, digits = found[1], found[2]
     scale = float(struct.unpack(">f", int(digits, 16).to_bytes(4, "big"))[0])
-    if not is_scale(scale):
+    if not (math.isfinite(scale) and scale >= 0):
         raise bad_scale(name, scale, where)
     return name, scale
 

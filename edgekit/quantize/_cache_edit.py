@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.dla import LEVELS
 from edgekit.errors import DataError, UsageError
-from edgekit.quantize._scales import float32
+from edgekit.quantize._scales import float32, is_scale
 
 if TYPE_CHECKING:
     from edgekit.quantize._cache import CalibrationCache
@@ -174,23 +174,16 @@ def edit(
             )
         renamed[new] = scale
     for name, value in (amax or {}).items():
-        if not (math.isfinite(value) and _scale_of(value) > 0):
+        scale = value / LEVELS
+        if not is_scale(scale):
             raise UsageError(
                 f"the largest magnitude of {name!r} cannot be {value}",
                 code="cache.amax",
                 where=name,
-                hint="a positive number: the range is -AMAX to AMAX",
+                hint="a positive number, small enough for a scale: the range is -AMAX to AMAX",
             )
-        renamed[name] = _scale_of(value)
+        renamed[name] = float32(scale)
     return replace(cache, scales=renamed)
-
-
-def _scale_of(amax: float) -> float:
-    """Returns the scale of a largest magnitude; 0 where float32 has none."""
-    try:
-        return float32(amax / LEVELS)
-    except OverflowError:
-        return 0.0
 
 
 def _unknown(name: str, scales: Mapping[str, float]) -> UsageError:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from edgekit.errors import DataError
-from edgekit.quantize._scales import float32
+from edgekit.quantize._scales import float32, is_scale
 
-__all__ = ["bad_scale", "check_name", "checked_scale", "is_scale"]
-
-
-def is_scale(scale: float) -> bool:
-    """Whether it is a scale, or 0: TensorRT had no range for the tensor."""
-    return math.isfinite(scale) and scale >= 0
+__all__ = ["bad_scale", "check_name", "checked_scale"]
 
 
 def bad_scale(name: str, scale: float, where: str) -> DataError:
@@ -21,24 +14,19 @@ def bad_scale(name: str, scale: float, where: str) -> DataError:
         f"tensor {name!r} has the scale {scale}",
         code="cache.scale",
         where=where,
-        hint="a scale is a positive number: the largest magnitude divided by 127",
+        hint="a scale is a positive number up to 2.65e+36: the largest magnitude divided by 127",
     )
 
 
 def checked_scale(name: str, scale: float) -> float:
-    """Returns the float32 of a tensor's scale.
+    """Returns the float32 of a tensor's scale, or the 0 that says that it has none.
 
     Raises:
-        DataError: "cache.scale": infinite, NaN or negative, or so in float32; or it would be 0 in
-            float32, which says that there is no range.
+        DataError: "cache.scale": it is neither (see ``is_scale``).
     """
-    try:
-        rounded = float32(scale)
-    except OverflowError:
-        rounded = math.inf
-    if not is_scale(rounded) or (scale and not rounded):
+    if scale and not is_scale(scale):
         raise bad_scale(name, scale, name)
-    return rounded
+    return float32(scale)
 
 
 def check_name(name: str) -> None:

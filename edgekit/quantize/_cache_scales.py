@@ -32,6 +32,7 @@ class CacheReading:
     Attributes:
         scales: The scales, listed and inferred; ``missing`` are the tensors of ``lacks``.
         lacks: Tensors that INT8 layers need a scale of and that have none.
+        without: Tensors that the cache lists as having none: layers that need one run in FP16.
         free: Tensors that need no scale and have none.
         inferred: Where a scale that the cache does not list comes from, by tensor: "follows",
             "bound" or the original network's tensor of the same values.
@@ -42,6 +43,7 @@ class CacheReading:
 
     scales: Scales
     lacks: tuple[Lack, ...]
+    without: frozenset[str]
     free: frozenset[str]
     inferred: Mapping[str, str]
     unknown: tuple[str, ...]
@@ -95,6 +97,7 @@ def scales_of(
     either = old | model.tensor_names if model is not None else old
     used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in either}
     known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
+    without = frozenset(n for n, scale in used.items() if not scale)
     if not known and not any(used.values()):
         raise _foreign(cache, floats, name)
     fused = _marked(network, known)
@@ -107,7 +110,7 @@ def scales_of(
         known.update(found)
         inferred.update(dict.fromkeys(found, why))
 
-    add(follow(network, known), "follows")
+    add(follow(network, known, without=without), "follows")
     fresh = [n for n in floats if n not in old] if original is not None else []
     lacks = needs(network, known, on_dla=on_dla)
     lacking = {lack.tensor for lack in lacks.lacks}.intersection(fresh)
@@ -118,8 +121,8 @@ def scales_of(
         for tensor, twins in equal_tensors(original, model, gone, lacking).items():
             known[tensor] = max(gone[twin] for twin in twins)
             inferred[tensor] = twins[0]
-        add(follow(network, known), "follows")
-    add(follow(network, known, bounds=frozenset(fresh)), "bound")
+        add(follow(network, known, without=without), "follows")
+    add(follow(network, known, bounds=frozenset(fresh), without=without), "bound")
     found = needs(network, known, on_dla=on_dla)
     unknown = [n for n in cache.scales if n not in used]
     unnamed = [n for n in unknown if n.startswith(_UNNAMED)]
@@ -146,6 +149,7 @@ def scales_of(
     return CacheReading(
         scales=replace(scales, warnings=tuple(warnings)),
         lacks=found.lacks,
+        without=without,
         free=found.free - known.keys(),
         inferred=inferred,
         unknown=tuple(n for n in unknown if not n.startswith(_UNNAMED)),

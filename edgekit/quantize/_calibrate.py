@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.dla import LEVELS
 from edgekit.quantize._constraints import tie
 from edgekit.quantize._constraints_told import constraint_warnings
+from edgekit.quantize._follow import follow
 from edgekit.quantize._measure import measure
 from edgekit.quantize._methods import check_method
-from edgekit.quantize._scales import float32, make_scales
+from edgekit.quantize._needs import Lack, needs
+from edgekit.quantize._scales import float32, is_scale, make_scales
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from edgekit.quantize._types import Ranges, Scales
 
 __all__ = ["calibrate", "scales_from"]
+
+_SHOWN = 8
 
 
 def calibrate(
@@ -46,7 +51,8 @@ def calibrate(
         resume: A file to go on from after an interruption (see ``measure``).
 
     Returns:
-        Scales by tensor name; a tensor that is always zero gets 1/127.
+        Scales by tensor name. ``missing`` are tensors that none suits: always zero, of values too
+            large for a code, or with masked values far below all others.
 
     Raises:
         DataError: No data, inputs that do not fit, or a NaN or infinity in a tensor (named).
@@ -82,18 +88,54 @@ def scales_from(
     """
     check_method(method)
     # what no layer has takes the scale of the tensor whose values it holds, tied or not
-    own = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
-    amax, changes = tie(network, own, dla_layers=dla_layers, fp16_layers=fp16_layers)
-    scales = {name: (value or 1.0) / LEVELS for name, value in amax.items()}
-    made = make_scales(scales, method=method, data=ranges.data)
+    amax = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
+    own, inferred, lacks = _usable(network, amax, ranges.masked, dla_layers)
+    floats = {layer for lack in lacks for layer in lack.layers}.union(fp16_layers)
+    amax, changes = tie(network, own, dla_layers=dla_layers, fp16_layers=floats, inferred=inferred)
+    scales = {name: value / LEVELS for name, value in amax.items()}
+    missing = [n for n in ranges.amax[method] if n in network.tensors and n not in scales]
+    made = make_scales(scales, method=method, data=ranges.data, missing=missing)
     in_scales = [
-        # a tensor that was always zero had no range to lose
         replace(change, old=float32(change.old / LEVELS) if change.old else None,
                 new=made.scales[change.tensor])
         for change in changes
     ]  # fmt: skip
     told = tuple(change for change in in_scales if change.old != change.new)
     costs = constraint_warnings(
-        network, made.scales, told, dla_layers=dla_layers, fp16_layers=fp16_layers
+        network, made.scales, told, dla_layers=dla_layers, fp16_layers=floats
     )
-    return replace(made, changes=told, warnings=(*ranges.warnings, *costs))
+    none = _told_missing(lacks)
+    return replace(made, changes=told, warnings=(*ranges.warnings, *none, *costs))
+
+
+def _usable(
+    network: Network,
+    amax: Mapping[str, float],
+    masked: Collection[str],
+    dla_layers: Collection[str] | None,
+) -> tuple[dict[str, float], dict[str, float], tuple[Lack, ...]]:
+    """Returns the magnitudes that scales can be made of, inferred ones, and what lacks one then.
+
+    No scale is made of a range that was not seen (always zero, which says nothing of other data),
+    that no code can stand for, or in which masked values leave the others no codes. A tensor that
+    was always zero takes a scale that follows from others: a Relu's is its input's.
+    """
+    own = {n: v for n, v in amax.items() if is_scale(v / LEVELS) and n not in masked}
+    none = amax.keys() - own.keys()
+    if not none:
+        return own, {}, ()
+    scales = {name: value / LEVELS for name, value in own.items()}
+    without = {name for name in none if amax[name]}
+    scales |= follow(network, scales, bounds=(), without=without)
+    inferred = {name: scales[name] * LEVELS for name in amax if name in none and name in scales}
+    return own, inferred, needs(network, scales, on_dla=dla_layers).lacks
+
+
+def _told_missing(lacks: Collection[Lack]) -> list[str]:
+    if not lacks:
+        return []
+    layers = dict.fromkeys(layer for lack in lacks for layer in lack.layers)
+    return [
+        f"no INT8 scale suits what was measured: {listed((repr(x.tensor) for x in lacks), _SHOWN)}"
+        f"; in FP16 instead: {listed(layers, _SHOWN)}"
+    ]

@@ -7,6 +7,7 @@ scale whatever reads it, so that what several layers tie is one group; its scale
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit._sets import Sets
@@ -84,6 +85,7 @@ def tie(
     *,
     dla_layers: Collection[str] | None = None,
     fp16_layers: Collection[str] = frozenset(),
+    inferred: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[dict[str, float], tuple[Change, ...]]:
     """Returns scales that keep the constraints of the hardware, and what changed.
 
@@ -99,6 +101,7 @@ def tie(
         scales: Scale, or clipping magnitude, by tensor; 0 for one that was always zero.
         dla_layers: Layers that can run on the target's DLA; None where all may.
         fp16_layers: Layers kept in FP16, which bind nothing.
+        inferred: Values of tensors without one in ``scales``, which follow from those there.
 
     Returns:
         The values by tensor, in the unit of ``scales``; and the changes of those given, worst
@@ -113,11 +116,11 @@ def tie(
         tied.join(*one.tensors)
         for name in one.tensors:
             by_tensor.setdefault(name, []).append(one)
-    values = dict(scales)
+    values = {**scales, **inferred}
     for names in moved.members():
-        known = [scales[name] for name in names if name in scales]
+        known = [values[name] for name in names if name in values]
         if known:
-            values.update((name, max(known)) for name in names if name not in scales)
+            values.update((name, max(known)) for name in names if name not in values)
     changes = []
     for names in tied.members():
         known_names = [name for name in names if name in values]

@@ -30,7 +30,11 @@ _SLOPES = frozenset({"LEAKY_RELU", "THRESHOLDED_RELU"})
 
 
 def follow(
-    network: Network, scales: Mapping[str, float], *, bounds: Collection[str] | None = None
+    network: Network,
+    scales: Mapping[str, float],
+    *,
+    bounds: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> dict[str, float]:
     """Returns scales of float tensors that have none and whose scale follows from ``scales``.
 
@@ -42,8 +46,9 @@ def follow(
         bounds: None for what follows exactly alone. Otherwise a bound that holds whatever is read
             (a sigmoid's, a clip's) will do for any tensor, and one that is proved from what is
             read for these.
+        without: Tensors that are to get none.
     """
-    floats = {n for n, t in network.tensors.items() if t.dtype in FLOATS}
+    floats = {n for n, t in network.tensors.items() if t.dtype in FLOATS}.difference(without)
     known = {name: scale for name, scale in scales.items() if scale > 0}
     found: dict[str, float] = {}
     producers, consumers = network.producers(), network.consumers()

@@ -20,6 +20,9 @@ BINS = 1 << 14
 _BLOCK = 1 << 16
 # below it bins would be narrower than float32 can scale; only the range is kept
 TINY = 2.0**-90
+# a pile of masked values: from which share of the largest magnitude on, up to which the others
+# are, and how many of all values it has at least
+_FAR, _NEAR, _PILE = 0.5, 1 / 16, 1e-4
 
 _scratch = threading.local()
 
@@ -61,6 +64,27 @@ class Histogram:
     def total(self) -> int:
         """Number of values."""
         return self.zeros if self.counts is None else int(self.counts.sum())
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether values pile up at a large negative one, far away from all others.
+
+        That is what a mask adds to scores before a softmax (-10000, or the lowest float). With one
+        scale for both the others fall into a few codes, and without the pile nothing is masked.
+        Values that are 0 apart from the pile (the mask itself) have a code of their own, exactly.
+        """
+        if self.counts is None or -self.low < self.amax:
+            return False
+        # magnitudes below zero, from zero on; the bin that holds the lowest value may be the first
+        below = self.counts[BINS - 1 :: -1]
+        near, far = (int(self.amax * part / self.bottom * BINS) for part in (_NEAR, _FAR))
+        others = self.total - int(below[far:].sum())
+        return (
+            self.total - others >= _PILE * self.total
+            and self.high <= self.amax * _NEAR
+            and not below[near + 1 : far].any()
+            and (self.high > 0.0 or bool(below[: near + 1].any()))
+        )
 
     def add(self, values: np.ndarray) -> bool:
         """Adds values of any shape (float32 or narrower).

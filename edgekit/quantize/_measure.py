@@ -110,7 +110,8 @@ def measure(
         keeper.remove()
     told: Iterable[str] = getattr(data, "warnings", ())
     warnings = [*told, *run.notes, *warnings_of(run.every, count)]
-    return Ranges(amax, describe or f"{count} samples", count, tuple(warnings))
+    masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
+    return Ranges(amax, describe or f"{count} samples", count, tuple(warnings), masked)
 
 
 class _Run:

@@ -136,7 +136,7 @@ def warnings_of(histograms: Mapping[str, Histogram], samples: int) -> list[str]:
             "their whole range"
         )
     if zero:
-        found.append(f"always zero on this data: {_names(zero)}; the scale is 1/127")
+        found.append(f"always zero on this data, so that no range is known: {_names(zero)}")
     if same:
         found.append(f"one value only on this data: {_names(same)}")
     return found

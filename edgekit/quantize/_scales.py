@@ -8,7 +8,18 @@ from collections.abc import Iterable, Mapping
 
 from edgekit.quantize._types import Scales
 
-__all__ = ["float32", "hex_of", "make_scales"]
+__all__ = ["LARGEST_SCALE", "float32", "hex_of", "is_scale", "make_scales"]
+
+#: The largest float32 / 128: with a larger scale a code stands for infinity.
+LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
+
+
+def is_scale(value: float) -> bool:
+    """Whether a number can be a tensor's INT8 scale: above 0, in float32 too, and not too large.
+
+    Measuring, calibration caches, Q/DQ nodes and the reference build all ask this.
+    """
+    return 0 < value <= LARGEST_SCALE and float32(value) > 0
 
 
 def float32(value: float) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla import channel_axis, int8_operators, weight_scales
+from edgekit.quantize._scales import is_scale
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,15 +155,14 @@ class Lowered:
 
         from edgekit.errors import DataError
 
-        scale = np.array(self._scales[name], np.float32)
-        if not (np.isfinite(scale) and scale > 0):
+        if not is_scale(self._scales[name]):
             raise DataError(
                 f"the scale of {name!r} is {self._scales[name]!r}",
                 code="qdq.scale",
                 where=name,
                 hint="a scale is a positive number: the largest magnitude divided by 127",
             )
-        return scale
+        return np.array(self._scales[name], np.float32)
 
     def _pair(
         self, stem: str, source: str, target: str, scale: np.ndarray, axis: int | None = None

@@ -19,12 +19,15 @@ class Ranges:
         data: What they were measured on, for people.
         samples: Inputs measured.
         warnings: What a person should know of the data (a tensor that never changes, ...).
+        masked: Tensors in which masked values lie far below all others, so that no scale suits
+            both.
     """
 
     amax: Mapping[str, Mapping[str, float]]
     data: str
     samples: int
     warnings: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Scales:
         data: What they were measured on, for people ("16 synthetic inputs, seed 0").
         digest: SHA-256 (hex) of names and values.
         missing: Float tensors of the network without a scale (a calibration cache may lack
-            some); layers that need them run in FP16.
+            some, and none may suit what was measured); layers that need them run in FP16.
         changes: What the hardware's constraints changed.
         warnings: What a person should know.
         quantised: Tensors that Q/DQ nodes stand on, where the network is lowered to a strongly

@@ -15,11 +15,10 @@ def test_measured_ranges_are_tied_before_they_are_scales():
         ("a", "b", "joined", "pooled"), two
     )
     assert {c.tensor: (c.old, c.new, c.widest) for c in scales.changes} == {
-        "a": (None, two, "b"),  # always zero: it had no range that could lose anything
         "pooled": (float(np.float32(1.5 / 127)), two, "b"),
     }
     assert scales.warnings == ("one image",)
-    # a dead tensor's stand-in of 1/127 widens nothing
+    # a was always zero: it had no range to lose, takes what follows, and widens nothing
     small = Ranges({"minmax": {**AMAX, "b": 0.5, "joined": 0.5, "pooled": 0.5}}, "toy", 1)
     assert scales_from(NETWORK, small, "minmax").scales["b"] == float(np.float32(0.5 / 127))
 

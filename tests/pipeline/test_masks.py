@@ -1,0 +1,181 @@
+"""Masks: tensors that no INT8 scale suits stay in FP16, and every command says so of the same ones.
+
+Numbers are those of the reference backend on this CPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgekit
+from edgekit.build import Runner, build_reference
+from edgekit.errors import DataError, UsageError
+from edgekit.network import layers, load, session
+from edgekit.quantize import cache_of, edit, is_scale, load_cache, measure, scales_from
+from tests.build.toy_nets import place_all, plan_of
+
+F = np.float32
+LOWEST = float(np.finfo(F).min)
+TOKENS, WIDTH, HEADS = 16, 32, 2
+BOARD = {"target": "jetson-agx-orin-64gb"}
+
+
+def attention(path: Path, fill: float, *, chosen: bool = False) -> Path:
+    """One block of self-attention as BERT's exports have it, of a float input and an integer mask.
+
+    ``fill`` is what masked positions get, added or, with ``chosen``, picked by a Where.
+    """
+    rng = np.random.default_rng(0)
+    weights = {
+        name: (rng.standard_normal((WIDTH, WIDTH)) * 2 / np.sqrt(WIDTH)).astype(F)
+        for name in ("q.w", "k.w", "v.w", "o.w")
+    }
+    weights |= {"fill": np.array(fill, F), "one": np.array(1, F), "step": np.array(0.25, F)}
+    weights |= {"axes": np.array([1, 2]), "split": np.array([1, TOKENS, HEADS, WIDTH // HEADS])}
+    weights |= {"whole": np.array([1, TOKENS, WIDTH])}
+    nodes = []
+
+    def add(op: str, reads: str, output: str, **attributes: object) -> None:
+        nodes.append(helper.make_node(op, reads.split(), [output], output, **attributes))
+
+    add("Unsqueeze", "mask axes", "wide")
+    if chosen:
+        add("Cast", "wide", "known", to=TensorProto.BOOL)
+    else:
+        add("Cast", "wide", "known", to=TensorProto.FLOAT)
+        add("Sub", "one known", "unknown")
+        add("Mul", "unknown fill", "bias")
+    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        add("MatMul", f"x {name}.w", f"{name}.m")
+        add("Reshape", f"{name}.m split", f"{name}.r")
+        add("Transpose", f"{name}.r", f"{name}.t", perm=order)
+    add("MatMul", "q.t k.t", "products")
+    add("Mul", "products step", "scores")
+    if chosen:
+        add("Where", "known scores fill", "sum")
+    else:
+        add("Add", "scores bias", "sum")
+    add("Softmax", "sum", "weights", axis=-1)
+    add("MatMul", "weights v.t", "context")
+    add("Transpose", "context", "back", perm=[0, 2, 1, 3])
+    add("Reshape", "back whole", "flat")
+    add("MatMul", "flat o.w", "y")
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, TOKENS, WIDTH]),
+            helper.make_tensor_value_info("mask", TensorProto.INT64, [1, TOKENS]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, TOKENS, WIDTH])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def feeds(count: int, known: int, *, seed: int = 0) -> list[dict[str, np.ndarray]]:
+    """Inputs of which so many tokens are no padding."""
+    rng = np.random.default_rng(seed)
+    mask = (np.arange(TOKENS) < known).astype(np.int64)[None]
+    return [
+        {"x": rng.standard_normal((1, TOKENS, WIDTH)).astype(F), "mask": mask} for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fill", "chosen", "bare"),
+    [
+        (LOWEST, False, {"bias", "sum"}),
+        (-1e30, False, {"sum"}),
+        (-10000.0, False, {"sum"}),
+        (LOWEST, True, {"sum"}),
+    ],
+)
+def test_calibrate_plan_and_build_agree_on_a_mask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: float, chosen: bool, bare: set[str]
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    path = attention(tmp_path / "mask.onnx", fill, chosen=chosen)
+    samples = feeds(4, 11) + feeds(4, 16, seed=1)
+    np.savez(
+        tmp_path / "data.npz", **{n: np.concatenate([f[n] for f in samples]) for n in samples[0]}
+    )
+    data = {"data": str(tmp_path / "data.npz")}
+    cache = tmp_path / "calib.cache"
+    found = edgekit.calibrate(path, cache, calibration=data, **BOARD)
+    assert not bare & found["scales"].keys()
+    assert all(map(is_scale, found["scales"].values()))
+    # the scores keep a scale of their own size
+    assert found["scales"]["scores"] < 1
+    listed = load_cache(cache).scales
+    assert {name for name, scale in listed.items() if not scale} == bare
+
+    # no --missing: the cache itself says which tensors have no scale
+    plan = edgekit.plan(path, calibration={"cache": str(cache)}, **BOARD)
+    built = edgekit.build(path, calibration=data, rewrite={"enable": "none"}, **BOARD)
+    assert built["accuracy"]["snr_db"] > 20
+    floats = {layer.name for layer in plan.layers if layer.precision != "int8"}
+    if "bias" in bare:
+        assert {"bias", "sum"} <= floats
+        assert any("'bias'" in note and "in FP16 instead" in note for note in built["notes"])
+
+
+def test_scores_are_not_tied_to_a_mask_that_is_added_to_them(tmp_path: Path) -> None:
+    """A DLA gives both operands of a sum one scale: here the scores would have had the mask's."""
+    model = load(attention(tmp_path / "mask.onnx", -10000.0))
+    network = layers(model)
+    ranges = measure(model, feeds(6, 9), network=network)
+    assert ranges.masked == ("sum",)
+    for method in ranges.amax:
+        scales = scales_from(network, ranges, method)
+        assert "sum" in scales.missing
+        assert scales.scales["scores"] * 127 == pytest.approx(ranges.amax[method]["scores"], 1e-6)
+
+
+def test_a_mask_that_masked_nothing_while_it_was_calibrated_still_masks(tmp_path: Path) -> None:
+    path = attention(tmp_path / "mask.onnx", LOWEST)
+    model = load(path)
+    network = layers(model)
+    scales = scales_from(network, measure(model, feeds(8, TOKENS), network=network), "minmax")
+    assert "bias" in scales.missing
+    plan = plan_of(place_all(network, "int8", lambda index: 0))
+    runner = Runner(build_reference(model, network, plan, scales))
+    reference = session(model)
+    for feed in feeds(3, 5, seed=2):
+        (real,) = reference.run(["y"], feed)
+        error = runner.run(feed)["y"] - real
+        assert 10 * np.log10(real.var() / (error**2).mean()) > 20
+
+
+def test_a_cache_with_a_masks_scale_of_tensorrt_is_read_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    path = attention(tmp_path / "mask.onnx", LOWEST)
+    cache = tmp_path / "calib.cache"
+    edgekit.calibrate(path, cache, **BOARD)
+    # (3.4e38 / 127) as float32: what TensorRT's calibrator writes
+    theirs = cache.read_text().replace("bias: 0\n", "bias: 7c010204\n")
+    cache.write_text(theirs)
+    assert load_cache(cache).scales["bias"] == 0
+    plan = edgekit.plan(path, calibration={"cache": str(cache)}, **BOARD)
+    assert any("'bias' (2.68e+36" in note for note in plan.notes)
+    assert next(x for x in plan.layers if x.name == "bias").precision != "int8"
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e-50, 2.68e36, 1e300])
+def test_what_is_no_scale_is_none_for_every_command(scale: float) -> None:
+    assert not is_scale(scale)
+    with pytest.raises(UsageError, match="cannot be"):
+        edit(cache_of({"x": 1.0}, "8.6"), amax={"x": scale * 127})
+    if scale:
+        with pytest.raises(DataError, match="has the scale"):
+            cache_of({"x": scale}, "8.6")
