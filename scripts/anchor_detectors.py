@@ -1,8 +1,10 @@
 """Detectors that the cost model is checked on, as layer graphs written by hand.
 
 SSD with ResNet-34 at 1200 x 1200 and RetinaNet with ResNeXt-50 32x4d at 800 x 800 (MLPerf
-inference, vision reference models), YOLOv8 n, s, m (Ultralytics, cfg/models/v8/yolov8.yaml) and
-YOLOX nano, tiny, s, m (Megvii-BaseDetection/YOLOX, yolox/models).
+inference, vision reference models), YOLOv8 n, s, m (Ultralytics, cfg/models/v8/yolov8.yaml), YOLOX
+nano, tiny, s, m, l (Megvii-BaseDetection/YOLOX, yolox/models), YOLOv5 s (Ultralytics v7.0,
+models/yolov5s.yaml), YOLOv7 (WongKinYiu, cfg/deploy/yolov7.yaml) and tiny YOLOv3 (darknet,
+cfg/yolov3-tiny.cfg).
 """
 
 from __future__ import annotations
@@ -11,9 +13,15 @@ from anchor_networks import Graph
 
 from edgekit.network import Network
 
-__all__ = ["retinanet", "ssd_resnet34", "yolov8", "yolox"]
+__all__ = ["retinanet", "ssd_resnet34", "yolov3_tiny", "yolov5s", "yolov7", "yolov8", "yolox"]
 
-YOLOX = {"n": (1, 0.25), "t": (1, 0.375), "s": (1, 0.5), "m": (2, 0.75)}  # depth / 3, width
+YOLOX = {
+    "n": (1, 0.25),
+    "t": (1, 0.375),
+    "s": (1, 0.5),
+    "m": (2, 0.75),
+    "l": (3, 1),
+}  # depth / 3, width
 YOLO = {"n": (1, 0.25, 1024), "s": (1, 0.5, 1024), "m": (2, 0.75, 768)}  # depth / 3, width, limit
 
 
@@ -121,8 +129,8 @@ def yolov8(name: str, size: int, batch: int = 1) -> Network:
     return g.network(g.decode(outputs))
 
 
-def yolox(name: str, size: int, batch: int = 1) -> Network:
-    """YOLOX ``n`` (depthwise), ``t``, ``s`` or ``m`` for 80 classes, at size x size.
+def yolox(name: str, size: int, batch: int = 1, classes: int = 80) -> Network:
+    """YOLOX ``n`` (depthwise), ``t``, ``s``, ``m`` or ``l``, at size x size.
 
     13.4 GMAC for s and 36.9 for m at 640 x 640, 3.2 for t and 0.54 for n at 416 x 416.
     """
@@ -161,12 +169,105 @@ def yolox(name: str, size: int, batch: int = 1) -> Network:
     levels = []
     for feature in (small, middle, deep):
         x = g.conv(feature, 4 * base, 1)
-        classes, boxes = (wide(wide(x, 4 * base), 4 * base) for _ in range(2))
-        scores = [g.conv(y, out, 1, relu=False) for y, out in ((boxes, 1), (classes, 80))]
+        kinds, boxes = (wide(wide(x, 4 * base), 4 * base) for _ in range(2))
+        scores = [g.conv(y, out, 1, relu=False) for y, out in ((boxes, 1), (kinds, classes))]
         sure = [g.add("ACTIVATION", (y,), g.tensors[y].shape) for y in scores]
         level = g.concat(g.conv(boxes, 4, 1, relu=False), *sure)
         shape = g.tensors[level].shape
         flat = (batch, shape[1], shape[2] * shape[3])
         levels.append(g.add("SHUFFLE", (level,), flat, mode="RESHAPE"))
     cells = sum(g.tensors[level].shape[2] for level in levels)
-    return g.network(g.add("CONCATENATION", tuple(levels), (batch, 85, cells)))
+    return g.network(g.add("CONCATENATION", tuple(levels), (batch, 5 + classes, cells)))
+
+
+def yolov5s(size: int, batch: int = 1) -> Network:
+    """8.2 GMAC at 640 x 640; without box decoding, as for the DLA in cuDLA-samples."""
+    g = Graph("yolov5s", (batch, 3, size, size))
+    g.silu = True
+
+    def block(x: str, out: int, count: int, shortcut: bool = True) -> str:
+        left, right = g.conv(x, out // 2, 1), g.conv(x, out // 2, 1)
+        for _ in range(count):
+            y = g.conv(g.conv(left, out // 2, 1), out // 2, 3)
+            left = g.addition(y, left, relu=False) if shortcut else y
+        return g.conv(g.concat(left, right), out, 1)
+
+    x = g.conv("input", 32, 6, 2)
+    maps = []
+    for out, count in ((64, 1), (128, 2), (256, 3), (512, 1)):
+        x = block(g.conv(x, out, 3, 2), out, count)
+        maps.append(x)
+    pools = [g.conv(x, 256, 1)]
+    for _ in range(3):
+        pools.append(g.pool(pools[-1], 1))
+    deep = g.conv(g.conv(g.concat(*pools), 512, 1), 256, 1)
+    middle = g.conv(block(g.concat(g.resize(deep, 2), maps[2]), 256, 1, False), 128, 1)
+    small = block(g.concat(g.resize(middle, 2), maps[1]), 128, 1, False)
+    middle = block(g.concat(g.conv(small, 128, 3, 2), middle), 256, 1, False)
+    deep = block(g.concat(g.conv(middle, 256, 3, 2), deep), 512, 1, False)
+    return g.network(*(g.conv(x, 255, 1, relu=False) for x in (small, middle, deep)))
+
+
+def yolov7(size: int, batch: int = 1) -> Network:
+    """52 GMAC at 640 x 640, with its box decoding."""
+    g = Graph("yolov7", (batch, 3, size, size))
+    g.silu = True
+
+    def block(x: str, inner: int, out: int) -> str:
+        parts = [g.conv(x, inner, 1), g.conv(x, inner, 1)]
+        for _ in range(2):
+            parts.append(g.conv(g.conv(parts[-1], inner, 3), inner, 3))
+        return g.conv(g.concat(*reversed(parts)), out, 1)
+
+    def joined(x: str, out: int) -> str:
+        parts = [g.conv(x, out, 1), g.conv(x, out, 1)]
+        for _ in range(4):
+            parts.append(g.conv(parts[-1], out // 2, 3))
+        return g.conv(g.concat(*reversed(parts)), out, 1)
+
+    def down(x: str, out: int, *more: str) -> str:
+        pooled = g.conv(g.pool(x, 2), out, 1)
+        return g.concat(g.conv(g.conv(x, out, 1), out, 3, 2), pooled, *more)
+
+    x = g.conv(g.conv("input", 32, 3), 64, 3, 2)
+    x = block(g.conv(g.conv(x, 64, 3), 128, 3, 2), 64, 256)
+    maps = []
+    for inner, out in ((128, 512), (256, 1024), (256, 1024)):
+        x = block(down(x, g.tensors[x].shape[1] // 2), inner, out)
+        maps.append(x)
+    y = g.conv(g.conv(g.conv(x, 512, 1), 512, 3), 512, 1)
+    y = g.conv(g.conv(g.concat(y, *(g.pool(y, 1) for _ in range(3))), 512, 1), 512, 3)
+    deep = g.conv(g.concat(y, g.conv(x, 512, 1)), 512, 1)
+    up = g.resize(g.conv(deep, 256, 1), 2)
+    middle = joined(g.concat(g.conv(maps[1], 256, 1), up), 256)
+    up = g.resize(g.conv(middle, 128, 1), 2)
+    small = joined(g.concat(g.conv(maps[0], 128, 1), up), 128)
+    middle = joined(down(small, 128, middle), 256)
+    deep = joined(down(middle, 256, deep), 512)
+    levels = []
+    for feature, out in ((small, 256), (middle, 512), (deep, 1024)):
+        x = g.conv(g.conv(feature, out, 3), 255, 1, relu=False)
+        height, width = g.tensors[x].shape[2:]
+        shape = (batch, 3, height, width, 85)
+        x = g.add("SHUFFLE", (x,), shape, mode="TRANSPOSE")
+        x = g.add("ACTIVATION", (x,), shape)
+        parts = [g.add("SLICE", (x,), (*shape[:4], part)) for part in (2, 2, 81)]
+        parts[:2] = [g.add("ELEMENTWISE", (y,), g.tensors[y].shape) for y in parts[:2]]
+        x = g.add("CONCATENATION", tuple(parts), shape)
+        levels.append(g.add("SHUFFLE", (x,), (batch, 3 * height * width, 85), mode="RESHAPE"))
+    cells = sum(g.tensors[level].shape[1] for level in levels)
+    return g.network(g.add("CONCATENATION", tuple(levels), (batch, cells, 85)))
+
+
+def yolov3_tiny(batch: int = 1) -> Network:
+    """2.8 GMAC at 416 x 416, leaky ReLU; without box decoding."""
+    g = Graph("yolov3_tiny", (batch, 3, 416, 416))
+    x, maps = "input", []
+    for out in (16, 32, 64, 128, 256, 512):
+        x = g.conv(x, out, 3)
+        maps.append(x)
+        x = g.pool(x, 1 if out == 512 else 2)
+    x = g.conv(g.conv(x, 1024, 3), 256, 1)
+    deep = g.conv(g.conv(x, 512, 3), 255, 1, relu=False)
+    x = g.concat(g.resize(g.conv(x, 128, 1), 2), maps[4])
+    return g.network(deep, g.conv(g.conv(x, 256, 3), 255, 1, relu=False))

@@ -3,11 +3,13 @@
 They need no weights and no ONNX file: ResNet-50 (He et al., 2015, stride in the 3x3 convolution),
 AlexNet (Krizhevsky et al., 2012, Caffe's with two groups), GoogLeNet (Szegedy et al., 2014,
 table 1), SSD with MobileNet-v1 at 300 x 300 (Howard et al., 2017; Liu et al., 2015, heads of the
-TensorFlow detection zoo, 91 classes) and single operations.
+TensorFlow detection zoo, 91 classes) and single operations. More classifiers stand in
+anchor_classifiers.py.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -38,24 +40,35 @@ class Graph:
         return name
 
     def conv(
-        self, x: str, out: int, kernel: int, stride: int = 1, groups: int = 1, relu: bool = True
+        self,
+        x: str,
+        out: int,
+        kernel: int | tuple[int, int],
+        stride: int = 1,
+        groups: int = 1,
+        relu: bool = True,
+        padded: bool = True,
     ) -> str:
-        batch, channels, height, width = self.tensors[x].shape
-        shape = (batch, out, -(-height // stride), -(-width // stride))
-        weights = out * (channels // groups) * kernel * kernel
+        batch, channels, *size = self.tensors[x].shape
+        sides = kernel if isinstance(kernel, tuple) else (kernel,) * len(size)
+        lost = (0,) * len(size) if padded else tuple(side - 1 for side in sides)
+        size = [-(-(one - less) // stride) for one, less in zip(size, lost, strict=True)]
+        weights = out * (channels // groups) * math.prod(sides)
         y = self.add(
-            "CONVOLUTION", (x,), shape, kernel=(kernel, kernel), stride=(stride, stride),
-            groups=groups, out_maps=out, macs=weights * batch * shape[2] * shape[3],
+            "CONVOLUTION", (x,), (batch, out, *size), kernel=sides, stride=(stride,) * len(size),
+            groups=groups, out_maps=out, macs=weights * batch * math.prod(size),
             weight_elements=weights,
         )  # fmt: skip
+        shape = self.tensors[y].shape
         if not relu:
             return y
         x = self.add("ACTIVATION", (y,), shape)
         return self.add("ELEMENTWISE", (y, x), shape) if self.silu else x
 
-    def pool(self, x: str, stride: int) -> str:
-        batch, channels, height, width = self.tensors[x].shape
-        shape = (batch, channels, -(-height // stride), -(-width // stride))
+    def pool(self, x: str, stride: int, lost: int = 0) -> str:
+        """Pools with padding; without it the window takes ``lost`` rows and columns."""
+        batch, channels, *size = self.tensors[x].shape
+        shape = (batch, channels, *(-(-(one - lost) // stride) for one in size))
         return self.add("POOLING", (x,), shape)
 
     def head(self, x: str, classes: int) -> str:

@@ -88,8 +88,11 @@ def _value(value: Any) -> str:
 
 
 def _sources() -> str:
-    sources = cost_data("anchors")["sources"]
-    return "".join(f"- `{name}`: {text}\n" for name, text in sources.items())
+    data = cost_data("anchors")
+    used = "".join(f"- `{name}`: {text}\n" for name, text in data["sources"].items())
+    left = [f"- {item['what']} ({item['source']}): {item['reason']}\n" for item in data["excluded"]]
+    head = "Found and not used, before any of it was compared with the model:"
+    return f"{used}\n{head}\n\n{''.join(left)}"
 
 
 def _reformats() -> str:

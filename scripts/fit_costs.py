@@ -17,14 +17,24 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from anchor_detectors import retinanet, ssd_resnet34, yolov8, yolox
+import anchor_classifiers as classifiers
+from anchor_detectors import (
+    retinanet,
+    ssd_resnet34,
+    yolov3_tiny,
+    yolov5s,
+    yolov7,
+    yolov8,
+    yolox,
+)
 from anchor_detr import detr, detr_loadables
 from anchor_networks import alexnet, gemms, googlenet, products, resnet50, ssd_mobilenet
 
@@ -37,12 +47,24 @@ from edgekit.placement._forecast import Clock
 from edgekit.placement._kernels import Kernel, fuse
 from edgekit.targets import PowerMode, Target
 
-NETWORKS = {
+NETWORKS: dict[str, Callable[..., Network]] = {
     "alexnet": alexnet,
+    "fcn_resnet18": classifiers.fcn_resnet18,
     "googlenet": googlenet,
+    "inception_v4": classifiers.inception_v4,
+    "mobilenet": classifiers.mobilenet,
+    "mobilenetv3_large": partial(classifiers.mobilenetv3, "large"),
+    "mobilenetv3_small": partial(classifiers.mobilenetv3, "small"),
+    "resnet18": classifiers.resnet18,
+    "resnet34": classifiers.resnet34,
+    "resnet34_backbone": classifiers.resnet34_backbone,
     "retinanet": retinanet,
+    "retinanet_resnet34": classifiers.retinanet_resnet34,
     "ssd_mobilenet": ssd_mobilenet,
     "ssd_resnet34": ssd_resnet34,
+    "vgg19": classifiers.vgg19,
+    "vit_b32": classifiers.vit_b32,
+    "yolov3_tiny": yolov3_tiny,
 }
 FITTED = {
     "gpu.volta": [
@@ -89,11 +111,14 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
     if name.startswith("yolov8"):
         return yolov8(name.removeprefix("yolov8"), row["size"][0], many)
     if name.startswith("yolox"):
-        return yolox(name.removeprefix("yolox"), row["size"][0], many)
+        return yolox(name.removeprefix("yolox"), row["size"][0], many, row.get("classes", 80))
+    if name in ("yolov5s", "yolov7"):
+        return {"yolov5s": yolov5s, "yolov7": yolov7}[name](row["size"][0], many)
     if name.startswith("resnet50"):
         height, width = row.get("size", (224, 224))
         return resnet50(many, height, width, head=name == "resnet50")
-    return NETWORKS[name](many)
+    own = {"classes": row["classes"]} if "classes" in row else {}
+    return NETWORKS[name](many, *row.get("size", ()), **own)
 
 
 def mode_of(row: Mapping[str, Any], target: Target) -> PowerMode:

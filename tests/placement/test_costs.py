@@ -264,3 +264,39 @@ def test_every_constant_names_where_it_comes_from() -> None:
     assert cost_data("power")["source"]
     sources = cost_data("anchors")["sources"]
     assert all(row["source"] in sources for row in cost_data("anchors")["rows"])
+
+
+def test_new_rows_are_held_out_once_each_and_exclusions_say_why() -> None:
+    data = cost_data("anchors")
+    new = data["rows"][data["sealing"]["known_rows"] :]
+    assert all(row["held_out"] and row["source"] in data["sources"] for row in new)
+    kinds = [{key: row[key] for key in row if key != "us"} for row in new]
+    assert all(kind not in kinds[:number] for number, kind in enumerate(kinds))
+    assert all(item["what"] and item["reason"] and item["source"] for item in data["excluded"])
+
+
+@pytest.mark.parametrize(
+    ("row", "gmac", "million_weights"),
+    [  # as their authors and torchvision, Ultralytics and Megvii publish them
+        ({"network": "resnet18"}, 1.81, 11.7),
+        ({"network": "resnet34"}, 3.66, 21.8),
+        ({"network": "mobilenet"}, 0.569, 4.2),
+        ({"network": "mobilenetv3_small"}, 0.0565, 2.54),
+        ({"network": "mobilenetv3_large"}, 0.217, 5.48),
+        ({"network": "vgg19"}, 19.6, 143.7),
+        ({"network": "inception_v4"}, 12.27, 42.7),
+        ({"network": "vit_b32"}, 4.41, 87.8),
+        ({"network": "yolov3_tiny"}, 2.78, 8.85),
+        ({"network": "yolov5s", "size": [640, 640]}, 8.25, 7.2),
+        ({"network": "yolov7", "size": [640, 640]}, 52.4, 36.9),
+        ({"network": "yoloxl", "size": [640, 640]}, 77.8, 54.2),
+    ],
+)
+def test_networks_of_rows_have_the_published_work(
+    fitting: ModuleType, row: dict[str, Any], gmac: float, million_weights: float
+) -> None:
+    network = fitting.network_of(row)
+    macs = sum(layer.macs or 0 for layer in network.layers)
+    weights = sum(layer.weight_elements or 0 for layer in network.layers)
+    assert macs / 1e9 == pytest.approx(gmac, rel=0.02)
+    assert weights / 1e6 == pytest.approx(million_weights, rel=0.02)
