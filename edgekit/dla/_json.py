@@ -81,6 +81,8 @@ def _layer(
         "placed": judgement.placed[layer.name],
         "graph_output": any(name in outputs for name in layer.outputs),
         "macs": layer.macs,
+        # a recurrence's, which wait for one another
+        **({"steps": layer.params["steps"]} if "steps" in layer.params else {}),
         "weight_bytes": layer.weight_elements * element,
         "output_bytes": sum(_bytes(network.tensors[n], element) for n in layer.outputs),
     }

@@ -28,7 +28,6 @@ _PLAIN = {
     "PRelu": "PARAMETRIC_RELU",
     "Identity": "IDENTITY",
     "Dropout": "IDENTITY",
-    "Einsum": "EINSUM",
     "ScatterElements": "SCATTER",
     "ScatterND": "SCATTER",
     "Scatter": "SCATTER",
@@ -39,9 +38,6 @@ _PLAIN = {
     "RandomNormalLike": "FILL",
     "RandomUniform": "FILL",
     "RandomUniformLike": "FILL",
-    "LSTM": "LOOP",
-    "GRU": "LOOP",
-    "RNN": "LOOP",
     "Loop": "LOOP",
     "Scan": "LOOP",
     "If": "CONDITION",
@@ -104,6 +100,7 @@ def _families() -> dict[str, _Family]:
         "ConvTranspose": by_weights.conv_transpose,
         "Gemm": by_weights.gemm,
         "MatMul": by_weights.matmul,
+        "Einsum": by_weights.einsum,
         "BatchNormalization": over_axes.batch_norm,
         "LRN": over_axes.lrn,
         "Concat": moving.concat,
@@ -114,6 +111,7 @@ def _families() -> dict[str, _Family]:
         "Mean": pointwise.elementwise,
     }
     groups: list[tuple[tuple[str, ...], _Family]] = [
+        (("LSTM", "GRU", "RNN"), by_weights.recurrence),
         (("MaxPool", "AveragePool"), over_axes.pool),
         (("GlobalAveragePool", "GlobalMaxPool"), over_axes.global_pool),
         (("Softmax", "LogSoftmax"), over_axes.softmax),

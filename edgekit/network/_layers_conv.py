@@ -1,4 +1,4 @@
-"""Layers that multiply by weights: convolutions, Gemm and MatMul."""
+"""Layers that multiply by weights: convolutions, Gemm, MatMul, Einsum and recurrences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edgekit.network._placer import Placer
     from edgekit.network._types import Absorbed
 
-__all__ = ["conv", "conv_transpose", "gemm", "matmul"]
+__all__ = ["conv", "conv_transpose", "einsum", "gemm", "matmul", "recurrence"]
 
 
 def conv(at: Placer, node: onnx.NodeProto) -> None:
@@ -118,6 +118,42 @@ def matmul(at: Placer, node: onnx.NodeProto) -> None:
         return
     macs = math.prod(target) * depth
     at.emit(node, "MATRIX_MULTIPLY", {"transpose": (False, False)}, macs=macs)
+
+
+def einsum(at: Placer, node: onnx.NodeProto) -> None:
+    """Einsum -> EINSUM; one multiply-accumulate for each output and value summed over."""
+    read, arrow, written = attributes(node)["equation"].replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    for term, name in zip(read.split(","), node.input, strict=True):
+        shape = at.shape(name)
+        front, _, back = term.partition("...")
+        sizes.update(zip(front, shape, strict=False))
+        sizes.update(zip(reversed(back), reversed(shape), strict=False))
+    if not arrow:
+        written = "".join(label for label in sizes if read.count(label) == 1)
+    summed = math.prod(size for label, size in sizes.items() if label not in written)
+    products = len(node.input) > 1
+    at.emit(node, "EINSUM", macs=math.prod(at.shape(node.output[0])) * summed if products else 0)
+
+
+def recurrence(at: Placer, node: onnx.NodeProto) -> None:
+    """LSTM, GRU or RNN -> LOOP: in each step the input and the last state times their weights.
+
+    Both directions of a bidirectional one go in the same steps, as the parser writes them.
+    """
+    given = attributes(node)
+    steps, batch, _ = at.shape(node.input[0])
+    if given.get("layout", 0):
+        steps, batch = batch, steps
+    input_weights, state_weights = at.shape(node.input[1]), at.shape(node.input[2])
+    params = {
+        "steps": steps,
+        "directions": state_weights[0],
+        "hidden": state_weights[2],
+        "products": input_weights[2] + state_weights[2],
+    }
+    macs = steps * batch * (math.prod(input_weights) + math.prod(state_weights))
+    at.emit(node, "LOOP", params, macs=macs)
 
 
 def _as_convolution(at: Placer, node: onnx.NodeProto, rows: int, depth: int, columns: int) -> None:

@@ -133,6 +133,8 @@ class Layer:
         params: Kind-specific, plain Python values: kernel, stride, pads (begin..., end...),
             dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
             ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...
+            A recurrence (LSTM, GRU, RNN) has steps, directions, hidden, and products, the length
+            of the sum behind one gate.
         weights: Names in ``Model.weights`` that it uses.
         weight_operators: ONNX operators that compute the matrix or kernel it multiplies by, such
             as DequantizeLinear; None where it multiplies by no constant, empty where this

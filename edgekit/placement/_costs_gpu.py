@@ -37,6 +37,8 @@ def gpu_us(
     layers = [network.layers[i] for i in kernel.layers]
     if all(is_free(layer) for layer in layers):
         return 0.0
+    if layers[0].params.get("steps"):
+        return _recurrent_us(network, layers[0], precision, target, mode, data)
     work = _work_us(network, layers, precision, target, mode, data)
     moved = _bytes(network, kernel, precision, format, target.gpu.sms, data)
     bandwidth = target.dram.bytes_per_second * mode.memory_share * data["memory"] / 1e6
@@ -48,6 +50,39 @@ def gpu_us(
     most = max(rows(network, layer) for layer in layers)
     each = data["row_us"] * slower * most if most > 1 else 0.0
     return float(data["launch_us"] + each + deep + max(floor * slower, work, moved / bandwidth))
+
+
+def _recurrent_us(
+    network: Network,
+    layer: Layer,
+    precision: str,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> float:
+    """Returns a recurrence's microseconds: its steps wait for one another.
+
+    A step is a kernel of its own. It reads the weights again: from the L2 cache where they fit
+    it, else from DRAM.
+    """
+    gpu = target.gpu
+    rate = gpu.int8_ops_per_clock_per_sm if precision == "int8" else gpu.fp16_ops_per_clock_per_sm
+    peak = rate / 2 * mode.gpu_sms * mode.gpu_mhz * data["efficiency"][precision]
+    if precision == "fp32":
+        peak *= data["fp32_of_fp16"]
+    bandwidth = target.dram.bytes_per_second * mode.memory_share * data["memory"] / 1e6
+    weights = layer.weight_elements * BYTES[precision]
+    fits = weights <= data["cache_bytes_per_sm"] * gpu.sms
+    again = weights / bandwidth / (data["cache_speedup"] if fits else 1.0)
+    slower = gpu_slowdown(target, mode, data)
+    steps = layer.params["steps"]
+    deep = data["depth_us"] * slower / 1e3 * layer.params["products"]
+    step = data["launch_us"] + deep + max(
+        data["floor_us"] * slower, layer.macs / steps / peak, again
+    )  # fmt: skip
+    names = (*layer.inputs, *layer.outputs)
+    tensors = sum(padded_bytes(network.tensors[n].shape, (precision, "LINEAR")) for n in names)
+    return float(steps * step + (tensors + weights) / bandwidth)
 
 
 def product_us(
