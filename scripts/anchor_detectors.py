@@ -132,11 +132,13 @@ def yolov8(name: str, size: int, batch: int = 1) -> Network:
 def yolox(name: str, size: int, batch: int = 1, classes: int = 80) -> Network:
     """YOLOX ``n`` (depthwise), ``t``, ``s``, ``m`` or ``l``, at size x size.
 
-    13.4 GMAC for s and 36.9 for m at 640 x 640, 3.2 for t and 0.54 for n at 416 x 416.
+    13.4 GMAC for s and 36.9 for m at 640 x 640, 3.2 for t and 0.54 for n at 416 x 416. ``s_leaky``
+    has LeakyReLU.
     """
+    name, _, variant = name.partition("_")
     depth, share = YOLOX[name]
     g = Graph(f"yolox{name}", (batch, 3, size, size))
-    g.silu = True
+    g.silu = variant != "leaky"
     base = int(64 * share)
 
     def wide(x: str, out: int, stride: int = 1) -> str:

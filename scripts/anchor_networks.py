@@ -1,9 +1,9 @@
 """The published networks that the cost model is fitted on, as layer graphs written by hand.
 
-They need no weights and no ONNX file: ResNet-50 (He et al., 2015, stride in the 3x3 convolution),
-AlexNet (Krizhevsky et al., 2012, Caffe's with two groups), GoogLeNet (Szegedy et al., 2014,
-table 1), SSD with MobileNet-v1 at 300 x 300 (Howard et al., 2017; Liu et al., 2015, heads of the
-TensorFlow detection zoo, 91 classes) and single operations. More classifiers stand in
+They need no weights and no ONNX file: ResNet-50, 101 and 152 (He et al., 2015, stride in the
+3x3 convolution), AlexNet (Krizhevsky et al., 2012, Caffe's with two groups), GoogLeNet (Szegedy et
+al., 2014, table 1), SSD with MobileNet-v1 at 300 x 300 (Howard et al., 2017; Liu et al., 2015,
+heads of the TensorFlow detection zoo, 91 classes) and single operations. More classifiers stand in
 anchor_classifiers.py.
 """
 
@@ -15,7 +15,19 @@ from typing import Any
 
 from edgekit.network import Layer, Network, Tensor
 
-__all__ = ["Graph", "alexnet", "gemms", "googlenet", "products", "resnet50", "ssd_mobilenet"]
+__all__ = [
+    "Graph",
+    "alexnet",
+    "convolution",
+    "gemms",
+    "googlenet",
+    "products",
+    "resnet",
+    "resnet50",
+    "ssd_mobilenet",
+]
+
+RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
 class Graph:
@@ -94,7 +106,7 @@ class Graph:
         batch, _, *size = self.tensors[x].shape
         return self.add("SLICE", (x,), (batch, channels, *size))
 
-    def decode(self, levels: list[str]) -> str:
+    def decode(self, levels: list[str], classes: int = 80) -> str:
         """Softmax over 16 distances per side, their mean, boxes, all levels together."""
         batch, channels = self.tensors[levels[0]].shape[:2]
         cells = sum(self.tensors[x].elements // (batch * channels) for x in levels)
@@ -110,26 +122,41 @@ class Graph:
         x = self.add("CONCATENATION", parts, (batch, channels, cells))
         x = self.add("SHUFFLE", (self.part(x, 64),), (batch, 16, 4, cells), mode="TRANSPOSE")
         x = self.conv(self.add("SOFTMAX", (x,), (batch, 16, 4, cells)), 1, 1, relu=False)
-        return self.add("ELEMENTWISE", (x,), (batch, 84, cells))
+        return self.add("ELEMENTWISE", (x,), (batch, 4 + classes, cells))
 
     def network(self, *outputs: str) -> Network:
         return Network(self.name, tuple(self.layers), self.tensors, ("input",), outputs)
 
 
-def resnet50(batch: int = 1, height: int = 224, width: int = 224, *, head: bool = True) -> Network:
-    """ResNet-50, 4.09 GMAC at 224 x 224; without its head for the backbone's loadable."""
-    g = Graph("resnet50", (batch, 3, height, width))
+def resnet(
+    depth: int, batch: int = 1, height: int = 224, width: int = 224, *, head: bool = True
+) -> Network:
+    """ResNet-50, 101 or 152: 4.1, 7.8, 11.5 GMAC at 224 x 224."""
+    g = Graph(f"resnet{depth}", (batch, 3, height, width))
     x = g.pool(g.conv("input", 64, 7, 2), 2)
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        width_ = 64 << stage
+    for stage, blocks in enumerate(RESNETS[depth]):
+        inner = 64 << stage
         for block in range(blocks):
             stride = 2 if stage and not block else 1
-            y = g.conv(g.conv(x, width_, 1), width_, 3, stride)
-            y = g.conv(y, 4 * width_, 1, relu=False)
+            y = g.conv(g.conv(x, inner, 1), inner, 3, stride)
+            y = g.conv(y, 4 * inner, 1, relu=False)
             if not block:
-                x = g.conv(x, 4 * width_, 1, stride, relu=False)
+                x = g.conv(x, 4 * inner, 1, stride, relu=False)
             x = g.addition(y, x)
     return g.network(g.head(x, 1000) if head else x)
+
+
+def resnet50(batch: int = 1, height: int = 224, width: int = 224, *, head: bool = True) -> Network:
+    """ResNet-50, 4.09 GMAC at 224 x 224; without its head for the backbone's loadable."""
+    return resnet(50, batch, height, width, head=head)
+
+
+def convolution(
+    channels: int, out: int, kernel: int, stride: int, size: int, groups: int = 1
+) -> Network:
+    """One convolution with ReLU on size x size pixels."""
+    g = Graph("convolution", (1, channels, size, size))
+    return g.network(g.conv("input", out, kernel, stride, groups))
 
 
 def googlenet(batch: int = 1) -> Network:

@@ -36,7 +36,17 @@ from anchor_detectors import (
     yolox,
 )
 from anchor_detr import detr, detr_loadables
-from anchor_networks import alexnet, gemms, googlenet, products, resnet50, ssd_mobilenet
+from anchor_networks import (
+    alexnet,
+    convolution,
+    gemms,
+    googlenet,
+    products,
+    resnet,
+    resnet50,
+    ssd_mobilenet,
+)
+from anchor_yolo11 import yolo11
 
 from edgekit import targets
 from edgekit.dla import LoadableCandidate
@@ -55,6 +65,8 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "mobilenet": classifiers.mobilenet,
     "mobilenetv3_large": partial(classifiers.mobilenetv3, "large"),
     "mobilenetv3_small": partial(classifiers.mobilenetv3, "small"),
+    "resnet101": partial(resnet, 101),
+    "resnet152": partial(resnet, 152),
     "resnet18": classifiers.resnet18,
     "resnet34": classifiers.resnet34,
     "resnet34_backbone": classifiers.resnet34_backbone,
@@ -66,6 +78,7 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "vit_b32": classifiers.vit_b32,
     "yolov3_tiny": yolov3_tiny,
 }
+OPERATIONS = ("op_pairs", "dla_ops")  # sources of single operations, timed alone
 FITTED = {
     "gpu.volta": [
         "launch_us",
@@ -108,6 +121,11 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
         return gemms(row["rows"], row["count"])
     if name == "products":
         return products(row["rows"], row["columns"])
+    if name in ("convolution", "depthwise"):
+        return convolution(*row["shape"])
+    if name.startswith("yolo11"):
+        size, classes = row["size"][0], row.get("classes", 80)
+        return yolo11(name.removeprefix("yolo11"), size, many, classes)
     if name.startswith("yolov8"):
         return yolov8(name.removeprefix("yolov8"), row["size"][0], many)
     if name.startswith("yolox"):
@@ -140,7 +158,7 @@ class Anchor:
         self.row = row
         self.us = float(row["us"])
         self.held_out = bool(row.get("held_out"))
-        self.is_operation = row.get("source") == "op_pairs"
+        self.is_operation = row.get("source") in OPERATIONS
         self.target = targets.get(row["target"])
         self.mode = mode_of(row, self.target)
         self.parts = [self._part("GPU" if "side" in row else row["device"], None)]
@@ -167,8 +185,18 @@ class Anchor:
             time += model.launch_us() if device != "GPU" else 0.0
             time += self.row.get("builder_us", 0) * len(kernels)
             time -= sum(regions_of(model, network, {}).saved_us.values()) * (device == "GPU")
+            time += self._reformats_us(model, network) if "linear" in self.row else 0.0
             rate += (batch if len(self.parts) > 1 else 1) / time
         return 1 / rate
+
+    def _reformats_us(self, model: CostModel, network: Network) -> float:
+        """Returns the GPU's time from linear tensors of a type to a DLA's and back."""
+        precision = self.row["precision"]
+        inside = (precision, "CHW32" if precision == "int8" else "CHW16")
+        outside = (self.row["linear"], "LINEAR")
+        inputs = [model.reformat_us(network.tensors[n], outside, inside) for n in network.inputs]
+        outputs = [model.reformat_us(network.tensors[n], inside, outside) for n in network.outputs]
+        return sum(inputs) + sum(outputs)
 
     def _automatic(self, model: CostModel) -> float:
         """Returns the time of one side, or of both, with the loadables that TensorRT made."""
@@ -283,6 +311,8 @@ def describe(anchor: Anchor) -> str:
     shape = [f"batch {row['batch']}"] if "batch" in row else []
     shape += [f"{row['size'][0]}x{row['size'][1]}"] if "size" in row else []
     shape += [f"{row['rows']} rows"] if "rows" in row else []
+    shape += ["x".join(map(str, row["shape"]))] if "shape" in row else []
+    shape += [f"{row['classes']} classes"] if "classes" in row else []
     shape += (
         [{"both": "automatic DLA"}.get(row["side"], f"automatic DLA, {row['side']} side")]
         if ("side" in row)

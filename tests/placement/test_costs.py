@@ -290,6 +290,13 @@ def test_new_rows_are_held_out_once_each_and_exclusions_say_why() -> None:
         ({"network": "yolov5s", "size": [640, 640]}, 8.25, 7.2),
         ({"network": "yolov7", "size": [640, 640]}, 52.4, 36.9),
         ({"network": "yoloxl", "size": [640, 640]}, 77.8, 54.2),
+        ({"network": "resnet101"}, 7.80, 44.5),
+        ({"network": "resnet152"}, 11.51, 60.1),
+        ({"network": "yolo11n", "size": [640, 640]}, 3.25, 2.6),
+        ({"network": "yolo11s", "size": [640, 640]}, 10.75, 9.4),
+        ({"network": "yolo11m", "size": [640, 640]}, 34.0, 20.1),
+        ({"network": "yolo11l", "size": [640, 640]}, 43.45, 25.3),
+        ({"network": "yolo11x", "size": [640, 640]}, 97.45, 56.9),
     ],
 )
 def test_networks_of_rows_have_the_published_work(
@@ -300,3 +307,22 @@ def test_networks_of_rows_have_the_published_work(
     weights = sum(layer.weight_elements or 0 for layer in network.layers)
     assert macs / 1e9 == pytest.approx(gmac, rel=0.02)
     assert weights / 1e6 == pytest.approx(million_weights, rel=0.02)
+
+
+def test_yolo11_for_the_dla_has_the_layers_that_its_authors_list(fitting: ModuleType) -> None:
+    network = fitting.network_of({"network": "yolo11n_dla", "size": [640, 640]})
+    kinds = [layer.kind for layer in network.layers]
+    assert {kind: kinds.count(kind) for kind in ("CONVOLUTION", "CONCATENATION", "SOFTMAX")} == {
+        "CONVOLUTION": 89,
+        "CONCATENATION": 20,
+        "SOFTMAX": 1,
+    }
+    parts = [f"yolo11n_{part}" for part in ("backbone", "neck", "classes")]
+    whole = fitting.network_of({"network": "yolo11n", "size": [640, 640]})
+    inside = [fitting.network_of({"network": part, "size": [640, 640]}) for part in parts]
+    assert sum(len(part.layers) for part in inside) < len(whole.layers)
+
+
+def test_every_row_has_a_network_and_a_mode(fitting: ModuleType) -> None:
+    for row in cost_data("anchors")["rows"]:
+        assert fitting.Anchor(row).parts

@@ -1,0 +1,178 @@
+"""YOLO11, its variant for the DLA and three of its loadables, as layer graphs written by hand.
+
+n, s, m, l, x: Ultralytics, cfg/models/11/yolo11.yaml and nn/modules/block.py. The variant and the
+loadables: IntelligentSystemsLabUTV/yolo11_dla.
+"""
+
+from __future__ import annotations
+
+from anchor_detr import Transformer
+
+from edgekit.network import Network, Tensor
+
+__all__ = ["yolo11"]
+
+YOLO11 = {  # depth / 2, width, limit
+    "n": (1, 0.25, 1024), "s": (1, 0.5, 1024), "m": (1, 1.0, 512), "l": (2, 1.0, 512),
+    "x": (2, 1.5, 512),
+}  # fmt: skip
+
+
+class Yolo11(Transformer):
+    """Adds the blocks of YOLO11 (Ultralytics, nn/modules/block.py)."""
+
+    def __init__(self, name: str, size: int, batch: int = 1) -> None:
+        super().__init__(name, (batch, 3, size, size))
+        self.silu = True
+
+    def given(self, name: str, shape: tuple[int, ...]) -> str:
+        """Adds an input."""
+        self.tensors[name] = Tensor(name, shape, "float32")
+        return name
+
+    def network(self, *outputs: str) -> Network:
+        written = {layer.outputs[0] for layer in self.layers}
+        inputs = tuple(name for name in self.tensors if name not in written)
+        return Network(self.name, tuple(self.layers), self.tensors, inputs, outputs)
+
+    def bottleneck(self, x: str, out: int, share: float) -> str:
+        y = self.conv(self.conv(x, int(out * share), 3), out, 3)
+        return self.addition(y, x, relu=False)
+
+    def c3k2(self, x: str, out: int, count: int, inner: bool, share: float = 0.5) -> str:
+        each = int(out * share)
+        x = self.conv(x, 2 * each, 1)
+        parts = [self.part(x, each), self.part(x, each)]
+        for _ in range(count):
+            y = parts[-1]
+            if inner:  # a C3k: two bottlenecks beside a shortcut
+                side, y = self.conv(y, each // 2, 1), self.conv(y, each // 2, 1)
+                for _ in range(2):
+                    y = self.bottleneck(y, each // 2, 1)
+                y = self.conv(self.concat(y, side), each, 1)
+            else:
+                y = self.bottleneck(y, each, 0.5)
+            parts.append(y)
+        return self.conv(self.concat(*parts), out, 1)
+
+    def attention_block(self, x: str) -> str:
+        """Attention over all cells with a depthwise convolution of the values beside it."""
+        batch, width, height, wide = self.shape(x)
+        heads, cells = batch * (width // 64), height * wide
+        y = self.conv(x, 2 * width, 1, relu=False)
+        query = self.turn(self.part(y, width // 2), (heads, cells, 32))
+        key = self.turn(self.part(y, width // 2), (heads, 32, cells))
+        value = self.part(y, width)
+        scores = self.matmul(query, key)
+        scores = self.add("ELEMENTWISE", (scores,), self.shape(scores))
+        scores = self.add("SOFTMAX", (scores,), self.shape(scores))
+        y = self.matmul(self.turn(scores, self.shape(scores)), self.turn(value, (heads, cells, 64)))
+        return self.placed(self.turn(y, (batch, width, height, wide)), value)
+
+    def placed(self, x: str, value: str) -> str:
+        """Adds what a depthwise convolution makes of the values, and projects."""
+        width = self.shape(x)[1]
+        place = self.conv(value, width, 3, groups=width, relu=False)
+        return self.conv(self.addition(x, place, relu=False), width, 1, relu=False)
+
+    def mixer_block(self, x: str) -> str:
+        """What stands there on the DLA: a softmax over channels and a depthwise convolution."""
+        width = self.shape(x)[1]
+        key = self.conv(x, max(width // 4, 8), 1, relu=False)
+        value = self.conv(x, width, 1, relu=False)
+        y = self.conv(self.add("SOFTMAX", (key,), self.shape(key)), width, 1, relu=False)
+        return self.placed(y, value)
+
+    def fed(self, x: str, mixed: str) -> str:
+        """Adds what attention made of it, then two pointwise convolutions."""
+        width = self.shape(x)[1]
+        x = self.addition(mixed, x, relu=False)
+        wide = self.conv(self.conv(x, 2 * width, 1), width, 1, relu=False)
+        return self.addition(wide, x, relu=False)
+
+    def c2psa(self, x: str, count: int, dla: bool) -> str:
+        out = self.shape(x)[1]
+        x = self.conv(x, out, 1)
+        left, y = self.part(x, out // 2), self.part(x, out // 2)
+        for _ in range(count):
+            y = self.fed(y, self.mixer_block(y) if dla else self.attention_block(y))
+        return self.conv(self.concat(left, y), out, 1)
+
+    def boxes(self, x: str, inner: int) -> str:
+        return self.conv(self.conv(self.conv(x, inner, 3), inner, 3), 64, 1, relu=False)
+
+    def classes(self, x: str, inner: int, count: int) -> str:
+        for _ in range(2):
+            channels = self.shape(x)[1]
+            x = self.conv(self.conv(x, channels, 3, groups=channels), inner, 1)
+        return self.conv(x, count, 1, relu=False)
+
+
+def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
+    """YOLO11 ``n`` to ``x`` with box decoding, at size x size.
+
+    ``n_dla``: with C2DLA and three raw maps, all of it on a DLA (yolo11_dla in anchors.yaml).
+    ``n_backbone``, ``n_neck`` and ``n_classes``: what three of the loadables hold that TensorRT
+    made of it: up to the first product of the attention, from the second one to the boxes, and
+    the towers that find the classes.
+    3.2, 10.8, 34.0, 43.5, 97.5 GMAC for n, s, m, l, x at 640 x 640.
+    """
+    scale, _, variant = name.partition("_")
+    depth, share, limit = YOLO11[scale]
+    inner = scale in "mlx"
+    g = Yolo11(f"yolo11{name}", size, batch)
+
+    def width(channels: int) -> int:
+        return -(-int(min(channels, limit) * share) // 8) * 8
+
+    box, score = max(16, width(256) // 4, 64), max(width(256), min(count, 100))
+    if variant in ("neck", "classes"):
+        del g.tensors["input"]
+    if variant == "classes":
+        small, middle, deep = (
+            g.given(f"map_{level}", (batch, width(channels), *2 * (size // (8 << level),)))
+            for level, channels in enumerate((256, 512, 1024))
+        )
+        return g.network(*(g.classes(x, score, count) for x in (small, middle, deep)))
+    half = width(1024) // 2
+    if variant == "neck":
+        maps = ["", *(
+            g.given(f"map_{level}", (batch, width(512), *2 * (size // (8 << level),)))
+            for level in range(2)
+        )]  # fmt: skip
+        names = ("left", "right", "value", "product")
+        left, x, value, product = (g.given(n, (batch, half, *2 * (size // 32,))) for n in names)
+        deep_map = g.conv(g.concat(left, g.fed(x, g.placed(product, value))), 2 * half, 1)
+    else:
+        x, maps = _backbone(g, [width(c) for c in (64, 128, 256, 512, 1024)], depth, inner)
+        if variant == "backbone":
+            x = g.conv(x, 2 * half, 1)
+            left, right = g.part(x, half), g.part(x, half)
+            return g.network(*maps[1:], left, right, g.conv(right, 2 * half, 1, relu=False))
+        deep_map = g.c2psa(x, depth, variant == "dla")
+    middle = g.c3k2(g.concat(g.resize(deep_map, 2), maps[2]), width(512), depth, inner)
+    small = g.c3k2(g.concat(g.resize(middle, 2), maps[1]), width(256), depth, inner)
+    joined = g.concat(g.conv(small, width(256), 3, 2), middle)
+    middle = g.c3k2(joined, width(512), depth, inner)
+    joined = g.concat(g.conv(middle, width(512), 3, 2), deep_map)
+    features = (small, middle, g.c3k2(joined, 2 * half, depth, True))
+    if variant == "neck":
+        return g.network(*features, *(g.boxes(x, box) for x in features))
+    levels = [g.concat(g.boxes(x, box), g.classes(x, score, count)) for x in features]
+    return g.network(*levels) if variant == "dla" else g.network(g.decode(levels, count))
+
+
+def _backbone(g: Yolo11, widths: list[int], depth: int, inner: bool) -> tuple[str, list[str]]:
+    """Returns the output of the pooling pyramid and the maps of strides 4, 8 and 16."""
+    x = g.conv(g.conv("input", widths[0], 3, 2), widths[1], 3, 2)
+    maps = []
+    for stage in range(4):
+        out = widths[min(stage + 2, 4)] if stage != 2 else widths[3]
+        x = g.c3k2(x, out, depth, inner or stage > 1, 0.5 if stage > 1 else 0.25)
+        if stage < 3:
+            maps.append(x)
+            x = g.conv(x, widths[stage + 2], 3, 2)
+    pools = [g.conv(x, widths[4] // 2, 1)]
+    for _ in range(3):
+        pools.append(g.pool(pools[-1], 1))
+    return g.conv(g.concat(*pools), widths[4], 1), maps
