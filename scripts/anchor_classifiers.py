@@ -2,8 +2,9 @@
 
 ResNet-18 and 34 (He et al., 2015), a RetinaNet on ResNet-34 (Lin et al., 2017) and the FCN of
 dusty-nv/pytorch-segmentation, MobileNet-v1 (Howard et al., 2017), MobileNet-v3 (Howard et al.,
-2019, tables 1 and 2), VGG-19 (Simonyan and Zisserman, 2014), Inception-v4 (Szegedy et al., 2016)
-and the image encoder of CLIP (ViT-B/32; Dosovitskiy et al., 2020; Radford et al., 2021).
+2019, tables 1 and 2), MixNet (Tan and Le, 2019, as in netspresso-trainer), ReduceFormer (Yang et
+al., 2024, as in NVIDIA/DL4AGX) and the image encoder of CLIP (ViT-B/32; Dosovitskiy et al., 2020;
+Radford et al., 2021).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from edgekit.network import Network
 
 __all__ = [
     "fcn_resnet18",
-    "inception_v4",
+    "mixnet",
     "mobilenet",
     "mobilenetv3",
+    "reduceformer",
     "resnet18",
     "resnet34",
     "resnet34_backbone",
     "retinanet_resnet34",
-    "vgg19",
     "vit_b32",
 ]
 
@@ -40,6 +41,29 @@ V3_LARGE = (
     (3, 184, 80, False, True, 1), (3, 480, 112, True, True, 1), (3, 672, 112, True, True, 1),
     (5, 672, 160, True, True, 2), (5, 960, 160, True, True, 1), (5, 960, 160, True, True, 1),
 )  # fmt: skip
+
+# blocks, expansion, out, kernels, groups of the expansion and of the projection, stride, swish
+# instead of ReLU, input over squeezed channels
+MIX_S = (
+    (1, 1, 16, (3,), 1, 1, 1, False, 0), (1, 6, 24, (3,), 2, 2, 2, False, 0),
+    (1, 3, 24, (3,), 2, 2, 1, False, 0), (1, 6, 40, (3, 5, 7), 1, 1, 2, True, 2),
+    (3, 6, 40, (3, 5), 2, 2, 1, True, 2), (1, 6, 80, (3, 5, 7), 1, 2, 2, True, 4),
+    (2, 6, 80, (3, 5), 1, 2, 1, True, 4), (1, 6, 120, (3, 5, 7), 2, 2, 1, True, 2),
+    (2, 3, 120, (3, 5, 7, 9), 2, 2, 1, True, 2), (1, 6, 200, (3, 5, 7, 9, 11), 1, 1, 2, True, 2),
+    (2, 6, 200, (3, 5, 7, 9), 1, 2, 1, True, 2),
+)  # fmt: skip
+MIX_M = (
+    (1, 1, 24, (3,), 1, 1, 1, False, 0), (1, 6, 32, (3, 5, 7), 2, 2, 2, False, 0),
+    (1, 3, 32, (3,), 2, 2, 1, False, 0), (1, 6, 40, (3, 5, 7, 9), 1, 1, 2, True, 2),
+    (3, 6, 40, (3, 5), 2, 2, 1, True, 2), (1, 6, 80, (3, 5, 7), 1, 1, 2, True, 4),
+    (3, 6, 80, (3, 5, 7, 9), 2, 2, 1, True, 4), (1, 6, 120, (3,), 1, 1, 1, True, 2),
+    (3, 3, 120, (3, 5, 7, 9), 2, 2, 1, True, 2), (1, 6, 200, (3, 5, 7, 9), 1, 1, 2, True, 2),
+    (3, 6, 200, (3, 5, 7, 9), 1, 2, 1, True, 2),
+)  # fmt: skip
+REDUCE = {  # widths, blocks of the stages, of the classifier
+    "b1": ((16, 32, 64, 128, 256), (1, 2, 3, 3, 4), (1536, 1600)),
+    "b3": ((32, 64, 128, 256, 512), (1, 4, 6, 6, 9), (2304, 2560)),
+}
 
 
 def _basic_stages(g: Graph, blocks: tuple[int, ...]) -> list[str]:
@@ -151,70 +175,102 @@ def mobilenetv3(
     return g.network(g.conv(x, classes, 1, relu=False))
 
 
-def vgg19(batch: int = 1) -> Network:
-    """19.6 GMAC at 224 x 224; the softmax at its end is left out."""
-    g = Graph("vgg19", (batch, 3, 224, 224))
-    x = "input"
-    for out, count in ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)):
-        for _ in range(count):
-            x = g.conv(x, out, 3)
-        x = g.pool(x, 2)
-    x = g.add("SHUFFLE", (x,), (batch, 512 * 7 * 7, 1, 1), mode="RESHAPE")
-    return g.network(g.conv(g.conv(g.conv(x, 4096, 1), 4096, 1), 1000, 1, relu=False))
+def mixnet(
+    name: str, batch: int = 1, height: int = 224, width: int = 224, *, classes: int = 1000
+) -> Network:
+    """``s``, ``m`` or ``l``, 0.25, 0.35 and 0.56 GMAC; the depthwise kernels differ by channels."""
+    g = Graph(f"mixnet_{name}", (batch, 3, height, width))
+    share = 1.3 if name == "l" else 1.0
+
+    def wide(channels: int) -> int:
+        return channels if share == 1 else int(channels * share + 4) // 8 * 8
+
+    def parts(x: str, count: int) -> list[str]:
+        return [g.part(x, g.tensors[x].shape[1] // count) for _ in range(count)]
+
+    def point(x: str, out: int, groups: int, act: bool) -> str:
+        if groups == 1:
+            return g.conv(x, out, 1, relu=act)
+        y = g.concat(*(g.conv(one, out // groups, 1, relu=False) for one in parts(x, groups)))
+        return active(y) if act else y
+
+    def active(x: str) -> str:
+        y = g.add("ACTIVATION", (x,), g.tensors[x].shape)
+        return g.add("ELEMENTWISE", (x, y), g.tensors[x].shape) if g.silu else y
+
+    x = g.conv("input", wide(16 if name == "s" else 24), 3, 2)
+    for count, times, out, kernels, expanded, projected, step, swish, ratio in (
+        MIX_S if name == "s" else MIX_M
+    ):
+        for number in range(count):
+            g.silu = swish
+            before, stride = g.tensors[x].shape[1], 1 if number else step
+            inner = before * times
+            y = point(x, inner, expanded, act=True) if times > 1 else x
+            if len(kernels) == 1:
+                y = g.conv(y, inner, kernels[0], stride, groups=inner)
+            else:
+                each = inner // len(kernels)
+                mixed = zip(parts(y, len(kernels)), kernels, strict=True)
+                y = g.concat(*(g.conv(a, each, k, stride, each, relu=False) for a, k in mixed))
+                y = active(y)
+            if ratio:
+                mean = g.add("REDUCE", (y,), (batch, inner, 1, 1))
+                gate = g.conv(g.conv(mean, before // ratio, 1), inner, 1, relu=False)
+                gate = g.add("ACTIVATION", (gate,), (batch, inner, 1, 1))
+                y = g.add("ELEMENTWISE", (y, gate), g.tensors[y].shape)
+            y = point(y, wide(out), projected, act=False)
+            x = g.addition(y, x, relu=False) if stride == 1 and before == wide(out) else y
+    g.silu = False
+    return g.network(g.head(g.conv(x, 1536, 1), classes))
 
 
-def inception_v4(batch: int = 1) -> Network:
-    """12.3 GMAC at 299 x 299; the softmax at its end is left out."""
-    g = Graph("inception_v4", (batch, 3, 299, 299))
+def reduceformer(name: str, size: int, batch: int = 1) -> Network:
+    """``b1`` or ``b3``, 0.52 and 3.87 GMAC at 224 x 224, with h-swish."""
+    widths, depths, head = REDUCE[name]
+    g = Graph(f"reduceformer_{name}", (batch, 3, size, size))
+    g.silu = True
 
-    def chain(x: str, *steps: tuple[int, int | tuple[int, int]]) -> str:
-        for out, kernel in steps:
-            x = g.conv(x, out, kernel)
-        return x
+    def local(x: str, out: int, stride: int = 1, times: int = 4) -> str:
+        before = g.tensors[x].shape[1]
+        y = g.conv(x, before * times, 1) if times > 1 else x
+        y = g.conv(y, before * times, 3, stride, groups=before * times)
+        y = g.conv(y, out, 1, relu=False)
+        return g.addition(y, x, relu=False) if stride == 1 else y
 
-    def down(x: str, out: int) -> str:
-        return g.conv(x, out, 3, 2, padded=False)
+    def context(x: str) -> str:
+        _, channels, *rest = g.tensors[x].shape
+        qkv = g.conv(x, 3 * channels, 1, relu=False)
+        far = g.conv(qkv, 3 * channels, 5, groups=3 * channels, relu=False)
+        split = (batch, 3, channels, *rest)
+        both = [g.add("SHUFFLE", (y,), split, mode="RESHAPE") for y in (qkv, far)]
+        y = g.add("CONCATENATION", tuple(both), (batch, 3, 2 * channels, *rest))
+        shape, one = (batch, 2 * channels, *rest), (batch, 2 * channels, 1, 1)
+        q, k, v = (g.add("SLICE", (y,), shape) for _ in range(3))
+        q, k = (g.add("ACTIVATION", (y,), shape) for y in (q, k))
+        sum_k = g.add("REDUCE", (k,), one)
+        sum_v = g.add("REDUCE", (g.add("ELEMENTWISE", (v, sum_k), shape),), one)
+        sum_kv = g.add("REDUCE", (g.add("ELEMENTWISE", (k, sum_v), shape),), one)
+        sum_q = g.add("REDUCE", (q,), (batch, 1, *rest))
+        top = g.add("ELEMENTWISE", (q, sum_kv), shape)
+        under = g.add("ELEMENTWISE", (sum_q, sum_k), shape)
+        y = g.add("ELEMENTWISE", (top, g.add("ELEMENTWISE", (under,), shape)), shape)
+        return g.addition(g.conv(y, channels, 1, relu=False), x, relu=False)
 
-    wide, high = (1, 7), (7, 1)
-    x = g.conv(g.conv(down("input", 32), 32, 3, padded=False), 64, 3)
-    x = g.concat(g.pool(x, 2, 2), down(x, 96))
-    x = g.concat(
-        g.conv(g.conv(x, 64, 1), 96, 3, padded=False),
-        g.conv(chain(x, (64, 1), (64, wide), (64, high)), 96, 3, padded=False),
-    )
-    x = g.concat(down(x, 192), g.pool(x, 2, 2))
-    for _ in range(4):
-        x = g.concat(
-            chain(g.pool(x, 1), (96, 1)),
-            chain(x, (96, 1)),
-            chain(x, (64, 1), (96, 3)),
-            chain(x, (64, 1), (96, 3), (96, 3)),
-        )
-    x = g.concat(g.pool(x, 2, 2), down(x, 384), down(chain(x, (192, 1), (224, 3)), 256))
-    for _ in range(7):
-        x = g.concat(
-            chain(g.pool(x, 1), (128, 1)),
-            chain(x, (384, 1)),
-            chain(x, (192, 1), (224, wide), (256, high)),
-            chain(x, (192, 1), (192, wide), (224, high), (224, wide), (256, high)),
-        )
-    x = g.concat(
-        g.pool(x, 2, 2),
-        down(chain(x, (192, 1)), 192),
-        down(chain(x, (256, 1), (256, wide), (320, high)), 320),
-    )
-    for _ in range(3):
-        short = chain(x, (384, 1))
-        long = chain(x, (384, 1), (448, (1, 3)), (512, (3, 1)))
-        x = g.concat(
-            chain(g.pool(x, 1), (256, 1)),
-            chain(x, (256, 1)),
-            chain(short, (256, (1, 3))),
-            chain(short, (256, (3, 1))),
-            chain(long, (256, (3, 1))),
-            chain(long, (256, (1, 3))),
-        )
-    return g.network(g.head(x, 1000))
+    x = g.conv("input", widths[0], 3, 2)
+    for _ in range(depths[0]):
+        x = local(x, widths[0], times=1)
+    for stage in range(1, 5):
+        x = local(x, widths[stage], 2)
+        for _ in range(depths[stage] - (stage < 3)):
+            x = local(x if stage < 3 else context(x), widths[stage])
+    x = g.conv(x, head[0], 1)
+    x = g.add("REDUCE", (x,), (batch, head[0], 1, 1))
+    x = g.conv(x, head[1], 1, relu=False)
+    x = g.add("NORMALIZATION", (x,), g.tensors[x].shape)
+    gate = g.add("ACTIVATION", (x,), g.tensors[x].shape)
+    x = g.add("ELEMENTWISE", (x, gate), g.tensors[x].shape)
+    return g.network(g.conv(x, 1000, 1, relu=False))
 
 
 def vit_b32(batch: int = 1) -> Network:

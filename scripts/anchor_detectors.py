@@ -3,8 +3,8 @@
 SSD with ResNet-34 at 1200 x 1200 and RetinaNet with ResNeXt-50 32x4d at 800 x 800 (MLPerf
 inference, vision reference models), YOLOv8 n, s, m (Ultralytics, cfg/models/v8/yolov8.yaml), YOLOX
 nano, tiny, s, m, l (Megvii-BaseDetection/YOLOX, yolox/models), YOLOv5 s (Ultralytics v7.0,
-models/yolov5s.yaml), YOLOv7 (WongKinYiu, cfg/deploy/yolov7.yaml) and tiny YOLOv3 (darknet,
-cfg/yolov3-tiny.cfg).
+models/yolov5s.yaml), YOLOv7 (WongKinYiu, cfg/deploy/yolov7.yaml) and CenterPoint (Yin et al., 2021,
+with VoxelNet at 0.075 m on nuScenes).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anchor_networks import Graph
 
 from edgekit.network import Network
 
-__all__ = ["retinanet", "ssd_resnet34", "yolov3_tiny", "yolov5s", "yolov7", "yolov8", "yolox"]
+__all__ = ["centerpoint", "retinanet", "ssd_resnet34", "yolov5s", "yolov7", "yolov8", "yolox"]
 
 YOLOX = {
     "n": (1, 0.25),
@@ -261,15 +261,20 @@ def yolov7(size: int, batch: int = 1) -> Network:
     return g.network(g.add("CONCATENATION", tuple(levels), (batch, cells, 85)))
 
 
-def yolov3_tiny(batch: int = 1) -> Network:
-    """2.8 GMAC at 416 x 416, leaky ReLU; without box decoding."""
-    g = Graph("yolov3_tiny", (batch, 3, 416, 416))
+def centerpoint(batch: int = 1) -> Network:
+    """Its network over the bird's eye view, from 256 channels of 180 x 180: six tasks, 116 GMAC."""
+    g = Graph("centerpoint", (batch, 256, 180, 180))
     x, maps = "input", []
-    for out in (16, 32, 64, 128, 256, 512):
-        x = g.conv(x, out, 3)
+    for width, stride in ((128, 1), (256, 2)):
+        x = g.conv(x, width, 3, stride)
+        for _ in range(5):
+            x = g.conv(x, width, 3)
         maps.append(x)
-        x = g.pool(x, 1 if out == 512 else 2)
-    x = g.conv(g.conv(x, 1024, 3), 256, 1)
-    deep = g.conv(g.conv(x, 512, 3), 255, 1, relu=False)
-    x = g.concat(g.resize(g.conv(x, 128, 1), 2), maps[4])
-    return g.network(deep, g.conv(g.conv(x, 256, 3), 255, 1, relu=False))
+    deep = g.deconv(maps[1], 256, 2)
+    deep = g.add("ACTIVATION", (deep,), g.tensors[deep].shape)
+    x = g.conv(g.concat(g.conv(maps[0], 256, 1), deep), 64, 3)
+    heads = []
+    for classes in (1, 2, 2, 1, 2, 2):
+        for out in (2, 1, 3, 2, 2, classes):
+            heads.append(g.conv(g.conv(x, 64, 3), out, 3, relu=False))
+    return g.network(*heads)

@@ -52,35 +52,34 @@ class Graph:
         return name
 
     def conv(
-        self,
-        x: str,
-        out: int,
-        kernel: int | tuple[int, int],
-        stride: int = 1,
-        groups: int = 1,
-        relu: bool = True,
-        padded: bool = True,
+        self, x: str, out: int, kernel: int, stride: int = 1, groups: int = 1, relu: bool = True
     ) -> str:
-        batch, channels, *size = self.tensors[x].shape
-        sides = kernel if isinstance(kernel, tuple) else (kernel,) * len(size)
-        lost = (0,) * len(size) if padded else tuple(side - 1 for side in sides)
-        size = [-(-(one - less) // stride) for one, less in zip(size, lost, strict=True)]
-        weights = out * (channels // groups) * math.prod(sides)
+        batch, channels, height, width = self.tensors[x].shape
+        shape = (batch, out, -(-height // stride), -(-width // stride))
+        weights = out * (channels // groups) * kernel * kernel
         y = self.add(
-            "CONVOLUTION", (x,), (batch, out, *size), kernel=sides, stride=(stride,) * len(size),
-            groups=groups, out_maps=out, macs=weights * batch * math.prod(size),
+            "CONVOLUTION", (x,), shape, kernel=(kernel, kernel), stride=(stride, stride),
+            groups=groups, out_maps=out, macs=weights * batch * shape[2] * shape[3],
             weight_elements=weights,
         )  # fmt: skip
-        shape = self.tensors[y].shape
         if not relu:
             return y
         x = self.add("ACTIVATION", (y,), shape)
         return self.add("ELEMENTWISE", (y, x), shape) if self.silu else x
 
-    def pool(self, x: str, stride: int, lost: int = 0) -> str:
-        """Pools with padding; without it the window takes ``lost`` rows and columns."""
+    def deconv(self, x: str, out: int, stride: int) -> str:
+        """Deconvolves with a kernel of its stride."""
         batch, channels, *size = self.tensors[x].shape
-        shape = (batch, channels, *(-(-(one - lost) // stride) for one in size))
+        shape = (batch, out, *(stride * one for one in size))
+        weights = out * channels * stride * stride
+        return self.add(
+            "DECONVOLUTION", (x,), shape, kernel=(stride, stride), stride=(stride, stride),
+            groups=1, out_maps=out, macs=weights * batch * math.prod(size), weight_elements=weights,
+        )  # fmt: skip
+
+    def pool(self, x: str, stride: int) -> str:
+        batch, channels, height, width = self.tensors[x].shape
+        shape = (batch, channels, -(-height // stride), -(-width // stride))
         return self.add("POOLING", (x,), shape)
 
     def head(self, x: str, classes: int) -> str:

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import anchor_classifiers as classifiers
 from anchor_detectors import (
+    centerpoint,
     retinanet,
     ssd_resnet34,
-    yolov3_tiny,
     yolov5s,
     yolov7,
     yolov8,
@@ -59,9 +59,12 @@ from edgekit.targets import PowerMode, Target
 
 NETWORKS: dict[str, Callable[..., Network]] = {
     "alexnet": alexnet,
+    "centerpoint": centerpoint,
     "fcn_resnet18": classifiers.fcn_resnet18,
     "googlenet": googlenet,
-    "inception_v4": classifiers.inception_v4,
+    "mixnet_l": partial(classifiers.mixnet, "l"),
+    "mixnet_m": partial(classifiers.mixnet, "m"),
+    "mixnet_s": partial(classifiers.mixnet, "s"),
     "mobilenet": classifiers.mobilenet,
     "mobilenetv3_large": partial(classifiers.mobilenetv3, "large"),
     "mobilenetv3_small": partial(classifiers.mobilenetv3, "small"),
@@ -74,9 +77,7 @@ NETWORKS: dict[str, Callable[..., Network]] = {
     "retinanet_resnet34": classifiers.retinanet_resnet34,
     "ssd_mobilenet": ssd_mobilenet,
     "ssd_resnet34": ssd_resnet34,
-    "vgg19": classifiers.vgg19,
     "vit_b32": classifiers.vit_b32,
-    "yolov3_tiny": yolov3_tiny,
 }
 OPERATIONS = ("op_pairs", "dla_ops")  # sources of single operations, timed alone
 FITTED = {
@@ -130,6 +131,8 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
         return yolov8(name.removeprefix("yolov8"), row["size"][0], many)
     if name.startswith("yolox"):
         return yolox(name.removeprefix("yolox"), row["size"][0], many, row.get("classes", 80))
+    if name.startswith("reduceformer"):
+        return classifiers.reduceformer(name.rpartition("_")[2], row["size"][0], many)
     if name in ("yolov5s", "yolov7"):
         return {"yolov5s": yolov5s, "yolov7": yolov7}[name](row["size"][0], many)
     if name.startswith("resnet50"):
