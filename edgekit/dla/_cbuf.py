@@ -47,7 +47,7 @@ def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[Cbuf
         precision: "int8" or "fp16", of all layers or by layer name.
     """
     facts = memory_facts()["cbuf"]
-    rule = load_rules().rules["convolution.cbuf_limit"]
+    rule = load_rules().rules["convolution.cbuf_unsure"]
     found = []
     for layer in network.layers:
         if layer.kind != "CONVOLUTION" or not layer.inputs:

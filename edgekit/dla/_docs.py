@@ -58,9 +58,27 @@ def docs_page() -> str:
         heads, *facts = fact_rows(family) or [()]
         if facts:
             lines += [*_table(heads), *(_cells(row) for row in facts), ""]
+    lines += ["## The guide of TensorRT 10.7, sentence by sentence", "", *_guide(rules), ""]
     lines += ["## Operators", "", *_operators(rules, sources), ""]
     lines += ["## JetPack releases", "", *_jetpacks(), "", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
+
+
+def _guide(rules: Rules) -> list[str]:
+    """Section 13.2 as a table: what it says, and the rules that hold it."""
+    lines = [
+        "Section 13.2, shortened, from `dla/guide.yaml`. A rule of this page that stands with no",
+        "sentence comes from its other sources.",
+        "",
+        *_table(("Section", "The guide says", "Rules")),
+    ]
+    for section, sentence in rules.guide:
+        held = ", ".join(f"`{name}`" for name in sentence.get("rules", ()))
+        why = str(sentence.get("why", ""))
+        lines.append(
+            _cells((section, sentence["says"], f"{held} ({why})" if held and why else held or why))
+        )
+    return lines
 
 
 def _table(heads: Sequence[str]) -> list[str]:

@@ -131,10 +131,10 @@ def _square(sides: Any) -> int | None:
     return sides[0] if sides and len(set(sides)) == 1 else None
 
 
-def _banks(facts: Facts) -> int | None:
+def _banks(facts: Facts, precision: str) -> int | None:
     if not facts.layer.inputs:
         return None
-    return banks_of(facts, _inputs(facts)[0], facts["precision"])
+    return banks_of(facts, _inputs(facts)[0], precision)
 
 
 def _full_window_weights(facts: Facts) -> int | None:
@@ -213,7 +213,8 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "dilated_kernel": _dilated,
     "square_kernel": lambda facts: _square(facts["kernel"]),
     "square_stride": lambda facts: _square(facts["stride"]),
-    "cbuf_banks": _banks,
+    "cbuf_banks": lambda facts: _banks(facts, facts["precision"]),
+    "cbuf_banks_fp16": lambda facts: _banks(facts, "fp16"),
     "full_window_weights": _full_window_weights,
     "channels": _channels,
     "function": _function,

@@ -89,6 +89,8 @@ def judge(
         "gives_scales": scales is not None and not lowered,
         "tensorrt_drives_dla": drives_dla(target, release),
         "kind_supported": True,
+        "known_releases": f"{rules.oldest} to {rules.newest}",
+        "release_known": parse_version(rules.oldest) <= version <= parse_version(rules.newest),
     }
     generation = target.dla.generation
     whole = network.whole

@@ -26,7 +26,7 @@ __all__ = [
 _RULES = "edgekit.dla/1"
 # files of facts: a tensor, a loadable or nothing breaks their rules, so they are notes to a layer
 _NOTED = {"memory": "Memory", "formats": "Tensor formats", "sparsity": "Structured sparsity"}
-_EXCLUDED = ("builder_messages", "int8", "operators", "reconstruction", *_NOTED)
+_EXCLUDED = ("builder_messages", "guide", "int8", "operators", "reconstruction", *_NOTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +43,8 @@ class Rules:
         allowed_by: By layer kind and function ("*": any other), the titles of the sources that say
             a DLA has it.
         unlisted: ONNX operators without a row that rules name: their ``families`` and ``rules``.
+        guide: The sentences of the guide's section 13.2 by the title of their part, as read.
+        oldest: The oldest TensorRT release that a guide among the sources is about.
         newest: The newest TensorRT release that the sources speak of.
     """
 
@@ -54,6 +56,8 @@ class Rules:
     kinds: frozenset[str]
     allowed_by: Mapping[str, Mapping[str, tuple[str, ...]]]
     unlisted: Mapping[str, Mapping[str, list[str]]]
+    guide: tuple[tuple[str, Mapping[str, Any]], ...]
+    oldest: str
     newest: str
 
     def allowing(self, kind: str, function: object) -> tuple[str, ...]:
@@ -117,6 +121,12 @@ def load_rules() -> Rules:
         kinds=kinds,
         allowed_by=allowed,
         unlisted=matrix["unlisted"],
+        guide=tuple(
+            (section["title"], sentence)
+            for section in read_knowledge(folder / "guide.yaml")["sections"]
+            for sentence in section["sentences"]
+        ),
+        oldest=origins["oldest_tensorrt"],
         newest=origins["newest_tensorrt"],
     )
 

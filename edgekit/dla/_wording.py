@@ -67,6 +67,12 @@ def _divides_by_constant(facts: Facts) -> bool:
     return facts["constant_operand"] is not None or facts.layer.kind == "SCALE"
 
 
+def _constants_found(facts: Facts) -> str:
+    if len(facts.layer.inputs) > 1:
+        return "two computed operands"
+    return "a constant of several values"
+
+
 def _pool_steps(facts: Facts) -> str:
     """Pooling windows that together make the window, "7x7 and then 2x2"; empty if none do."""
     sides = [_windows(side) for side in _averaged(facts)]
@@ -127,6 +133,7 @@ WORDING: dict[str, Callable[[Facts], Any]] = {
     "readers": _readers,
     "follows": _follows,
     "divides_by_constant": _divides_by_constant,
+    "constants_found": _constants_found,
     "precision_name": lambda facts: str(facts["precision"]).upper(),
     "least_stride": lambda facts: min(facts["strides"] or (1,)),
     "reduced_sides": _reduced_sides,

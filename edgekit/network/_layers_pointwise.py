@@ -85,6 +85,7 @@ UNARY = {
     "IsNaN": "ISNAN",
     "IsInf": "ISINF",
 }
+_ONE_VALUE = frozenset({"Div", "Pow", "Equal", "Greater", "Less"})
 # the builder turns these by a constant on the right into SCALE; Sub and Div only that way round
 _SCALES = {"Add": "SUM", "Mul": "PROD", "Sub": "SUB", "Div": "DIV"}
 _COMMUTES = {"Add", "Mul"}
@@ -168,6 +169,7 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
     mode = _scale_mode(at, node, inputs)
     if mode:
         scale = {"mode": mode, "axis": 1, "function": _SCALES[node.op_type]}
+        scale |= _uniform(at, node)
         at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
         return
     function = "SUM" if node.op_type == "Mean" else ELEMENTWISE[node.op_type]
@@ -190,6 +192,7 @@ def elementwise(at: Placer, node: onnx.NodeProto) -> None:
             # the builder keeps the operand as a CONSTANT layer, whose shape counts too
             fixed = at.shape(name if at.constant(name) else current)
             params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
+            params |= _uniform(at, node)
         at.emit(
             node,
             "ELEMENTWISE",
@@ -254,6 +257,22 @@ def _scale_mode(at: Placer, node: onnx.NodeProto, inputs: list[str]) -> str:
     if part == (1, whole[1], *[1] * (len(whole) - 2)):
         return "CHANNEL"
     return "ELEMENTWISE" if part[1:] == whole[1:] and part[0] in {1, whole[0]} else ""
+
+
+def _uniform(at: Placer, node: onnx.NodeProto) -> dict[str, bool]:
+    """Whether the constant of a division, power or comparison has one value: a DLA asks for that.
+
+    Empty for other operators, and where the constant is made from others.
+    """
+    if node.op_type not in _ONE_VALUE:
+        return {}
+    for index, name in enumerate(node.input):
+        if at.stored(name):
+            value = at.value(node, index)
+            return (
+                {} if value is None else {"uniform_constant": bool((value == value.flat[:1]).all())}
+            )
+    return {}
 
 
 def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:

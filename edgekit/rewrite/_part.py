@@ -29,7 +29,10 @@ _FEW = 3
 _SMALL = 64
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 # whose floating-point constants the layers depend on; all others' are weights, of any size
-_READS_FLOATS = frozenset({"Clip", "Pad", "Resize", "Upsample"})
+# (of the last ones, whether all elements are the same)
+_READS_FLOATS = frozenset(
+    {"Clip", "Pad", "Resize", "Upsample", "Div", "Equal", "Greater", "Less", "Pow"}
+)
 
 
 class Part:

@@ -8,14 +8,17 @@ from tests.dla.one_layer import convolution, rules_of, verdict
 
 
 def test_the_convolution_of_trt_3499() -> None:
-    """512 -> 256, 3x3 on 512x80x160: 9 banks in INT8, exactly 16 in FP16, refused on a board."""
+    """512 -> 256, 3x3 on 512x80x160: 9 banks in INT8, 16 in FP16, refused by 8.5.2 for both."""
     assert cbuf_banks(512, (3, 3), 1, 160, "int8") == 9
     assert cbuf_banks(512, (3, 3), 1, 160, "fp16") == 16
     layer = convolution((3, 3), channels=512, size=(80, 160), maps=256)
-    assert verdict("CONVOLUTION", precision="int8", **layer).certainty == "certain"
-    full = verdict("CONVOLUTION", precision="fp16", **layer)
-    assert (full.ok, full.certainty) == (True, "disputed")
-    assert rules_of(full) == {"convolution.cbuf_limit"}
+    for precision in ("int8", "fp16"):
+        for release, ok, rule in (("8.5.2", False, "cbuf_limit"), ("10.3", True, "cbuf_unsure")):
+            full = verdict("CONVOLUTION", precision=precision, tensorrt=release, **layer)
+            assert (full.ok, full.certainty) == (ok, "disputed")
+            assert rules_of(full) == {f"convolution.{rule}"}
+    half = convolution((3, 3), channels=512, size=(80, 80), maps=256)
+    assert verdict("CONVOLUTION", precision="int8", **half).certainty == "certain"
 
 
 def test_one_bank_more_is_refused() -> None:

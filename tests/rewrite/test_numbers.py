@@ -110,7 +110,9 @@ class Nothing(WholePool):
 def test_an_approximation_that_is_no_number_is_reported(monkeypatch):
     before = pooled()
     toys = Nothing(), WholePool()
-    after, applied, notes = run(monkeypatch, before, *toys, allow_approx=["approx-nothing"])
+    after, applied, notes = run(
+        monkeypatch, before, *toys, allow_approx=["approx-nothing"], precision="int8"
+    )
     assert [item.rewrite for item in applied] == ["whole-pool"]
     assert len(notes) == 1
     assert "approx-nothing" in notes[0]

@@ -13,7 +13,10 @@ from tests.dla.one_layer import ORIN, XAVIER
 USUAL = ((ORIN, "10.3"), (XAVIER, "8.5.2"), (ORIN, "8.6.12"))
 # just before and after a release that changed something, in INT8
 BOUNDS = (
-    *((ORIN, bound) for bound in ("8.4.3", "8.5", "8.5.1", "8.5.2", "8.5.10", "8.6", "8.6.11")),
+    *(
+        (ORIN, bound)
+        for bound in ("8.4.3", "8.5", "8.5.1", "8.5.2", "8.5.10", "8.6", "8.6.11", "10.7")
+    ),
     *((XAVIER, bound) for bound in ("7.1.3", "8.0.1", "8.4.3")),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from tests.dla.limits.cases import (
 from tests.dla.limits.sheet import Branch, Sheet, op
 
 PLAIN = (1, 4, 2, 2)
+DEEP = (1, 2, 4, 2, 2)
 IN_8 = since("8.0")
 IN_8_6 = since("8.6")
 IN_8_6_12 = since("8.6.12")
+IN_10_7 = since("10.7")
 
 
 def _clip(low: float | None, high: float | None) -> Branch:
@@ -35,8 +38,8 @@ ACTIVATION = [
              "RELU, SIGMOID, TANH, CLIP, LEAKY_RELU")
         for inside, outside, found in (
             ("Relu", "Elu", "ELU"), ("Sigmoid", "HardSigmoid", "HARD_SIGMOID"),
-            ("Tanh", "Softsign", "SOFTSIGN"), ("LeakyRelu", "ThresholdedRelu", "THRESHOLDED_RELU"),
-            ("LeakyRelu", "Selu", "SELU"), ("Sigmoid", "Softplus", "SOFTPLUS"),
+            ("Tanh", "Softsign", "SOFTSIGN"), ("Relu", "ThresholdedRelu", "THRESHOLDED_RELU"),
+            ("Relu", "Selu", "SELU"), ("Sigmoid", "Softplus", "SOFTPLUS"),
         )
     ),
     Case("activation.clip_upper", _clip(0.0, 127.0), _clip(0.0, 128.0), "128", "1..127"),
@@ -50,11 +53,14 @@ ACTIVATION = [
          disputed=ALWAYS),
     Case("activation.clip_upper", op("Clip", PLAIN, min=0.0, max=127.0),
          op("Clip", PLAIN, min=0.0, max=128.0), "128", "1..127", opset=10),
+    Case("activation.leaky_old", op("Relu", PLAIN), op("LeakyRelu", PLAIN), "LEAKY_RELU",
+         "TensorRT 8", breaks=~IN_8, disputed=ALWAYS),
     Case("prelu.slope", op("PRelu", PLAIN, constants=[[[[0.1]]] * 4]), op("PRelu", PLAIN, PLAIN),
          "computed", "constant"),
 ]  # fmt: skip
 
 ADD = op("Add", PLAIN, PLAIN)
+SQUARE = op("Pow", PLAIN, constants=[2.0])
 
 
 def _since(rule: str, kind: str, found: str, when: Where) -> Case:
@@ -84,12 +90,45 @@ ELEMENTWISE = [
     Case("operators.not_exposed", op("Max", PLAIN, PLAIN), op("Min", PLAIN, PLAIN), "Min",
          "both allow", risk=True),
     _since("sub", "Sub", "SUB", IN_8),
-    _since("div", "Div", "DIV", IN_8_6),
-    Case("elementwise.div_unsure", op("Mul", PLAIN, PLAIN), op("Div", PLAIN, PLAIN), "DIV",
-         "TensorRT 8.6.12", breaks=IN_8_6 & ~IN_8_6_12, risk=True, outside_ok=IN_8_6_12),
-    _since("pow", "Pow", "POW", IN_8_6),
-    Case("elementwise.pow_unsure", op("Mul", PLAIN, PLAIN), op("Pow", PLAIN, PLAIN), "POW",
-         "both name", breaks=IN_8_6, risk=True, outside_ok=NEVER),
+    Case("elementwise.div", ADD, op("Div", PLAIN, PLAIN), "DIV", "TensorRT 8.6.12",
+         breaks=~IN_8_6_12, outside_ok=IN_INT8),
+    Case("elementwise.div_int8", ADD, op("Div", PLAIN, PLAIN), "FP16", "INT8",
+         breaks=IN_8_6_12 & IN_FP16, outside_ok=IN_8_6_12),
+    # a division by a constant is a scale layer, and the rules of divisions hold all the same
+    *(
+        Case("elementwise.div_constant", op("Mul", PLAIN, constants=[2.0]),
+             op("Div", PLAIN, constants=[several]), "several", "one value", breaks=IN_8_6_12,
+             outside_ok=NEVER)
+        for several in (
+            [[[1.0]], [[2.0]], [[4.0]], [[4.0]]], [[[[1.0, 2.0], [1.0, 1.0]]] * 4],
+        )
+    ),
+    Case("elementwise.div_int8", op("Mul", PLAIN, constants=[2.0]),
+         op("Div", PLAIN, constants=[[[[2.0]]] * 4]), "FP16", "INT8",
+         breaks=IN_8_6_12 & IN_FP16, outside_ok=IN_8_6_12),
+    Case("elementwise.pow", ADD, SQUARE, "POW", "TensorRT 8.6", breaks=~IN_8_6,
+         outside_ok=IN_8_6_12 & IN_INT8),
+    Case("elementwise.pow_old", ADD, SQUARE, "POW", "TensorRT 8.6.12",
+         breaks=IN_8_6 & ~IN_8_6_12, disputed=ALWAYS, outside_ok=IN_8_6_12 & IN_INT8),
+    Case("elementwise.pow_unsure", ADD, SQUARE, "POW", "TensorRT 10.7",
+         breaks=IN_8_6_12 & ~IN_10_7, risk=True, tried=IN_INT8, outside_ok=IN_10_7),
+    Case("elementwise.pow_int8", ADD, SQUARE, "FP16", "INT8", breaks=IN_8_6_12 & IN_FP16,
+         outside_ok=IN_8_6_12),
+    Case("elementwise.pow_constant", ADD, op("Pow", PLAIN, PLAIN), "two computed", "one constant",
+         breaks=IN_8_6_12, outside_ok=NEVER),
+    Case("elementwise.pow_constant", ADD,
+         op("Pow", PLAIN, constants=[[[[1.0]]] * 2 + [[[2.0]]] * 2]), "several", "one constant",
+         breaks=IN_8_6_12, outside_ok=NEVER),
+    # three spatial dimensions, or a batch of two: the guide can be read both ways
+    Case("general.spatial", op("Sigmoid", PLAIN), op("Sigmoid", DEEP), "1x2x4x2x2",
+         "4 dimensions", risk=True),
+    Case("general.spatial", op("Mul", PLAIN, constants=[2.0]), op("Mul", DEEP, constants=[2.0]),
+         "1x2x4x2x2", "4 dimensions", risk=True),
+    *(
+        Case("elementwise.dims", op(kind, PLAIN, PLAIN), op(kind, DEEP, DEEP), "1x2x4x2x2",
+             "4 dimensions", disputed=ALWAYS)
+        for kind in ("Mul", "Add", "Max")
+    ),
     _forms((2, 4, 3, 5), (1, 4, 3, 5)),
     _forms((2, 4, 1, 1), (2, 4, 1, 5)),
     _forms((2, 4, 1, 1), (2, 4, 3, 1), left=True),
@@ -114,9 +153,6 @@ ELEMENTWISE = [
             ("Mul", (4, 3, 5), (4, 3, 1), "1x4x3x1"),
         )
     ),
-    # a division by a constant is a scale layer, and the rule of divisions holds all the same
-    Case("elementwise.div", op("Mul", PLAIN, constants=[2.0]), op("Div", PLAIN, constants=[2.0]),
-         "DIV", "TensorRT 8.6", breaks=~IN_8_6),
 ]  # fmt: skip
 
 
@@ -127,6 +163,17 @@ def _comparison(kind: str, *readers: str, to: int = TensorProto.FLOAT) -> Branch
         made = sheet.add(kind, name, sheet.input(*PLAIN), sheet.input(*PLAIN))
         for reader in readers:
             sheet.add(reader, f"{name}-{reader}", made, **({"to": to} if reader == "Cast" else {}))
+
+    return draw
+
+
+def _compared(constant: Sequence[object]) -> Branch:
+    """A comparison with a constant, judged, and the cast of its result."""
+
+    def draw(sheet: Sheet, name: str) -> None:
+        value = np.broadcast_to(np.array(constant, np.float32), PLAIN).copy()
+        made = sheet.add("Equal", name, sheet.input(*PLAIN), sheet.constant(value))
+        sheet.add("Cast", f"{name}-cast", made, to=TensorProto.FLOAT)
 
     return draw
 
@@ -145,6 +192,8 @@ def _cast(behind: str) -> Branch:
 
 
 COMPARISON = [
+    Case("comparison.constant", _compared([1.0]), _compared([[[[1.0]]] * 2 + [[[2.0]]] * 2]),
+         "several", "one value", inside_ok=IN_INT8, tried=ON_ORIN),
     Case("comparison.precision", ADD, _comparison("Equal", "Cast"), "FP16", "int8",
          breaks=IN_FP16, tried=ON_ORIN),
     *(
@@ -199,7 +248,7 @@ UNARY = [
         for kind in ("Sin", "Cos", "Atan", "Atanh")
     ),
     *(
-        _unary("unary.int8", kind, "FP16", "INT8", breaks=IN_8_6_12 & IN_FP16, disputed=ALWAYS,
+        _unary("unary.int8", kind, "FP16", "INT8", breaks=IN_8_6_12 & IN_FP16,
                outside_ok=IN_8_6_12)
         for kind in ("Sin", "Cos", "Atan")
     ),

@@ -152,12 +152,9 @@ SHUFFLE = [
             (op("Transpose", (2, 4, 4), perm=[0, 2, 1]), "2x4x4 to"),
         )
     ),
-    Case("shuffle.batch", _reshape(2, 16, 1, 1), _reshape(1, 8, 2, 2), "to 1x8x2x2", "same",
-         disputed=ALWAYS),
-    Case("shuffle.batch", _transpose(0, 3, 1, 2), _transpose(1, 0, 2, 3), "to 4x2x2x2", "same",
-         disputed=ALWAYS),
-    Case("shuffle.batch", _transpose(0, 2, 3, 1), _transpose(2, 1, 0, 3), "2x4x2x2 to", "same",
-         disputed=ALWAYS),
+    Case("shuffle.batch", _reshape(2, 16, 1, 1), _reshape(1, 8, 2, 2), "to 1x8x2x2", "same"),
+    Case("shuffle.batch", _transpose(0, 3, 1, 2), _transpose(1, 0, 2, 3), "to 4x2x2x2", "same"),
+    Case("shuffle.batch", _transpose(0, 2, 3, 1), _transpose(2, 1, 0, 3), "2x4x2x2 to", "same"),
     *(
         Case("shuffle.mode", _transpose(0, 1, 3, 2), op(kind, PLAIN, blocksize=2), found,
              "RESHAPE, TRANSPOSE")

@@ -15,6 +15,7 @@ from tests.dla.one_layer import ORIN, XAVIER, rules_of, verdict
 
 NX, NANO, THOR = "jetson-orin-nx-16gb", "jetson-orin-nano-8gb", "jetson-agx-thor"
 CACHE = "general.calibration_cache"
+UNKNOWN = "general.release"
 QDQ = "general.explicit_quantization"
 RELEASE, NO_DLA = "general.tensorrt", "general.no_dla"
 
@@ -146,13 +147,32 @@ def test_a_layer_without_scales_is_held_against_the_limits_of_fp16(
     assert ("29" in found.get("convolution.cbuf", "")) is refused
 
 
+@pytest.mark.parametrize(
+    ("board", "tensorrt", "known"),
+    [(XAVIER, "7.1.3", False), (XAVIER, "8.2", False), (XAVIER, "8.4", True),
+     (ORIN, "11.4.1", True), (ORIN, "11.4.2", False), (ORIN, "12", False)],
+)  # fmt: skip
+def test_a_release_that_no_source_is_about_is_never_certain(
+    tmp_path: Path, board: str, tensorrt: str, known: bool
+) -> None:
+    document = edgekit.check(
+        _model(tmp_path, False), target=board, precision="fp16", tensorrt=tensorrt
+    )
+    for layer in document["layers"]:
+        reasons = {reason["rule"]: reason for reason in layer["dla"]["reasons"]}
+        assert layer["dla"]["ok"]
+        assert (UNKNOWN in reasons) is not known
+        assert layer["dla"]["certainty"] == ("certain" if known else "disputed")
+        assert known or tensorrt in reasons[UNKNOWN]["found"]
+
+
 def test_every_rule_is_here() -> None:
     """Each rule that decides a verdict has a layer that passes and one that fails."""
     rules = load_rules()
     deciding = {r.id for r in rules if r.check is not None and (r.kinds or r.network)}
     deciding |= {rule.id for rule in rules if rule.family == "operators"}
     in_tables = {case.rule for cases in FAMILIES.values() for case in cases}
-    of_networks = {row[4] for row in NETWORKS if row[4]} | {CACHE}
+    of_networks = {row[4] for row in NETWORKS if row[4]} | {CACHE, UNKNOWN}
     by_hand = {row[0] for row in HAND_MADE}
     assert deciding == in_tables | of_networks | by_hand
     assert not in_tables & by_hand

@@ -133,7 +133,7 @@ def test_an_expansion_before_arithmetic_goes_away(op):
     model = net(nodes, inputs, ["y"], {"shape": np.array([1, 4, 5, 5])})
     after = assert_rewrites(model, DropExpand(), Repeat(), tolerance=1e-4)
     assert ops(after) == [op]
-    assert not refused(after)
+    assert not refused(after, precision="int8")  # a division in FP16 stays on the GPU
     # what others read too remains for them
     model = net(nodes, inputs, ["y", "e"], {"shape": np.array([1, 4, 5, 5])})
     after = assert_rewrites(model, DropExpand(), tolerance=1e-4)

@@ -57,8 +57,8 @@ def test_mish_in_both_forms():
         assert refused(model) != []
         after = assert_rewrites(model, Mish(), gone=["Mish", "Softplus", "Tanh"])
         assert len(ops(after)) == 6
-        # TensorRT 10.3 divides on the DLA
-        assert refused(after) == []
+        # TensorRT 10.3 divides on the DLA, in INT8
+        assert refused(after, precision="int8") == []
     assert largest_difference(one("Mish", shape=WIDE), Mish()) <= 1e-5
 
 
@@ -79,7 +79,7 @@ def test_other_uses_of_softplus_stay():
 def test_exponential_units(op, alpha, gamma, channels):
     attrs = {"alpha": alpha, "gamma": gamma} if op == "Selu" else {"alpha": alpha}
     after = assert_rewrites(one(op, shape=(1, channels, 2, 2), **attrs), Elu(), gone=[op])
-    assert refused(after) == []
+    assert refused(after, precision="int8") == []
 
 
 @pytest.mark.parametrize("op", ["Elu", "Celu", "Selu"])
@@ -91,7 +91,7 @@ def test_exponential_units_far_from_zero(op):
 def test_softsign():
     after = assert_rewrites(one("Softsign"), Softsign())
     assert ops(after) == ["Abs", "BatchNormalization", "Div"]
-    assert refused(after) == []
+    assert refused(after, precision="int8") == []
     assert_untouched(one("Softsign", shape=(2, 6)), Softsign())
 
 
@@ -196,9 +196,9 @@ def test_reciprocals(part):
     numerator = np.abs(weight(*part)) + 1
     ends = [node("Abs", "x", "a"), node("Add", "a half", "d"), node("Div", "c d", "y")]
     model = net(ends, {"x": SHAPE}, ["y"], {"c": numerator, "half": np.float32(0.5)})
-    assert refused(model) == ["CONSTANT"]
+    assert "CONSTANT" in refused(model, precision="int8")
     after = assert_rewrites(model, Reciprocal())
-    assert refused(after) == []
+    assert refused(after, precision="int8") == []
     other = net(ends, {"x": SHAPE}, ["y"], {"c": numerator + 1, "half": np.float32(0.5)})
     # a refit derives the numerator again: the same nodes, other values
     assert ops(rewritten(other, Reciprocal())) == ops(after)
@@ -212,7 +212,7 @@ def test_the_operator_reciprocal():
         ["y"],
         {"half": np.float32(0.5)},
     )
-    assert refused(assert_rewrites(model, Reciprocal())) == []
+    assert refused(assert_rewrites(model, Reciprocal()), precision="int8") == []
 
 
 def test_divisions_of_two_activations_stay():
