@@ -1,7 +1,8 @@
-"""YOLO11, its variant for the DLA and three of its loadables, and YOLOv10, written by hand.
+"""YOLO11, its variant for the DLA and three of its loadables, YOLOv10 and YOLO26, written by hand.
 
-YOLO11 n, s, m, l, x and YOLOv10 n, s, m: Ultralytics, cfg/models/11/yolo11.yaml, cfg/models/v10
-and nn/modules/block.py. The variant and the loadables: IntelligentSystemsLabUTV/yolo11_dla.
+YOLO11 and YOLO26 n, s, m, l, x and YOLOv10 n, s, m: Ultralytics, cfg/models/11/yolo11.yaml,
+cfg/models/26/yolo26.yaml, cfg/models/v10 and nn/modules. The variant and the loadables:
+IntelligentSystemsLabUTV/yolo11_dla.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from anchor_detr import Transformer
 
 from edgekit.network import Network, Tensor
 
-__all__ = ["yolo11", "yolov10"]
+__all__ = ["yolo11", "yolo26", "yolov10"]
 
 YOLO11 = {  # depth / 2, width, limit
     "n": (1, 0.25, 1024), "s": (1, 0.5, 1024), "m": (1, 1.0, 512), "l": (2, 1.0, 512),
@@ -80,11 +81,40 @@ class Yolo11(Transformer):
         """Halves the map with a pointwise and a depthwise convolution."""
         return self.conv(self.conv(x, out, 1), out, 3, 2, groups=out, relu=False)
 
-    def pyramid(self, x: str, out: int) -> str:
-        pools = [self.conv(x, out // 2, 1)]
+    def pyramid(self, x: str, out: int, *, shortcut: bool = False) -> str:
+        pools = [self.conv(x, out // 2, 1, relu=not shortcut)]
         for _ in range(3):
             pools.append(self.pool(pools[-1], 1))
-        return self.conv(self.concat(*pools), out, 1)
+        y = self.conv(self.concat(*pools), out, 1)
+        return self.addition(y, x, relu=False) if shortcut else y
+
+    def attended(self, x: str, out: int) -> str:
+        """The last block of YOLO26: one bottleneck and attention."""
+        x = self.conv(x, out, 1)
+        parts = [self.part(x, out // 2), self.part(x, out // 2)]
+        y = self.bottleneck(parts[1], out // 2, 0.5)
+        parts.append(self.fed(y, self.attention_block(y)))
+        return self.conv(self.concat(*parts), out, 1)
+
+    def edges(self, boxes: list[str], scores: list[str]) -> str:
+        """Boxes from their distances, which are no distributions, and scores of all levels."""
+        batch = self.shape(boxes[0])[0]
+        joined = []
+        for levels in (boxes, scores):
+            flat = [(batch, self.shape(x)[1], self.shape(x)[2] * self.shape(x)[3]) for x in levels]
+            parts = [
+                self.add("SHUFFLE", (x,), shape, mode="RESHAPE")
+                for x, shape in zip(levels, flat, strict=True)
+            ]
+            shape = (batch, flat[0][1], sum(one[2] for one in flat))
+            joined.append(self.add("CONCATENATION", tuple(parts), shape))
+        cells = self.shape(joined[0])[2]
+        sides = [self.part(joined[0], 2) for _ in range(2)]
+        sides = [self.add("ELEMENTWISE", (x,), (batch, 2, cells)) for x in sides]
+        x = self.add("CONCATENATION", tuple(sides), (batch, 4, cells))
+        x = self.add("ELEMENTWISE", (x,), (batch, 4, cells))
+        sure = self.add("ACTIVATION", (joined[1],), self.shape(joined[1]))
+        return self.add("CONCATENATION", (x, sure), (batch, 4 + self.shape(sure)[1], cells))
 
     def best(self, x: str, count: int = 300) -> str:
         """The best boxes by their best class, then the best of their classes."""
@@ -148,8 +178,8 @@ class Yolo11(Transformer):
             y = self.fed(y, self.mixer_block(y) if dla else self.attention_block(y))
         return self.conv(self.concat(left, y), out, 1)
 
-    def boxes(self, x: str, inner: int) -> str:
-        return self.conv(self.conv(self.conv(x, inner, 3), inner, 3), 64, 1, relu=False)
+    def boxes(self, x: str, inner: int, out: int = 64) -> str:
+        return self.conv(self.conv(self.conv(x, inner, 3), inner, 3), out, 1, relu=False)
 
     def classes(self, x: str, inner: int, count: int) -> str:
         for _ in range(2):
@@ -212,7 +242,31 @@ def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
     return g.network(*levels) if variant == "dla" else g.network(g.decode(levels, count))
 
 
-def _backbone(g: Yolo11, widths: list[int], depth: int, inner: bool) -> tuple[str, list[str]]:
+def yolo26(name: str, size: int, batch: int = 1) -> Network:
+    """YOLO26 ``n`` to ``x`` with its 300 best boxes.
+
+    2.7, 10.3, 34.1, 43.2, 97.0 GMAC for n, s, m, l, x at 640 x 640.
+    """
+    depth, share, limit = YOLO11[name]
+    g = Yolo11(f"yolo26{name}", size, batch)
+    widths = [int(min(out, limit) * share) for out in (64, 128, 256, 512, 1024)]
+    x, maps = _backbone(g, widths, depth, name in "mlx", shortcut=True)
+    deep = g.c2psa(x, depth, dla=False)
+    middle = g.c3k2(g.concat(g.resize(deep, 2), maps[2]), widths[3], depth, True)
+    small = g.c3k2(g.concat(g.resize(middle, 2), maps[1]), widths[2], depth, True)
+    x = g.concat(g.conv(small, widths[2], 3, 2), middle)
+    middle = g.c3k2(x, widths[3], depth, True)
+    deep = g.attended(g.concat(g.conv(middle, widths[3], 3, 2), deep), widths[4])
+    features = (small, middle, deep)
+    boxes = [g.boxes(x, max(16, widths[2] // 4), 4) for x in features]
+    return g.network(
+        g.best(g.edges(boxes, [g.classes(x, max(widths[2], 80), 80) for x in features]))
+    )
+
+
+def _backbone(
+    g: Yolo11, widths: list[int], depth: int, inner: bool, *, shortcut: bool = False
+) -> tuple[str, list[str]]:
     """Returns the output of the pooling pyramid and the maps of strides 4, 8 and 16."""
     x = g.conv(g.conv("input", widths[0], 3, 2), widths[1], 3, 2)
     maps = []
@@ -222,7 +276,7 @@ def _backbone(g: Yolo11, widths: list[int], depth: int, inner: bool) -> tuple[st
         if stage < 3:
             maps.append(x)
             x = g.conv(x, widths[stage + 2], 3, 2)
-    return g.pyramid(x, widths[4]), maps
+    return g.pyramid(x, widths[4], shortcut=shortcut), maps
 
 
 def yolov10(name: str, size: int, batch: int = 1) -> Network:

@@ -46,7 +46,7 @@ from anchor_networks import (
     resnet50,
     ssd_mobilenet,
 )
-from anchor_yolo11 import yolo11, yolov10
+from anchor_yolo11 import yolo11, yolo26, yolov10
 
 from edgekit import targets
 from edgekit.dla import LoadableCandidate
@@ -127,6 +127,8 @@ def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
     if name.startswith("yolo11"):
         size, classes = row["size"][0], row.get("classes", 80)
         return yolo11(name.removeprefix("yolo11"), size, many, classes)
+    if name.startswith("yolo26"):
+        return yolo26(name.removeprefix("yolo26"), row["size"][0], many)
     if name.startswith("yolov10"):
         return yolov10(name.removeprefix("yolov10"), row["size"][0], many)
     if name.startswith("yolov8"):
