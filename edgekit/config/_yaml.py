@@ -59,7 +59,25 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Only builds the node tree; scalars keep their text."""
+    """Only builds the node tree, of at most so many nodes; scalars keep their text."""
+
+    def __init__(self, text: str, name: str, most: int) -> None:
+        super().__init__(text)
+        self._name = name
+        self._left = most
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Stops at the first node too many: a tree of 10 MB of text takes minutes."""
+        self._left -= 1
+        if self._left < 0:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise _too_large(f"{self._name}:{mark.line + 1}:{mark.column + 1}")
+        return super().compose_node(parent, index)
+
+
+def _too_large(where: str) -> ConfigError:
+    problem = Problem("too large or too deep for a configuration", where)
+    return ConfigError([problem], code="config.syntax")
 
 
 class _Reader:
@@ -76,8 +94,7 @@ class _Reader:
     def read(self, node: yaml.Node, path: tuple[str | int, ...]) -> Any:
         self.nodes += 1
         if self.nodes > self.most or len(path) > _MAX_DEPTH:
-            problem = Problem("too large or too deep for a configuration", self.place(node))
-            raise ConfigError([problem], code="config.syntax")
+            raise _too_large(self.place(node))
         # the key's own position was stored by the mapping that holds it
         self.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
         if isinstance(node, yaml.MappingNode):
@@ -140,7 +157,8 @@ def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> Document:
         ConfigError: The text is not YAML (code ``config.syntax``).
     """
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        # a key is a node, too
+        root = _Loader(text, name, 2 * most).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"

@@ -18,12 +18,26 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024
 _SHOWN_NAME = 60
 # "Dims volume must be at most 2^31-1": NvInferRuntimeBase.h, Dims
-_MOST_ELEMENTS = 1 << 31
+#: Elements of a tensor (also TensorRT 10.7 developer guide, section 2.6).
+MOST_ELEMENTS = (1 << 31) - 1
+# the largest exports have some 10,000 nodes; time and memory of a check grow with them
+_MOST_NODES = 30_000
 
 # exporters' names of the batch, wherever it stands: an LSTM's state has it in the middle
 _BATCH = re.compile(r"(?i)(n|bs|b|batch([ _.-]?size|[ _.-]?dim)?)")
 
-__all__ = ["input_shapes", "is_batch", "is_fixed", "modern", "names", "operators", "opset", "text"]
+__all__ = [
+    "MOST_ELEMENTS",
+    "input_shapes",
+    "is_batch",
+    "is_fixed",
+    "modern",
+    "names",
+    "operators",
+    "opset",
+    "size",
+    "text",
+]
 
 # ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
 NEWEST_OPSET = 26
@@ -123,6 +137,21 @@ def text(graph: onnx.GraphProto) -> None:
                 code="model.not_onnx",
                 hint="the file is damaged; copy or export it again",
             )
+
+
+def size(graph: onnx.GraphProto) -> None:
+    """There are so few nodes that a check of them ends within seconds.
+
+    Raises:
+        ModelError: ``model.too_large``.
+    """
+    if len(graph.node) > _MOST_NODES:
+        raise ModelError(
+            f"the graph has {len(graph.node):,} nodes; edgekit reads up to {_MOST_NODES:,}",
+            code="model.too_large",
+            hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them, or "
+            "split the network",
+        )
 
 
 def names(graph: onnx.GraphProto) -> None:
@@ -332,12 +361,12 @@ def input_shapes(
             dynamic[value.name] = f"[{', '.join(labels)}]" if has_rank else "of unknown rank"
             continue
         sizes = tuple(int(size or 0) for size in shape)
-        if not 0 < math.prod(sizes) < _MOST_ELEMENTS:
+        if not 0 < math.prod(sizes) <= MOST_ELEMENTS:
             raise ModelError(
                 f"input {value.name!r} has {math.prod(sizes):,} elements ({list(sizes)})",
                 code="model.shape_value",
                 where=value.name,
-                hint=f"TensorRT takes 1 to {_MOST_ELEMENTS - 1:,}; give sizes with model.shapes "
+                hint=f"TensorRT takes 1 to {MOST_ELEMENTS:,}; give sizes with model.shapes "
                 "or --shape",
             )
         found[value.name] = (tensor.elem_type, sizes)

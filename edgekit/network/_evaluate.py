@@ -7,10 +7,12 @@ cannot, and it is linear in the number of nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
+from edgekit.network._check import MOST_ELEMENTS
 from edgekit.network._defer import Patience
 from edgekit.network._deferred import Constant, real
 from edgekit.network._fold import constant, fold, foldable, repeated
@@ -330,6 +332,15 @@ class Evaluation:
         elem = proto.tensor_type.elem_type
         if elem == 8:
             raise self._not_a_tensor(name, "tensor of strings", node)
+        if math.prod(shape) > MOST_ELEMENTS:
+            where = node.name if node is not None else name
+            raise ModelError(
+                f"node {where!r} makes {name!r} {list(shape)}: {math.prod(shape):,} elements",
+                code="model.too_large",
+                where=where,
+                hint=f"TensorRT takes up to {MOST_ELEMENTS:,} in one tensor; check the node's "
+                "attributes and the sizes given for the inputs",
+            )
         self._protos[name] = proto
         self.shapes[name] = shape
         self.types[name] = elem

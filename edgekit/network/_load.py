@@ -46,6 +46,7 @@ def load(
     path = Path(source)
     proto, values = _files.read(path)
     try:
+        _check.size(proto.graph)
         return canonical(
             proto, path.parent, shapes=shapes, batch=batch, outputs=outputs, source=str(source),
             weights=values,
@@ -124,6 +125,7 @@ def canonical(
 
         calls = _calls(copy)
         copy = onnx.inliner.inline_local_functions(copy)
+        _check.size(copy.graph)
     graph = copy.graph
     _graph.name_nodes(graph.node)
     _check.names(graph)

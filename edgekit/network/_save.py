@@ -11,6 +11,7 @@ from edgekit._files import replacing
 from edgekit.errors import ModelError
 from edgekit.network._deferred import entries
 from edgekit.network._digest import chunks
+from edgekit.network._wire import GRAPH, INITIALIZER, RAW_DATA, key, varint
 
 if TYPE_CHECKING:
     import onnx
@@ -44,9 +45,9 @@ def save(model: Model, path: str | Path) -> None:
         if total > _LARGEST_INLINE:
             data = target.with_name(f"{target.name}.{model.digest[:12]}.data")
             _replace(data, lambda file: _write_external(model, proto, data.name, file))
+            _replace(target, lambda file: file.write(proto.SerializeToString()))
         else:
-            _fill_inline(model, proto)
-        _replace(target, lambda file: file.write(proto.SerializeToString()))
+            _replace(target, lambda file: _write_inline(model, proto, file))
     except OSError as error:
         raise ModelError(
             f"the model cannot be written: {error.strerror or error}",
@@ -56,12 +57,48 @@ def save(model: Model, path: str | Path) -> None:
         ) from error
 
 
-def _fill_inline(model: Model, proto: onnx.ModelProto) -> None:
+def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None:
+    """Writes what ``SerializeToString`` would return, with one piece of a weight in memory."""
+    weights = entries(model.weights)
+    tensors: list[tuple[bytes, str, bytes]] = []
+    total = 0
     for tensor in proto.graph.initializer:
-        if tensor.name in model.weights:
+        name, size, head, tail = "", 0, b"", b""
+        if tensor.name in weights:
+            name, size = tensor.name, weights[tensor.name].nbytes
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
-            tensor.raw_data = b"".join(chunks(model.weights[tensor.name]))
+            head, tail = _around(tensor, RAW_DATA)
+            head += key(RAW_DATA) + varint(size)
+        else:
+            head = tensor.SerializeToString()
+        head = key(INITIALIZER) + varint(len(head) + size + len(tail)) + head
+        tensors.append((head, name, tail))
+        total += len(head) + size + len(tail)
+    before, behind = _around(proto.graph, INITIALIZER)
+    head, end = _around(proto, GRAPH)
+    file.write(head + key(GRAPH) + varint(len(before) + total + len(behind)) + before)
+    for head, name, tail in tensors:
+        file.write(head)
+        for chunk in chunks(model.weights[name]) if name else ():
+            file.write(chunk)
+        file.write(tail)
+    file.write(behind + end)
+
+
+def _around(
+    message: onnx.ModelProto | onnx.GraphProto | onnx.TensorProto, number: int
+) -> tuple[bytes, bytes]:
+    """Returns a message's fields before and behind the field ``number``, as they are written."""
+    before, behind = type(message)(), type(message)()
+    before.CopyFrom(message)
+    behind.CopyFrom(message)
+    for field, _ in message.ListFields():
+        if field.number >= number:
+            before.ClearField(field.name)
+        if field.number <= number:
+            behind.ClearField(field.name)
+    return before.SerializeToString(), behind.SerializeToString()
 
 
 def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[bytes]) -> None:
@@ -74,9 +111,9 @@ def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[by
             file.write(chunk)
         del tensor.external_data[:]
         length = file.tell() - offset
-        entries = (("location", name), ("offset", str(offset)), ("length", str(length)))
-        for key, value in entries:
-            tensor.external_data.add(key=key, value=value)
+        rows = (("location", name), ("offset", str(offset)), ("length", str(length)))
+        for item, value in rows:
+            tensor.external_data.add(key=item, value=value)
 
 
 def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -11,10 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["NotOnnx", "Outline", "Truncated", "outline"]
+__all__ = [
+    "GRAPH",
+    "INITIALIZER",
+    "RAW_DATA",
+    "NotOnnx",
+    "Outline",
+    "Truncated",
+    "key",
+    "outline",
+    "varint",
+]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+#: Field numbers of ModelProto.graph, GraphProto.initializer and TensorProto.raw_data.
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 # onnx.proto3: every field of ModelProto with its wire type
 _MODEL_FIELDS = {
     1: _VARINT,
@@ -71,12 +82,12 @@ def outline(data: memoryview) -> Outline:
             raise NotOnnx(f"field {field} with wire type {wire} is not part of a ModelProto")
         if end > len(data):
             raise Truncated(f"a record of {end - value} bytes begins at byte {value}")
-        if field != _GRAPH:
+        if field != GRAPH:
             pieces.append(data[start:end])
             continue
         graphs += 1
         body, count = _graph(data, value, end, raw, count)
-        pieces.append(_key(_GRAPH) + _varint(sum(len(piece) for piece in body)))
+        pieces.append(key(GRAPH) + varint(sum(len(piece) for piece in body)))
         pieces.extend(body)
     if not graphs:
         # protobuf writes fields in order, so a cut before the graph leaves a valid message
@@ -92,13 +103,13 @@ def _graph(
     for field, wire, begin, value, stop in _records(data, start, end):
         if stop > end:
             raise NotOnnx(f"a record of the graph at byte {begin} reaches past its end")
-        if field != _INITIALIZER or wire != _BYTES:
+        if field != INITIALIZER or wire != _BYTES:
             continue
         tensor = _tensor(data, value, stop)
         if tensor is not None:
             kept, raw[count] = tensor
             pieces.append(data[copied:begin])
-            pieces.append(_key(_INITIALIZER) + _varint(len(kept)) + kept)
+            pieces.append(key(INITIALIZER) + varint(len(kept)) + kept)
             copied = stop
         count += 1
     pieces.append(data[copied:end])
@@ -114,7 +125,7 @@ def _tensor(data: memoryview, start: int, end: int) -> tuple[bytes, tuple[int, i
     for field, wire, begin, value, stop in _records(data, start, end):
         if stop > end:
             raise NotOnnx(f"a record of an initializer at byte {begin} reaches past its end")
-        if field == _RAW_DATA and wire == _BYTES:
+        if field == RAW_DATA and wire == _BYTES:
             found = (value, stop - value)
         else:
             kept.append(data[begin:stop])
@@ -128,8 +139,8 @@ def _records(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int,
     position = start
     while position < end:
         begin = position
-        key, position = _read_varint(data, position, end)
-        field, wire = key >> 3, key & 7
+        head, position = _read_varint(data, position, end)
+        field, wire = head >> 3, head & 7
         value = position
         if wire == _VARINT:
             _, position = _read_varint(data, position, end)
@@ -162,11 +173,13 @@ def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
         shift += 7
 
 
-def _key(field: int) -> bytes:
-    return _varint(field << 3 | _BYTES)
+def key(field: int) -> bytes:
+    """Returns what stands before a field of bytes; its length comes next."""
+    return varint(field << 3 | _BYTES)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Returns a number as protobuf writes it."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -47,8 +47,9 @@ class Part:
         self._graph = graph
         self._constants: dict[str, np.ndarray] = {item.name: item.value for item in fixed}
         self._nodes: list[Node] = []
-        # and what is fed to it besides activations
-        self._session: tuple[Session, tuple[np.ndarray, ...]] | None = None
+        # and the constants that are fed to it besides activations
+        self._session: tuple[Session, tuple[str, ...]] | None = None
+        self._narrow: dict[str, np.ndarray] = {}
         for node in nodes:
             self._add(node)
         read = {name for node in self._nodes for name in node.inputs}
@@ -88,35 +89,44 @@ class Part:
     def _run(self, feed: Mapping[str, np.ndarray], computed: Sequence[str]) -> list[np.ndarray]:
         if self._session is not None:
             session, fed = self._session
-            return session.run([*feed.values(), *fed])
-        constants = self._constants
-        known = {name: narrow(constants[name]) for name in self._read() if name in constants}
-        if not self._large():
-            # ONNX Runtime may want the weights as constants
-            with suppress(Exception):
-                return self._by_shared(known, feed, computed)
+            return session.run([*feed.values(), *map(self._narrowed, fed)])
+        # ONNX Runtime may want the weights as constants
+        with suppress(Exception):
+            return self._fed(feed, computed)
+        known = {name: self._narrowed(name) for name in self._read() if name in self._constants}
         session = started(self._graph, self._nodes, known, feed, computed, self._large())
         made = session.run([*feed.values()])
         self._session = session, ()
         return made
 
-    def _by_shared(
-        self,
-        known: Mapping[str, np.ndarray],
-        feed: Mapping[str, np.ndarray],
-        computed: Sequence[str],
-    ) -> list[np.ndarray]:
-        """Feeds the weights to a session that all parts of this form have in common.
+    def _fed(self, feed: Mapping[str, np.ndarray], computed: Sequence[str]) -> list[np.ndarray]:
+        """Feeds the weights: ONNX Runtime copies constants, and reads what is fed in place.
 
-        Starting one takes longer than running small nodes does.
+        The session is one that all small parts of this form have in common: starting one takes
+        longer than running small nodes does.
         """
         told = telling(self._nodes)
+        known = {name: self._narrowed(name) for name in self._read() if name in self._constants}
         fed = {n: v for n, v in known.items() if v.dtype.kind == "f" and n not in told}
         shown = {n: v for n, v in known.items() if n not in fed}
-        session = shared(self._graph, self._nodes, shown, {**feed, **fed}, computed)
+        if self._large():
+            session = started(
+                self._graph, self._nodes, shown, {**feed, **fed}, computed, large=True
+            )
+        else:
+            session = shared(self._graph, self._nodes, shown, {**feed, **fed}, computed)
         made = session.run([*feed.values(), *fed.values()])
-        self._session = session, tuple(fed.values())
+        self._session = session, tuple(fed)
         return made
+
+    def _narrowed(self, name: str) -> np.ndarray:
+        """Returns a constant as ONNX Runtime gets it; a copy of a large one is not kept."""
+        found = self._narrow.get(name)
+        if found is None:
+            found = narrow(self._constants[name])
+            if found.size < LARGE:
+                self._narrow[name] = found
+        return found
 
     def _add(self, node: Node) -> None:
         graph = self._graph

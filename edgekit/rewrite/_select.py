@@ -67,6 +67,7 @@ def selection(
 
     groups = _groups([tap[0] for tap in taps], channels)
     depth = channels // groups
+    new.room(len(taps), depth, *kernel)
     weight = np.zeros((len(taps), depth, *kernel))
     for index, (channel, row, column) in enumerate(taps):
         if channel >= 0:

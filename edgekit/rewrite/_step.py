@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._half import fits_half
 from edgekit.rewrite._shapes import infer
-from edgekit.rewrite._types import MalformedError, Match, Node, Rewrite, Step, proto_of
-from edgekit.rewrite._writer import Writer
+from edgekit.rewrite._types import (
+    MalformedError,
+    Match,
+    Node,
+    Rewrite,
+    Step,
+    TooLargeError,
+    proto_of,
+)
+from edgekit.rewrite._writer import LARGEST, Writer
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
@@ -19,7 +28,8 @@ __all__ = ["MalformedError", "in_order", "proto_of", "step_at", "step_of"]
 def step_at(graph: Graph, rewrite: Rewrite, node: Node) -> Step | None:
     """Returns what ``rewrite`` would do at ``node``; None where it does not match.
 
-    Nor does it where it would bring numbers that FP16, in which the DLA computes, cannot hold.
+    Nor does it where it would bring numbers that FP16, in which the DLA computes, cannot hold, or
+    constants so large that reading them takes longer than what they replace.
 
     Raises:
         MalformedError: An output is missing, or changes its shape or type.
@@ -33,9 +43,36 @@ def step_at(graph: Graph, rewrite: Rewrite, node: Node) -> Step | None:
 def step_of(graph: Graph, rewrite: Rewrite, match: Match) -> Step | None:
     """Returns what ``rewrite`` would do where it matches; the rest as :func:`step_at`."""
     new = Writer(graph, match)
-    rewrite.replace(graph, match, new)
+    try:
+        rewrite.replace(graph, match, new)
+    except TooLargeError:
+        return None
     step = _step(graph, rewrite, match, new)
-    return step if fits_half(graph, step) else None
+    return step if _added(graph, step) <= LARGEST and fits_half(graph, step) else None
+
+
+def _added(graph: Graph, step: Step) -> int:
+    """Returns the elements of the constants that the new nodes read, less those of the old ones."""
+    sizes = {item.name: item.value.size for item in step.fixed}
+    sizes |= {
+        name: math.prod(step.shapes[name])
+        for node in step.new
+        if node.name in step.recipes
+        for name in node.outputs
+        if name
+    }
+    made = [node for node in step.new if node.name not in step.recipes]
+    return _size(graph, made, sizes) - _size(graph, step.old, {})
+
+
+def _size(graph: Graph, nodes: Sequence[Node], sizes: Mapping[str, int]) -> int:
+    total = 0
+    for name in {name for node in nodes for name in node.inputs if name}:
+        if name in sizes:
+            total += sizes[name]
+        elif graph.constant(name):
+            total += math.prod(graph.shape(name))
+    return total
 
 
 def _step(graph: Graph, rewrite: Rewrite, match: Match, new: Writer) -> Step:

@@ -21,6 +21,7 @@ __all__ = [
     "Node",
     "Rewrite",
     "Step",
+    "TooLargeError",
     "names",
     "proto_of",
 ]
@@ -28,6 +29,10 @@ __all__ = [
 
 class MalformedError(Exception):
     """A rewrite wrote a replacement that does not fit: a bug of the rewrite."""
+
+
+class TooLargeError(Exception):
+    """A replacement needs larger constants, or more nodes, than it can be worth."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.rewrite._recorded import recipe_of
-from edgekit.rewrite._types import Fixed, Match, Node
+from edgekit.rewrite._types import Fixed, Match, Node, TooLargeError
 
 if TYPE_CHECKING:
     from edgekit.rewrite._graph import Graph
 
-__all__ = ["Writer"]
+__all__ = ["LARGEST", "Writer"]
+
+#: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
+#: that takes a board longer than the layers take that such a constant would replace.
+LARGEST = 8 << 20
+# nodes of one replacement: an LSTM of 64 steps in both directions takes some 2,000
+_MOST_NODES = 4096
 
 
 class Writer:
@@ -37,6 +44,7 @@ class Writer:
         self._names: set[str] = set()
         self._tensors: set[str] = set()
         self._known: set[str] = set()
+        self._counts: dict[tuple[str, bool], int] = {}
         self.nodes: list[Node] = []
         self.recipes: set[str] = set()
         self.fixed: list[Fixed] = []
@@ -64,6 +72,7 @@ class Writer:
 
         Raises:
             MalformedError: A recipe of an operator that no record may have.
+            TooLargeError: Too many nodes for one replacement.
         """
         return self.many(op, inputs, [output], name=name, role=role, **attrs)[0]
 
@@ -78,6 +87,8 @@ class Writer:
         **attrs: Any,
     ) -> list[str]:
         """Writes a node of several outputs ("" for a new tensor) and returns their names."""
+        if len(self.nodes) >= _MOST_NODES:
+            raise TooLargeError(f"more than {_MOST_NODES} nodes")
         stem = role or op.lower()
         recipe = all(self._constant(tensor) for tensor in inputs if tensor)
         base = next((t for t in inputs if t), "") if recipe else self._anchor.name
@@ -112,12 +123,16 @@ class Writer:
             role: What it is for, in a word.
             dtype: NumPy type name where the operator asks for one whatever the activations have
                 ("float32" for the scales of a Resize).
+
+        Raises:
+            TooLargeError: As :meth:`room`.
         """
         import numpy as np
 
         array = np.asarray(value)
+        self.room(*array.shape)
         if array.dtype.kind == "f":
-            array, dtype = array.astype(np.float64), dtype or self._float_type(like)
+            array, dtype = array.astype(np.float64, copy=False), dtype or self._float_type(like)
         elif array.dtype.kind == "b":
             dtype = "bool"
         else:
@@ -126,6 +141,15 @@ class Writer:
         self.fixed.append(item)
         self._known.add(item.name)
         return item.name
+
+    def room(self, *shape: int) -> None:
+        """Call this before a constant is made whose size depends on the network's shapes.
+
+        Raises:
+            TooLargeError: A step may not bring a constant of this shape.
+        """
+        if math.prod(shape) > LARGEST:
+            raise TooLargeError(f"a constant of {shape}")
 
     def _constant(self, tensor: str) -> bool:
         return tensor in self._known or self._graph.constant(tensor)
@@ -139,17 +163,26 @@ class Writer:
         return "float32"
 
     def _new_tensor(self, stem: str) -> str:
-        name, count = stem, 0
-        while self._graph.taken(name) or name in self._tensors:
-            count += 1
-            name = f"{stem}_{count}"
-        self._tensors.add(name)
-        return name
+        return self._free_name(
+            stem, lambda name: self._graph.taken(name) or name in self._tensors, self._tensors
+        )
 
     def _new_name(self, stem: str) -> str:
-        name, count = stem, 0
-        while name in self._names or (self._graph.has(name) and name not in self._free):
+        return self._free_name(
+            stem,
+            lambda name: name in self._names or (self._graph.has(name) and name not in self._free),
+            self._names,
+        )
+
+    def _free_name(self, stem: str, taken: Callable[[str], bool], names: set[str]) -> str:
+        """Returns the first free one of ``stem``, ``stem_1``, ... and adds it to ``names``."""
+        # the numbers below were found taken before: counting from 1 each time would be quadratic
+        key = stem, names is self._tensors
+        count = self._counts.get(key, 0)
+        name = f"{stem}_{count}" if count else stem
+        while taken(name):
             count += 1
             name = f"{stem}_{count}"
-        self._names.add(name)
+        self._counts[key] = count
+        names.add(name)
         return name

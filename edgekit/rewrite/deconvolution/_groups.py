@@ -85,6 +85,7 @@ def _mask(new: Writer, merged: int, before: int, behind: int, like: str) -> str:
 
     if merged == 1:
         return ""
+    new.room(before, behind)
     ones = np.ones((before // merged, behind // merged))
     blocks = np.kron(np.eye(merged), ones)
     return new.constant(blocks.reshape(before, behind, 1, 1), like=like, role="blocks")

@@ -48,6 +48,7 @@ class DeconvLargeStride:
 
         node = match.nodes[0]
         found, factors = match.facts
+        new.room(found.channels, found.channels)
         eye = np.eye(found.channels).reshape(found.channels, found.channels, 1, 1)
         same = new.constant(eye, like=node.inputs[0], role="same")
         name = f"{node.name}:spread"

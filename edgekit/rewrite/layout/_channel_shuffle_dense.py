@@ -128,6 +128,7 @@ def _ungrouped(graph: Graph, new: Writer, node: Node) -> Node:
     if groups == 1:
         return node
     maps, depth = graph.shape(node.inputs[1])[:2]
+    new.room(maps, groups, depth)
     blocks = np.kron(np.eye(groups), np.ones((maps // groups, depth)))
     mask = new.constant(blocks[:, :, None, None], like=node.inputs[1], role="blocks")
     tiled = new.node("Tile", [node.inputs[1], new.constant([1, groups, 1, 1], role="repeats")])

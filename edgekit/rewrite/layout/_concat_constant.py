@@ -57,6 +57,7 @@ class ConcatConstant:
                 continue
             taps += range(count, count + channels)
             count += channels
+            new.room(batch, channels, height, width)
             zeros = np.zeros((batch, channels, height, width))
             constants.append(new.constant(zeros, role="zeros"))
         computed = [name for name, known in zip(node.inputs, fixed, strict=True) if not known]

@@ -65,11 +65,13 @@ class DepthToSpace:
         table, rows, columns = facts
         maps = len(table)
         if max(rows, columns) > limit("convolution.stride")[1] and min(rows, columns) > 1:
+            new.room(table.size, maps * columns, rows)
             weight = np.zeros((table.size, maps * columns, rows, 1))
             for (k, i, j), channel in np.ndenumerate(table):
                 weight[channel, k * columns + j, i, 0] = 1.0
             source = _deconvolution(new, source, weight, "")
             table, rows = np.arange(maps * columns).reshape(maps, 1, columns), 1
+        new.room(table.size, maps, rows, columns)
         weight = np.zeros((table.size, maps, rows, columns))
         for (k, i, j), channel in np.ndenumerate(table):
             weight[channel, k, i, j] = 1.0

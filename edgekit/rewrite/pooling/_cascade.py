@@ -74,8 +74,10 @@ class Axis:
         import numpy as np
 
         first = np.arange(self.count) * (self.stride or 1) - self.before
-        taps = first[:, None] + np.arange(self.size) * self.dilation
-        return tuple(((taps >= 0) & (taps < self.length)).sum(axis=1).tolist())
+        # the first element of each window that is not before the input, and the one behind its end
+        bounds = (-(place // self.dilation) for place in (first, first - self.length))
+        start, end = (np.clip(bound, 0, self.size) for bound in bounds)
+        return tuple((end - start).tolist())
 
 
 def fits(size: int, stride: int, before: int, after: int) -> bool:

@@ -76,6 +76,7 @@ def _sum(
         pads[axis if backward else axis - 2] = size - 1
         kernel = np.tile(line, (channels, 1)).reshape(channels, 1, *sides)
         return _convolution(new, source, kernel, output, pads=pads, group=channels)
+    new.room(size, size)
     triangle = np.tri(size, k=-1 if exclusive else 0)
     kernel = (triangle.T if backward else triangle).reshape(size, size, 1, 1)
     if axis == 1:
