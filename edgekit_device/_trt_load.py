@@ -90,6 +90,9 @@ def deserialize(
             )
         runtime.DLA_core = dla_core
     runtime.error_recorder = ears.recorder
+    if hasattr(trt, "init_libnvinfer_plugins"):
+        # TensorRT's own plugins, as trtexec registers them; the lean runtime has none
+        trt.init_libnvinfer_plugins(ears.logger, "")
     ears.forget()
     reader = _reader(trt, plan) if len(plan) >= large else None
     try:

@@ -30,7 +30,7 @@ def accuracy(
     """Compares a reference build with the model in ONNX Runtime FP32.
 
     Args:
-        model: The FP32 model.
+        model: The FP32 model; of one with opaque layers what comes before them is compared.
         artefacts: A build of it.
         data: Inputs by name, one dict an inference; read once.
         outputs: Outputs to compare; all when None.
@@ -50,8 +50,9 @@ def accuracy(
     """
     import numpy as np
 
-    from edgekit.network import session
+    from edgekit.network import before_opaque, session
 
+    model = before_opaque(model)
     runner = Runner(artefacts, lane=lane)
     wanted = list(outputs or artefacts.outputs)
     borders = [name for segment in runner.segments for name in segment.outputs]

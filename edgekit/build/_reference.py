@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.build._emit import emit
@@ -16,7 +17,7 @@ from edgekit.errors import BuildError
 
 if TYPE_CHECKING:
     from edgekit.network import Model, Network
-    from edgekit.placement import Plan
+    from edgekit.placement import PlacedLayer, Plan
     from edgekit.quantize import Scales
 
 __all__ = ["build_reference", "full_engine"]
@@ -36,7 +37,7 @@ def build_reference(
     """Builds stripped engines for every lane of a plan.
 
     Args:
-        model: The FP32 model.
+        model: The FP32 model; of one with opaque layers what comes before them is built.
         network: Its layers.
         plan: Placement, precision and segment by layer.
         scales: INT8 scales; INT8 layers whose tensors lack one run in FP16, and ``notes`` says so.
@@ -50,9 +51,16 @@ def build_reference(
     """
     import onnxruntime
 
-    graph = Graph.of(model)
-    store = WeightStore(model)
-    lanes_to_cut = [(share.share, cut(graph, network, share.layers)) for share in plan.plans]
+    from edgekit.network import before_opaque, layers
+
+    part = before_opaque(model)
+    inner = network if part is model else layers(part)
+    graph = Graph.of(part)
+    store = WeightStore(part)
+    lanes_to_cut = [
+        (share.share, cut(graph, inner, _placed(network, inner, share.layers)))
+        for share in plan.plans
+    ]
     total = sum(len(cuts) for _, cuts in lanes_to_cut)
     engines: dict[str, bytes] = {}
     lanes = []
@@ -87,6 +95,20 @@ def build_reference(
         outputs=graph.outputs,
         notes=tuple(notes),
     )
+
+
+def _placed(
+    network: Network, part: Network, layers: Sequence[PlacedLayer]
+) -> Sequence[PlacedLayer]:
+    """The places of a part's layers: some have a layer behind the part's end in the network."""
+    if part is network:
+        return layers
+    places = {layer.name: layer for layer in layers}
+    owners = {n: places[layer.name] for layer in network.layers for n in layer.origin}
+    return [
+        places.get(layer.name) or replace(owners[layer.origin[0]], name=layer.name)
+        for layer in part.layers
+    ]
 
 
 def _segment(index: int, segment: Cut, digest: str) -> Segment:

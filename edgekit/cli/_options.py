@@ -153,7 +153,8 @@ _shape = click.option(
     "--shape",
     multiple=True,
     callback=lambda _context, _option, values: shapes_of(values) or None,
-    help="NAME:1x3x224x224, for inputs with open sizes; repeatable.",
+    help="NAME:1x3x224x224, for inputs with open sizes and for tensors whose shape a plugin or "
+    "the data decide; repeatable.",
 )
 
 

@@ -55,7 +55,7 @@ class _Source(_Section):
     shapes: dict[str, list[Dimension]] = Field(
         default_factory=dict,
         description="Static shape by input name; needed where the file leaves more open than the "
-        "batch.",
+        "batch. Also of tensors whose shape a plugin or the data decide.",
         examples=[{"input": [1, 3, 224, 224]}],
     )
     batch: Dimension | None = Field(

@@ -56,6 +56,17 @@ def check_document(
             "gpu_layers": len(layers) - len(on_dla),
             "dla_macs_fraction": macs_fraction(network, on_dla),
         },
+        # what they cost, and their multiply-accumulates, are in no figure
+        "unknown_cost": [
+            {
+                "layer": layer.name,
+                "operator": layer.op,
+                "why": layer.opaque,
+                "plugin": dict(layer.params) if layer.opaque == "plugin" else None,
+            }
+            for layer in network.layers
+            if layer.opaque
+        ],
     }
 
 
@@ -83,6 +94,8 @@ def _layer(
         "macs": layer.macs,
         # a recurrence's, which wait for one another
         **({"steps": layer.params["steps"]} if "steps" in layer.params else {}),
+        # why its cost is unknown: "plugin" or "shapes"
+        **({"opaque": layer.opaque} if layer.opaque else {}),
         "weight_bytes": layer.weight_elements * element,
         "output_bytes": sum(_bytes(network.tensors[n], element) for n in layer.outputs),
     }

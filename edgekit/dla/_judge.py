@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ __all__ = ["judge"]
 PRECISIONS = ("fp32", "fp16", "int8")
 # where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
 _EXPLICIT = "general.explicit_quantization"
+# by why a layer is opaque: the rule that it breaks, and that rule's limit
+_OPAQUE = {
+    "plugin": ("general.plugin", "TensorRT's own layers"),
+    "shapes": ("general.dynamic_shapes", "shapes that are known before running"),
+}
 
 
 def judge(
@@ -169,6 +175,10 @@ class _Judging:
 
     def verdict(self, layer: Layer, precision: str) -> Verdict:
         """Judges one layer that is built for ``precision``; once for all that are alike."""
+        if layer.opaque:
+            verdict = self._opaque(layer)
+            self._graph.refused.add(layer.name)
+            return verdict
         key = self._key(layer, precision)
         known = self._known.get(key)
         if known is None:
@@ -181,6 +191,15 @@ class _Judging:
         if not known.ok:
             self._graph.refused.add(layer.name)
         return known
+
+    def _opaque(self, layer: Layer) -> Verdict:
+        """The one reason that stands without knowing the layer's shapes."""
+        name, limit = _OPAQUE[layer.opaque]
+        rule = self._rules.rules[name]
+        facts = Facts(layer, self._graph, self._common)
+        broken = Failure(layer.op, limit, layer.op)
+        reason = replace(reason_of(rule, broken, facts), mends=False)
+        return Verdict(layer.name, ok=False, reasons=(reason,))
 
     def _key(self, layer: Layer, precision: str) -> Hashable:
         tensors = self._graph.tensors

@@ -36,7 +36,7 @@ def by_scales(
     """
     if precision != "int8":
         return precision
-    if layer.name in fp16_layers:
+    if layer.name in fp16_layers or layer.opaque:
         return "fp16"
     if scales is None:
         return precision

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgekit.network._load import canonical, load, open_inputs
     from edgekit.network._metadata import metadata, with_metadata
     from edgekit.network._names import loadable_name
+    from edgekit.network._opaque import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
     from edgekit.network._operators import QDQ, SAME_VALUES
     from edgekit.network._places import Place, places
     from edgekit.network._same_weights import check_weights, weight_types
@@ -39,6 +40,7 @@ __all__ = [
     "Place",
     "Tensor",
     "annotate_file",
+    "before_opaque",
     "builtin",
     "builtin_names",
     "canonical",
@@ -50,6 +52,8 @@ __all__ = [
     "load",
     "loadable_name",
     "metadata",
+    "opaque_nodes",
+    "opaque_notes",
     "open_inputs",
     "parse_builtin",
     "places",
@@ -58,6 +62,7 @@ __all__ = [
     "session",
     "synthetic_description",
     "synthetic_inputs",
+    "unknown_tensors",
     "weight_digests",
     "weight_types",
     "with_metadata",
@@ -76,6 +81,7 @@ __getattr__ = lazy(
         "_load": "canonical load open_inputs",
         "_metadata": "metadata with_metadata",
         "_names": "loadable_name",
+        "_opaque": "before_opaque opaque_nodes opaque_notes unknown_tensors",
         "_operators": "QDQ SAME_VALUES",
         "_places": "Place places",
         "_same_weights": "check_weights weight_types",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.network._graph import nearest, subgraphs
+from edgekit.network._opaque import is_plugin
 from edgekit.network._operators import QDQ
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ _INTEGERS = (
     "this model was quantised in ONNX Runtime's QOperator format, or dynamically: quantise it in "
     "the Q/DQ format (quantize_static(..., quant_format=QuantFormat.QDQ))"
 )
+# TensorRT's own plugins are called so, and so are most others
+_PLUGIN = re.compile(r"_TRT|(?i:plugin)")
+_MISSPELT = 0.74
 # from here on ai.onnx's pair has the axis that com.microsoft's has
 _QDQ_SINCE = 13
 
@@ -208,47 +212,57 @@ def _once(kind: str, listed: Sequence[str]) -> None:
         seen.add(name)
 
 
-def operators(nodes: Iterable[onnx.NodeProto], version: int) -> None:
-    """Every operator is one of ai.onnx at the model's opset; Q/DQ of com.microsoft become so.
+def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = False) -> None:
+    """Every operator is one of ai.onnx at the model's opset, or a plugin's.
+
+    Q/DQ nodes of com.microsoft become those of ai.onnx. ``inside``: of the body of a Loop or an
+    If, where a plugin cannot be told apart from what is around it.
 
     Raises:
         ModelError: ``model.domain`` or ``model.operator``, naming the node.
     """
-    import onnx
-
     there: set[str] = set()
     for node in nodes:
         if node.domain == "com.microsoft" and node.op_type in QDQ and version >= _QDQ_SINCE:
             node.domain = ""
         if node.domain == "ai.onnx":
             node.domain = ""
-        if node.domain:
+        if node.domain and (inside or node.op_type.startswith(_INTEGER)):
             raise ModelError(
                 f"node {node.name!r} uses operator {node.op_type!r} of domain {node.domain!r}, "
                 "which edgekit does not read",
                 code="model.domain",
                 where=node.name,
-                hint=_INTEGERS
-                if node.op_type.startswith(_INTEGER)
-                else "export with standard ai.onnx operators, or cut the network before this "
-                "node with model.outputs (--outputs)",
+                hint="export with standard ai.onnx operators, or cut the network before this "
+                "node with model.outputs (--outputs)"
+                if inside and not node.op_type.startswith(_INTEGER)
+                else _INTEGERS,
             )
-        if node.op_type not in there and not onnx.defs.has(
-            node.op_type, max_inclusive_version=version
-        ):
-            known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
-            later = onnx.defs.has(node.op_type)
-            raise ModelError(
-                f"node {node.name!r}: operator {node.op_type!r} is not part of "
-                f"ai.onnx opset {version}" + (" (a later opset has it)" if later else ""),
-                code="model.operator",
-                where=node.name,
-                hint=nearest(node.op_type, known - {node.op_type})
-                or "check the exporter's opset_version",
-            )
+        if node.op_type not in there and not node.domain and is_plugin(node, version):
+            _plugin_or_mistake(node, version, inside)
         there.add(node.op_type)
         for body in subgraphs(node):
-            operators(body.node, version)
+            operators(body.node, version, inside=True)
+
+
+def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None:
+    """Refuses an operator of a later opset and a misspelt one; any other name is a plugin's."""
+    import difflib
+
+    import onnx
+
+    known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
+    later = node.op_type in known
+    near = difflib.get_close_matches(node.op_type, known, 1, _MISSPELT)
+    if not (later or inside or near) or (_PLUGIN.search(node.op_type) and not inside):
+        return
+    raise ModelError(
+        f"node {node.name!r}: operator {node.op_type!r} is not part of "
+        f"ai.onnx opset {version}" + (" (a later opset has it)" if later else ""),
+        code="model.operator",
+        where=node.name,
+        hint=nearest(node.op_type, known - {node.op_type}) or "check the exporter's opset_version",
+    )
 
 
 def _with_batch(
@@ -333,7 +347,7 @@ def input_shapes(
     for name in shapes:
         if name not in known:
             raise ModelError(
-                f"a shape is given for {name!r}, which is not an input",
+                f"a shape is given for {name!r}, which is neither an input nor computed",
                 code="model.unknown_input",
                 hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
             )

@@ -10,6 +10,7 @@ from edgekit.network._digest import frozen
 from edgekit.network._evaluate import Evaluation
 from edgekit.network._forms import dtype_name, elem_of, tensor_type
 from edgekit.network._graph import reachable, reads, rename_reads, subgraphs
+from edgekit.network._opaque import is_plugin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,9 +50,16 @@ _OLDEST_IR = 4
 
 
 def emit(
-    state: Evaluation, inputs: Sequence[str], outputs: Sequence[str], name: str
+    state: Evaluation,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    name: str,
+    domains: Mapping[str, int],
 ) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
-    """Returns the stripped model and its weights by name, both in a fixed order."""
+    """Returns the stripped model and its weights by name, both in a fixed order.
+
+    ``domains`` has the versions of operator sets beside ai.onnx.
+    """
     from onnx import helper
 
     nodes = _settle_outputs(state, inputs, outputs)
@@ -82,12 +90,15 @@ def emit(
             _info(state, tensor)
             for node in nodes
             for tensor in node.output
-            if tensor and tensor not in ends
+            # of what a plugin writes not even the type may be known
+            if tensor and tensor not in ends and state.unknown.get(tensor, 1) is not None
         ],
     )
     for node in graph.node:
         _forget_origin(node)
     opsets = [helper.make_opsetid("", state.version)]
+    for domain in dict.fromkeys(node.domain for node in nodes if node.domain):
+        opsets.append(helper.make_opsetid(domain, domains.get(domain, 1)))
     oldest = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=max(_OLDEST_IR, oldest))
     model.producer_name = "edgekit"
@@ -123,8 +134,11 @@ def _settle_outputs(
         if root is None:
             continue
         root = renamed.get(root, root)
-        state.shapes[output] = _shape(state, root)
-        state.types[output] = _type(state, root)
+        if root in state.unknown:
+            state.unknown[output] = state.unknown[root]
+        else:
+            state.shapes[output] = _shape(state, root)
+            state.types[output] = _type(state, root)
         if root in state.constants:
             state.constants[output] = state.constants[root]
         elif root in fixed:
@@ -150,7 +164,7 @@ def _drop_unused_outputs(
 
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
-        if len(node.output) == 1:
+        if len(node.output) == 1 or is_plugin(node, version):
             continue
         formal = onnx.defs.get_schema(node.op_type, version).outputs
         for index, tensor in enumerate(node.output):
@@ -193,6 +207,12 @@ def _inline(name: str, value: np.ndarray) -> onnx.TensorProto:
 def _info(state: Evaluation, name: str) -> onnx.ValueInfoProto:
     import onnx
 
+    if name in state.unknown:
+        known = state.unknown[name]
+        if known is None:  # an output must have a type
+            known = onnx.TypeProto()
+            known.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        return onnx.ValueInfoProto(name=name, type=known)
     return onnx.ValueInfoProto(name=name, type=tensor_type(_type(state, name), _shape(state, name)))
 
 

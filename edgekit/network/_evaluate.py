@@ -16,8 +16,9 @@ from edgekit.network._check import MOST_ELEMENTS
 from edgekit.network._defer import Patience
 from edgekit.network._deferred import Constant, real
 from edgekit.network._fold import constant, fold, foldable, repeated
-from edgekit.network._forms import elem_of, tensor_type
+from edgekit.network._forms import FLOAT, STRING, elem_of, tensor_type
 from edgekit.network._graph import free_name, has_bodies, reads, rename_reads
+from edgekit.network._opaque import inferred_plugin, is_plugin
 from edgekit.network._types import Folded
 from edgekit.network._window import POOLS, attributes, floored, pooled
 
@@ -43,6 +44,8 @@ class Evaluation:
         types: ONNX element type by tensor.
         alias: Name of the tensor that stands for a removed Identity's output.
         folded: The nodes that do not remain.
+        unknown: What is known of tensors whose shape a plugin or the data decide: their type
+            and some of their sizes, or None.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Evaluation:
         inputs: Mapping[str, tuple[int, tuple[int, ...]]],
         declared: Mapping[str, onnx.TypeProto],
         known: Mapping[str, tuple[int, tuple[int, ...]]],
+        given: Mapping[str, tuple[int, ...]],
     ) -> None:
         from onnx import helper
 
@@ -62,11 +66,12 @@ class Evaluation:
         self.folded: dict[str, Folded] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
+        self.unknown: dict[str, onnx.TypeProto | None] = {}
+        self._given = given
         self._names: set[str] = set()
         self._patience = Patience()
         self._declared = declared
         self._known = known
-        self._inputs = frozenset(inputs)
         self._protos: dict[str, onnx.TypeProto] = {}
         self._hints: dict[str, onnx.TensorProto] = {}
         self._opsets = [helper.make_opsetid("", version)]
@@ -87,11 +92,11 @@ class Evaluation:
             node = stack.pop()
             if self.alias and any(name in self.alias for name in reads(node)):
                 rename_reads(node, self.alias)
-            branch = self._taken_branch(node)
+            branch = None if node.domain else self._taken_branch(node)
             if branch is not None:
                 self._fold_away(node, "branch")
                 stack.extend(reversed(branch))
-            elif not self._removed(node):
+            elif node.domain or not self._removed(node):
                 self._visit(node)
 
     def _removed(self, node: onnx.NodeProto) -> bool:
@@ -158,11 +163,11 @@ class Evaluation:
     def _visit(self, node: onnx.NodeProto) -> None:
         import numpy as np
 
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and not node.domain:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = constant(node)
             return
-        plain = repeated(node, self.constants)
+        plain = None if node.domain else repeated(node, self.constants)
         if plain is not None:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = plain
@@ -173,7 +178,9 @@ class Evaluation:
                 if name:
                     self._learn(name, outputs.get(name), node)
         first = node.output[0]
-        if node.op_type in {"Shape", "Size"}:
+        if any(name in self.unknown for name in (*reads(node), *node.output)):
+            self.nodes.append(node)
+        elif node.op_type in {"Shape", "Size"} and not node.domain:
             shape = self._shape(node.input[0])
             value: Any = np.prod(shape, dtype=np.int64)
             if node.op_type == "Shape":
@@ -181,7 +188,7 @@ class Evaluation:
                 value = shape[slice(bounds.get("start"), bounds.get("end"))]
             self._fold_away(node, "constant")
             self.constants[first] = np.asarray(value, dtype=np.int64)
-        elif foldable(node, self.constants, self.shapes):
+        elif not node.domain and foldable(node, self.constants, self.shapes):
             values = self._constants_of(node)
             if values is None:
                 self.nodes.append(node)
@@ -207,7 +214,8 @@ class Evaluation:
 
     def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
         """The outputs of a node of constants, the large ones yet to be computed."""
-        types = {name: self._proto(name) for name in [*node.input, *node.output] if name}
+        named = [name for name in (*node.input, *node.output) if name]
+        types = {name: proto for name in named if (proto := self._proto(name)) is not None}
         later = self._patience.step(node, self.constants, types, self.version)
         if later is not None:
             return later
@@ -217,13 +225,16 @@ class Evaluation:
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         import onnx
 
+        if is_plugin(node, self.version):
+            return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
         schema = self._schemas.get(node.op_type)
         if schema is None:
             # before opset 16 these are functions without an inference of shapes
             name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""
             schema = onnx.defs.get_schema(name or node.op_type, self.version)
             self._schemas[node.op_type] = schema
-        types = {name: self._proto(name) for name in reads(node)}
+        types = {name: self._proto(name) or onnx.TypeProto() for name in reads(node)}
+        unsure = any(name in self.unknown for name in reads(node))
         try:
             if has_bodies(node):
                 return self._infer_model(node, types)
@@ -238,6 +249,8 @@ class Evaluation:
             onnx.checker.ValidationError,
             ValueError,
         ) as error:
+            if unsure:
+                return {}
             given = ", ".join(f"{name} {list(self._shape(name))}" for name in types)
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
             raise ModelError(
@@ -246,6 +259,8 @@ class Evaluation:
                 where=node.name,
                 hint="check the sizes given for the inputs, or export the model again",
             ) from error
+        if unsure:
+            return found
         self._check_channels(node)
         # onnx has no inference of shapes for these
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
@@ -317,21 +332,20 @@ class Evaluation:
         if shape is None and _static(self._declared.get(name)) is not None:
             proto = self._declared[name]
             shape = _static(proto)
+        if name in self._given:
+            proto = self._as_given(name, proto, shape)
+            shape = self._given[name]
         if proto is not None and proto.WhichOneof("value") not in {None, "tensor_type"}:
             raise self._not_a_tensor(name, str(proto.WhichOneof("value")), node)
-        if proto is None or shape is None:
-            op = f" ({node.op_type})" if node is not None else ""
-            where = node.name if node is not None else name
-            raise ModelError(
-                f"node {where!r}{op} has an output {name!r} whose shape is not fixed",
-                code="model.shape_unknown",
-                where=where,
-                hint="TensorRT's DLA needs fixed shapes: cut the network before this node with "
-                f"model.outputs{self._cut_before(node)}, or export it with fixed sizes",
-            )
-        elem = proto.tensor_type.elem_type
-        if elem == 8:
+        if proto is not None and proto.tensor_type.elem_type == STRING:
             raise self._not_a_tensor(name, "tensor of strings", node)
+        if proto is None or shape is None:
+            proto = proto if proto is not None else self._declared.get(name)
+            sure = proto is not None and proto.tensor_type.elem_type
+            self.unknown[name] = proto if sure else None
+            if proto is not None and sure:
+                self._protos[name] = proto
+            return
         if math.prod(shape) > MOST_ELEMENTS:
             where = node.name if node is not None else name
             raise ModelError(
@@ -341,16 +355,27 @@ class Evaluation:
                 hint=f"TensorRT takes up to {MOST_ELEMENTS:,} in one tensor; check the node's "
                 "attributes and the sizes given for the inputs",
             )
+        elem = proto.tensor_type.elem_type
         self._protos[name] = proto
         self.shapes[name] = shape
         self.types[name] = elem
 
-    def _cut_before(self, node: onnx.NodeProto | None) -> str:
-        """How to end the network at what a node reads."""
-        computed = [] if node is None else reads(node)
-        computed = [n for n in computed if n not in self.constants and n not in self._inputs]
-        flags = " ".join(f"--outputs {name}" for name in computed)
-        return f" ({flags or '--outputs'})"
+    def _as_given(
+        self, name: str, proto: onnx.TypeProto | None, shape: tuple[int, ...] | None
+    ) -> onnx.TypeProto:
+        """The type of a tensor with the shape that the user gives; FP32 where nobody says it."""
+        given = self._given[name]
+        if shape is not None and shape != given:
+            raise ModelError(
+                f"the shape given for tensor {name!r}, {list(given)}, conflicts with the model's "
+                f"{list(shape)}",
+                code="model.shape_conflict",
+                where=name,
+                hint="leave it out: only shapes that a plugin or the data decide can be given",
+            )
+        declared = proto or self._declared.get(name)
+        elem = declared.tensor_type.elem_type if declared is not None else 0
+        return tensor_type(elem or FLOAT, given)
 
     def _not_a_tensor(self, name: str, kind: str, node: onnx.NodeProto | None) -> ModelError:
         where = node.name if node is not None else name
@@ -366,7 +391,9 @@ class Evaluation:
             return tuple(self.constants[name].shape)
         return self.shapes[name]
 
-    def _proto(self, name: str) -> onnx.TypeProto:
+    def _proto(self, name: str) -> onnx.TypeProto | None:
+        if name in self.unknown:
+            return self.unknown[name]
         if name not in self._protos and name in self.constants:
             value = self.constants[name]
             self._learn(name, tensor_type(elem_of(value.dtype), tuple(value.shape)))

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["dtype_name", "elem_of", "tensor_type"]
+__all__ = ["FLOAT", "STRING", "dtype_name", "elem_of", "tensor_type"]
+
+# of onnx.TensorProto
+FLOAT, STRING = 1, 8
 
 
 @cache

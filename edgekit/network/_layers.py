@@ -10,6 +10,7 @@ from edgekit.network import _layers_pointwise as pointwise
 from edgekit.network import _layers_pool as over_axes
 from edgekit.network import _layers_shape as moving
 from edgekit.network._fuse import fuse_shuffles
+from edgekit.network._opaque import PLUGIN, opaque_nodes, plugin_of
 from edgekit.network._placer import Placer
 from edgekit.network._types import Network
 
@@ -43,6 +44,34 @@ _PLAIN = {
     "If": "CONDITION",
     "CumSum": "LOOP",
 }
+# the kinds of operators that have layers of their own kind each, where their shapes are unknown
+_UNSHAPED = {
+    **dict.fromkeys(pointwise.ELEMENTWISE, "ELEMENTWISE"),
+    **dict.fromkeys(pointwise.UNARY, "UNARY"),
+    **dict.fromkeys(pointwise.ACTIVATIONS, "ACTIVATION"),
+    **dict.fromkeys(over_axes.REDUCTIONS, "REDUCE"),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), "SHUFFLE"),
+    **dict.fromkeys(("Slice", "Split", "Expand", "Tile", "Pad"), "SLICE"),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND"), "GATHER"),
+    **dict.fromkeys(("TopK", "ArgMax", "ArgMin"), "TOPK"),
+    **dict.fromkeys(("Gemm", "MatMul"), "MATRIX_MULTIPLY"),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), "POOLING"),
+    "Cast": "CAST",
+    "Concat": "CONCATENATION",
+    "ConstantOfShape": "FILL",
+    "Conv": "CONVOLUTION",
+    "ConvTranspose": "DECONVOLUTION",
+    "DequantizeLinear": "DEQUANTIZE",
+    "LSTM": "LOOP",
+    "GRU": "LOOP",
+    "RNN": "LOOP",
+    "NonZero": "NON_ZERO",
+    "QuantizeLinear": "QUANTIZE",
+    "Range": "FILL",
+    "Resize": "RESIZE",
+    "Shape": "SHAPE",
+    "Softmax": "SOFTMAX",
+}
 # the importer reads all their inputs as tensors of one rank
 _BROADCASTING = {"Where", "PRelu"}
 
@@ -61,8 +90,11 @@ def layers(model: Model) -> Network:
     at = Placer(model)
     families = _families()
     graph = model.proto.graph
+    opaque = opaque_nodes(model.proto)
     for node in graph.node:
-        if not at.absorb(node):
+        if node.name in opaque:
+            _opaque(at, node, opaque[node.name])
+        elif not at.absorb(node):
             _place(at, node, families.get(node.op_type))
         at.done(node)
     inputs = tuple(value.name for value in graph.input)
@@ -92,6 +124,15 @@ def _place(at: Placer, node: onnx.NodeProto, family: _Family | None) -> None:
         read = list(node.input) if node.op_type in _BROADCASTING else []
         absorbed = pointwise.as_imported(at, node, read)
         at.emit(node, _PLAIN.get(node.op_type, "PLUGIN_V2"), absorbed=absorbed)
+
+
+def _opaque(at: Placer, node: onnx.NodeProto, why: str) -> None:
+    """A layer of which nothing is known but its kind, or which plugin it is."""
+    if why == PLUGIN:
+        at.emit(node, "PLUGIN_V2", plugin_of(node), opaque=why)
+        return
+    kind = _PLAIN.get(node.op_type) or _UNSHAPED.get(node.op_type, "PLUGIN_V2")
+    at.emit(node, kind, opaque=why)
 
 
 def _families() -> dict[str, _Family]:

@@ -14,6 +14,7 @@ from edgekit.network._digest import frozen
 from edgekit.network._emit import STRIPPED, emit
 from edgekit.network._evaluate import Evaluation
 from edgekit.network._metadata import copy_metadata
+from edgekit.network._opaque import opaque_notes
 from edgekit.network._types import Folded, Model
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def load(
         source: Path of the file. Its weights, inline or external, stay in their files and are
             memory-mapped.
         shapes: Sizes for inputs, in elements per dimension; needed where the file leaves more
-            open than the batch.
+            open than the batch. Also for tensors whose shape a plugin or the data decide.
         batch: The batch where the file leaves it open; 1 when None, which ``Model.notes`` says.
         outputs: Tensor or node names to cut the network at; the file's outputs when None.
 
@@ -129,28 +130,35 @@ def canonical(
     graph = copy.graph
     _graph.name_nodes(graph.node)
     _check.names(graph)
-    given = {
+    values = {
         name: value if isinstance(value, Deferred) else frozen(value)
         for name, value in entries(weights or {}).items()
     }
-    constants = _constants(graph, given, base_folder)
+    constants = _constants(graph, values, base_folder)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
-    nodes = [node for node in graph.node if not any(name in given for name in node.output)]
+    nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = _graph.sort(nodes, defined)
     wanted = _outputs(graph, nodes, defined, outputs)
     nodes = _graph.reachable(nodes, wanted, defined)
     _check.operators(nodes, version)
     used = {name for node in nodes for name in _graph.reads(node)} | set(wanted)
-    used |= set(shapes or {})
+    written = {name for node in nodes for name in node.output if name}
+    given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
+    sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
+    used |= set(sizes)
     inputs = [value for value in inputs if value.name in used]
-    fixed, notes = _check.input_shapes(inputs, shapes or {}, batch)
-    state = Evaluation(version, constants, fixed, _declared(graph, inputs, fixed), known or {})
+    fixed, notes = _check.input_shapes(inputs, sizes, batch)
+    state = Evaluation(
+        version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given
+    )
     state.run(nodes)
-    stripped, values = emit(state, [value.name for value in inputs], wanted, graph.name)
+    domains = {item.domain: item.version for item in copy.opset_import}
+    ends = [value.name for value in inputs]
+    stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
-    folded = {**calls, **_folded(graph.node, given, state, {n.name for n in stripped.graph.node})}
-    return Model(stripped, values, None, source, folded, notes)
+    folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
+    return Model(stripped, arrays, None, source, folded, (*notes, *opaque_notes(stripped)))
 
 
 def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:

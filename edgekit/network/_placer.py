@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.network._forms import dtype_name
+from edgekit.network._forms import FLOAT, dtype_name
 from edgekit.network._graph import free_name
 from edgekit.network._importer import Importer
+from edgekit.network._opaque import unknown_tensors
 from edgekit.network._types import Absorbed, Layer, Tensor
 
 if TYPE_CHECKING:
@@ -67,8 +68,12 @@ class Placer:
         for value in [*graph.input, *graph.value_info, *graph.output]:
             tensor = value.type.tensor_type
             shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-            kind = dtype_name(tensor.elem_type)
+            # of what a plugin writes the type may be unknown
+            kind = dtype_name(tensor.elem_type or FLOAT)
             self.tensors[value.name] = Tensor(value.name, shape, kind)
+        for name in unknown_tensors(model.proto):
+            known = self.tensors.get(name, Tensor(name, (), "float32"))
+            self.tensors[name] = Tensor(name, known.shape or (0,), known.dtype)
 
     def done(self, node: onnx.NodeProto) -> None:
         """Call after each node: the importer's layers behind it that loading removed count too."""
@@ -154,6 +159,7 @@ class Placer:
         imported: bool = True,
         constants: Iterable[str] | None = None,
         absorbed: Iterable[Absorbed] = (),
+        opaque: str = "",
     ) -> Layer:
         """Adds a layer that stands for ``node``, or serves it when ``inserted``.
 
@@ -169,6 +175,7 @@ class Placer:
             imported: To be counted among the importer's layers.
             constants: Constant inputs that it uses; those among ``inputs`` when None.
             absorbed: Layers of the importer that are a part of this one.
+            opaque: As :class:`~edgekit.network.Layer` has it.
         """
         read = [i for i in (node.input if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
@@ -194,6 +201,7 @@ class Placer:
             weight_elements=sum(math.prod(self.shape(w)) for w in weights),
             absorbed=tuple(absorbed),
             weight_operators=self._weight_operators(node, used),
+            opaque=opaque,
         )
         self.layers.append(layer)
         return layer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EnvironmentLack, ModelError
 from edgekit.network._graph import nearest
+from edgekit.network._opaque import opaque_nodes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +76,14 @@ def session(
     except Exception as error:
         # ONNX Runtime's own exceptions share no base class but Exception
         reason = " ".join(str(error).split())
+        opaque = opaque_nodes(model.proto)
+        if opaque:
+            raise ModelError(
+                f"ONNX Runtime cannot run node {next(iter(opaque))!r}, which only the board can",
+                code="model.opaque",
+                where=model.source,
+                hint="cut the network before it with model.outputs (--outputs)",
+            ) from error
         raise ModelError(
             f"ONNX Runtime cannot run the model: {reason}",
             code="model.runtime",

@@ -142,6 +142,9 @@ class Layer:
         macs: Multiply-accumulates for one inference.
         weight_elements: Number of weight values.
         absorbed: The importer's layers that are a part of it now, in the importer's order.
+        opaque: "plugin" where TensorRT needs a plugin for it, "shapes" where it reads or writes
+            tensors whose shape the data decide (their unknown sizes are 0 here); else empty. What
+            an opaque layer costs is unknown.
     """
 
     name: str
@@ -157,6 +160,7 @@ class Layer:
     weight_elements: int = 0
     absorbed: tuple[Absorbed, ...] = ()
     weight_operators: frozenset[str] | None = None
+    opaque: str = ""
 
     @property
     def builder_name(self) -> str:
@@ -193,6 +197,11 @@ class Network:
     constants: tuple[Layer, ...] = ()
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
+
+    @property
+    def opaque(self) -> tuple[str, ...]:
+        """Names of the layers of unknown cost, in graph order."""
+        return tuple(layer.name for layer in self.layers if layer.opaque)
 
     @cached_property
     def whole(self) -> Network:

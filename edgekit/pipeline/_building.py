@@ -128,6 +128,9 @@ class Building:
     @property
     def reference(self) -> Built:
         """What this machine built."""
+        from edgekit.pipeline._wishes import check_opaque
+
+        check_opaque(self.work, on_board=False)
         return Built(self.work.build_key, self.work.artefacts)
 
     def for_board(self, client: BoardClient) -> Built:

@@ -143,7 +143,9 @@ def check_model(
     document["max_loadables"] = judgement.slots
     document["transitions"] = transitions(network, judgement)
     document["predicted"] = (
-        {**forecast.to_json(), "layers": dict(forecast.layer_us)} if forecast else None
+        {**forecast.to_json(), "layers": forecast.layer_us | dict.fromkeys(network.opaque)}
+        if forecast
+        else None
     )
     tell("looking for what would help")
     document |= _help(loaded, network, judgement, board, clock)

@@ -95,7 +95,7 @@ def _more(result: CheckResult, layer: Layer) -> dict[str, Any]:
         "outputs": [_tensor(result, name) for name in layer.outputs],
         "params": {key: _plain(value) for key, value in layer.params.items()},
         "weights": list(layer.weights),
-        "predicted_us": times.get(layer.name),
+        "predicted_us": None if layer.opaque else times.get(layer.name),
         "loadable": _loadable(result, layer),
         "cbuf": _cbuf(result, layer),
         "sparsity": _sparsity(result, layer),

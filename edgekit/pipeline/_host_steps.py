@@ -23,7 +23,7 @@ from edgekit.pipeline._stamps import file_stamps
 from edgekit.pipeline._steps import STEPS, Step, Steps
 from edgekit.pipeline._translated import float_note
 from edgekit.pipeline._typed_file import TYPED_NAME, write_typed
-from edgekit.pipeline._wishes import check_graph, check_names, check_wishes
+from edgekit.pipeline._wishes import check_graph, check_names, check_opaque, check_wishes
 from edgekit.pipeline._work import Work
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class HostSteps:
         check_wishes(self.work)
         self.building.deploys = "deploy" in self._steps.names
         check = self._check()
+        check_opaque(self.work)
         self._rewrite()
         check_names(self.work)
         if "bench" in self._steps.names:

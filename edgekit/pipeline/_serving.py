@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import BoardError
+from edgekit.errors import BoardError, UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS
 from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._sensing import Sensing
@@ -61,6 +61,13 @@ class Serving(Sensing):
         self._host()
         self._bundle()
         work = self.work
+        if work.network.opaque:
+            raise UsageError(
+                "what a board must answer with other weights is computed here, where "
+                f"{work.network.opaque[0]!r} cannot run",
+                code="refit.opaque",
+                hint="edgekit deploy builds engines of the other file",
+            )
         model = work.other_weights(weights)
         artefacts = self.packing.reweighed(model)
         bundles: dict[str, Bundle] = {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ConfigError, Problem
+from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem
 
 if TYPE_CHECKING:
     from edgekit.pipeline._work import Work
 
-__all__ = ["check_graph", "check_names", "check_wishes"]
+__all__ = ["check_graph", "check_names", "check_opaque", "check_wishes"]
 
 
 def check_wishes(work: Work) -> None:
@@ -59,6 +59,47 @@ def check_graph(work: Work) -> None:
             )],
             code="bench.graph",
         )  # fmt: skip
+
+
+def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
+    """Refuses opaque layers where nothing can run them, before anything is built.
+
+    Args:
+        work: The configuration's work.
+        on_board: Whether a board builds; what the configuration says when None.
+
+    Raises:
+        EnvironmentLack: "build.opaque": this machine would have to run them.
+        ModelError: "model.shape_unknown": a bundle's outputs have fixed shapes.
+    """
+    from edgekit.network import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
+
+    model = work.source
+    opaque = opaque_nodes(model.proto)
+    if not opaque:
+        return
+    first = next(iter(opaque))
+    ends = [value.name for value in before_opaque(model).proto.graph.output]
+    flags = " ".join(f"--outputs {name}" for name in ends)
+    cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
+    if not (_on_board(work) if on_board is None else on_board):
+        needs = next((f"; {text}" for text in opaque_notes(model.proto) if "plugin" in text), "")
+        raise EnvironmentLack(
+            f"node {first!r} runs on a board with TensorRT only, and none builds{needs}",
+            code="build.opaque",
+            where=model.source,
+            hint=f"name one under deploy.boards, or {cut}",
+        )
+    unknown = unknown_tensors(model.proto)
+    open_outputs = [v.name for v in model.proto.graph.output if v.name in unknown]
+    if open_outputs:
+        raise ModelError(
+            f"the shape of output {open_outputs[0]!r} is not known before running, and a bundle's "
+            "outputs have fixed ones",
+            code="model.shape_unknown",
+            where=model.source,
+            hint=f"give it with model.shapes where it is always the same, or {cut}",
+        )
 
 
 def check_names(work: Work) -> None:

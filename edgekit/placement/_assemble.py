@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit._listed import counted, listed
 from edgekit.placement._adopt import as_the_builder_groups
 from edgekit.placement._baselines import Baseline
 from edgekit.placement._builder import builder_of, told
@@ -22,6 +23,7 @@ from edgekit.solver import Problem, metrics
 __all__ = ["OPTIMAL_GAP", "assemble"]
 
 OPTIMAL_GAP = 1e-4
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ def assemble(
         [(one.us, one.clock == "measured") for one in shown[0].share.reformats],
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
+    # measured times are known
+    unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
+    unknown = tuple(name for name in request.network.opaque if name in unmeasured)
     return Plan(
         target=model.target.name,
         power_mode=model.mode.name,
@@ -88,6 +93,7 @@ def assemble(
         notes=(
             *_notes(request, shown, gap),
             *told(builder),
+            *_without(unknown),
             *notes,
             *(measured["notes"] if measured else ()),
         ),
@@ -96,6 +102,7 @@ def assemble(
         bands=_bands(request, predicted, shown),
         measured=measured,
         constraints=_constraints(request),
+        unknown_cost=unknown,
         baselines_keep={
             name: None if b is None else keeping(request, problem, b) is not None
             for name, b in compared.items()
@@ -204,6 +211,15 @@ def _limited(request: Request) -> bool:
         or options.max_transitions is not None
         or options.min_loadable_layers > 1
     )
+
+
+def _without(unknown: Sequence[str]) -> list[str]:
+    if not unknown:
+        return []
+    return [
+        f"in no time here, nor in its band: {counted(len(unknown), 'layer')} of unknown cost "
+        f"({listed(unknown, _SHOWN)}); the board takes longer (--profile has their times)"
+    ]
 
 
 def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:

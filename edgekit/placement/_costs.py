@@ -67,7 +67,7 @@ class CostModel:
         if self.precision != "int8":
             return self.precision
         lacks_int8 = layer.kind in cost_data("kinds")["no_int8_on_gpu"]["kinds"]
-        if layer.name in self.fp16_layers or (device == "GPU" and lacks_int8):
+        if layer.name in self.fp16_layers or layer.opaque or (device == "GPU" and lacks_int8):
             return "fp16"
         return "int8"
 
@@ -91,6 +91,9 @@ class CostModel:
         A DLA kernel takes the same in every format; what another format at a loadable's border
         adds is :meth:`dla_io_us`.
         """
+        if network.layers[kernel.layers[0]].opaque:
+            # unknown, which the plan and the check say (``Network.opaque``)
+            return 0.0
         if all(_is_free(network, network.layers[i]) for i in kernel.layers):
             return 0.0
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
@@ -104,7 +107,7 @@ class CostModel:
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
-        if source == goal or len(tensor.shape) == 0:
+        if source == goal or len(tensor.shape) == 0 or not tensor.elements:
             return 0.0
         key = (tensor.shape, source, goal)
         known = self._reformats.get(key)

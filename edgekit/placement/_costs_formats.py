@@ -44,7 +44,8 @@ def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tu
     """Returns the formats that a GPU kernel can have at its borders, its best one first."""
     rules = cost_data("kinds")["gpu_formats"]
     vector = rules["vector"].get(precision)
-    if vector is None or any(layer.kind in rules["linear_kinds"] for layer in layers):
+    linear = rules["linear_kinds"]
+    if vector is None or any(layer.opaque or layer.kind in linear for layer in layers):
         return ("LINEAR",)
     if any(len(network.tensors[n].shape) < 4 for layer in layers for n in layer.outputs):
         return ("LINEAR",)

@@ -107,7 +107,7 @@ def _connected(model: CostModel, network: Network) -> list[frozenset[int]]:
     for kernel in kernels:
         layers = [network.layers[i] for i in kernel.layers]
         if not all(
-            layer.kind in regions["kinds"]
+            (layer.kind in regions["kinds"] and not layer.opaque)
             or (layer.kind == "CONVOLUTION" and layer.op in regions["ops"])
             for layer in layers
         ):

@@ -46,7 +46,7 @@ class Forecast:
     auto_us: float
     dla_us: float
     gpu_only_us: float
-    layer_us: Mapping[str, float]
+    layer_us: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``predicted`` object of ``edgekit.check/1``."""

@@ -56,7 +56,8 @@ def fuse(
             groups.append(group)
         else:
             group.append(index)
-        started = network.layers[group[0]].kind in first and len(group) < LONGEST
+        head = network.layers[group[0]]
+        started = head.kind in first and not head.opaque and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
             if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
@@ -73,7 +74,7 @@ def _host(
     key: Callable[[Layer], Hashable],
 ) -> list[int] | None:
     """Returns the open kernel that ``layer`` joins: the latest of those that end in its inputs."""
-    if layer.kind not in tails:
+    if layer.kind not in tails or layer.opaque:
         return None
     open_ends = [ends[name] for name in layer.inputs if name in ends]
     fitting = [group for group in open_ends if key(network.layers[group[-1]]) == key(layer)]

@@ -169,6 +169,8 @@ class Plan:
     name, the largest any loadable needs. A baseline that is impossible is None; one that
     ``baselines_keep`` has as False breaks what was asked, as no plan may. ``kept_off`` names the
     wishes without which a plan of the GPU alone would use the DLA, as far as that was looked for.
+    ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, and shapes
+    that the data decide.
     """
 
     target: str
@@ -195,6 +197,7 @@ class Plan:
     constraints: Mapping[str, Any] = field(default_factory=dict)
     baselines_keep: Mapping[str, bool | None] = field(default_factory=dict)
     kept_off: tuple[str, ...] = ()
+    unknown_cost: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""

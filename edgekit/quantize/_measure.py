@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._listed import listed
 from edgekit.errors import DataError
 from edgekit.quantize._histogram import Histogram
 from edgekit.quantize._measure_checks import (
@@ -34,6 +35,8 @@ __all__ = ["float_tensors", "measure"]
 # activations looked at together; a network with more is run in parts, one after the other. While
 # those of one part are counted the next one runs, so that there are two at a time
 _CHUNK_BYTES = PART_BYTES
+
+_SHOWN = 4
 
 Tell = Callable[[int, int], None]
 
@@ -66,7 +69,8 @@ def measure(
         data: Inputs by name, one dict a run; read once. Where it has a method ``valid(index)``,
             only so many rows (of its ``batch``, along the first axis) of that run count; where it
             has ``warnings``, the ranges have them too.
-        network: Its layers, where they are known.
+        network: Its layers, where they are known. Where some of them are opaque, what comes
+            before them is measured, and tensors behind them have the range 0.
         progress: Called with (runs done, runs in all or 0 when unknown). Runs for exact counts
             come on top of both.
         resume: A file where the state is kept every few seconds and that is removed at the end. A
@@ -79,10 +83,15 @@ def measure(
             sample and the node that makes it).
         ModelError: A weight has NaN or infinities, or ONNX Runtime cannot run the model.
     """
-    if network is None:
-        from edgekit.network import layers
+    from edgekit.network import before_opaque, layers
 
+    whole, model = model, before_opaque(model)
+    lacking: list[str] = []
+    if model is not whole:
+        names = float_tensors(whole, network or layers(whole))
         network = layers(model)
+        lacking = sorted({*names} - {*float_tensors(model, network)})
+    network = network or layers(model)
     check_weights(model)
     with Feeds(data, model) as feeds, ThreadPoolExecutor(max_workers=2) as pool:
         run = _Run(model, network, feeds.batch, pool)
@@ -108,10 +117,23 @@ def measure(
             keeper.save(run.histograms, count, feeds.digest)
         amax = run.ranges(feeds, count, progress)
         keeper.remove()
+    for found in amax.values():
+        found.update(dict.fromkeys(lacking, 0.0))
     told: Iterable[str] = getattr(data, "warnings", ())
     warnings = [*told, *run.notes, *warnings_of(run.every, count)]
+    if model is not whole:
+        warnings.append(_up_to(model, whole, lacking))
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
     return Ranges(amax, describe or f"{count} samples", count, tuple(warnings), masked)
+
+
+def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
+    from edgekit.network import opaque_nodes
+
+    ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
+    first = next(iter(opaque_nodes(whole.proto)))
+    behind = f"; not measured behind it: {listed(lacking, _SHOWN)}" if lacking else ""
+    return f"measured up to {ends}: node {first!r} is run on the board only{behind}"
 
 
 class _Run:

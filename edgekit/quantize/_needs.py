@@ -85,6 +85,7 @@ class _Needs:
             layer.name
             for layer in self.network.layers
             if layer.op in ops.every
+            and not layer.opaque
             # a product of two activations has no INT8
             and (layer.weights or layer.op not in ops.weighted or layer.kind == "SHUFFLE")
         }

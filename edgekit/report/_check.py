@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit._listed import listed
 from edgekit.report import _text as text
 from edgekit.report._page import WIDTH, Page
 
 __all__ = ["summary_check"]
 
 FIXES = 3
+_NAMED = 4
 MEMORY = 5
 
 
@@ -67,7 +69,8 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     style = "green" if on_dla == layers else "yellow" if on_dla else "red"
     share = ""
     if _has_macs(document):
-        share = f" and {text.percent(summary['dla_macs_fraction'])} of the MACs"
+        known = "known " if document.get("unknown_cost") else ""
+        share = f" and {text.percent(summary['dla_macs_fraction'])} of the {known}MACs"
     page.add(
         f"{text.count(on_dla)} of {text.plural(layers, 'layer')}{share} go to the DLA",
         style=f"bold {style}",
@@ -83,6 +86,7 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     if document["candidates"]:
         page.add(loadables)
     _predicted(page, document.get("predicted"))
+    _unknown(page, document.get("unknown_cost", ()))
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
         page.add(f"{text.plural(disputed, 'verdict')} disputed between sources")
@@ -104,6 +108,16 @@ def _predicted(page: Page, predicted: Mapping[str, Any] | None) -> None:
     )
     if alone < auto:
         page.add("the GPU alone is predicted to be faster: edgekit plan chooses for each layer")
+
+
+def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
+    if not layers:
+        return
+    named = listed([f"{row['layer']} ({row['operator']})" for row in layers], _NAMED)
+    page.add(
+        f"in no time here: {text.plural(len(layers), 'layer')} of unknown cost: {named}",
+        hang=2, style="yellow",
+    )  # fmt: skip
 
 
 def _sparsity(page: Page, sparsity: Mapping[str, Any] | None) -> None:

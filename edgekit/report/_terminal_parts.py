@@ -96,6 +96,8 @@ def _objective(plan: Plan) -> str:
     band = _band(plan)
     show = UNITS[summary["unit"]]
     range_ = f" ({show(band[0])} to {show(band[1])})" if band else ""
+    if plan.unknown_cost:
+        range_ += f" without {text.plural(len(plan.unknown_cost), 'layer')} of unknown cost"
     return f"{plan.objective} {value}{range_}, predicted; {proof(summary)}"
 
 

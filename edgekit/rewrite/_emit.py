@@ -39,7 +39,10 @@ def emit(graph: Graph) -> Model:
     proto.graph.node.extend(proto_of(node) for node in nodes)
     brought = {name: _stored(item) for name, item in graph.brought().items()}
     weights = joined_weights(brought, source.weights, list(source.weights))
-    known = {name: _form(graph, name) for node in nodes for name in node.outputs if name}
+    written = [name for node in nodes for name in node.outputs if name]
+    known = {name: _form(graph, name) for name in written if graph.known(name)}
+    # what is said of the type of tensors without a known shape
+    proto.graph.value_info.extend(v for v in old.graph.value_info if not graph.known(v.name))
     return canonical(proto, None, source=source.source, weights=weights, known=known)
 
 

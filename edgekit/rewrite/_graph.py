@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit.network import opaque_nodes
 from edgekit.network._graph import reads
+from edgekit.network._opaque import unknown_tensors
 from edgekit.rewrite._types import Fixed, Node, Step
 
 if TYPE_CHECKING:
@@ -16,11 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "node_of", "opset_of"]
 
+_OPAQUE = "opaque:"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-def node_of(proto: onnx.NodeProto) -> Node:
-    """Returns a node of a model as a Node."""
+def node_of(proto: onnx.NodeProto, *, opaque: bool = False) -> Node:
+    """Returns a node of a model as a Node; an opaque one has an operator that no rewrite knows."""
     from onnx import helper
 
     attrs: dict[str, Any] = {}
@@ -32,9 +35,8 @@ def node_of(proto: onnx.NodeProto) -> Node:
             value = [part.decode("utf-8", "replace") for part in value]
         attrs[item.name] = value
     domain = "" if proto.domain == "ai.onnx" else proto.domain
-    return Node(
-        proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), attrs, domain, proto
-    )
+    op = f"{_OPAQUE}{proto.op_type}" if opaque else proto.op_type
+    return Node(proto.name, op, tuple(proto.input), tuple(proto.output), attrs, domain, proto)
 
 
 def opset_of(model: Model) -> int:
@@ -63,7 +65,11 @@ class Graph:
         self._returned = frozenset(self.outputs)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
+        self._unknown = unknown_tensors(model.proto)
+        opaque = opaque_nodes(model.proto)
         for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.name in self._unknown:
+                continue
             tensor = value.type.tensor_type
             self._shapes[value.name] = tuple(d.dim_value for d in tensor.shape.dim)
             self._dtypes[value.name] = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
@@ -85,7 +91,11 @@ class Graph:
         self.asked_readers: set[str] = set()
         self.facts: dict[str, tuple[Hashable, ...]] = {}
         for index, proto in enumerate(graph.node):
-            self._add(node_of(proto), index)
+            self._add(node_of(proto, opaque=proto.name in opaque), index)
+
+    def known(self, tensor: str) -> bool:
+        """Whether a tensor's shape is known before running; of a new one it is."""
+        return tensor not in self._unknown
 
     def nodes(self) -> Iterator[Node]:
         """Yields the nodes about in the model's order; recipes of constants are none of them."""
@@ -186,7 +196,7 @@ class Graph:
 
     def taken(self, tensor: str) -> bool:
         """Whether a tensor of this name exists."""
-        return tensor in self._shapes
+        return tensor in self._shapes or tensor in self._unknown
 
     def recipe(self, tensor: str) -> Node | None:
         """Returns the node that derives a constant from others; None for any other tensor."""
@@ -234,7 +244,7 @@ class Graph:
         for name in node.outputs:
             if name:
                 self._producer[name] = node
-        if node.proto is not None and node.op in _WITH_BODIES:
+        if node.proto is not None and node.proto.op_type in _WITH_BODIES:
             read = reads(node.proto)
             self._captured.update(set(read) - set(node.inputs))
         for name in read:

@@ -79,6 +79,8 @@ class Part:
 
     def facts(self, tensor: str) -> tuple[Hashable, ...]:
         """Returns a tensor's shape, type, and what is seen of its value."""
+        if not self._graph.known(tensor):
+            return ()
         step = self._step
         own = tensor in self._brought or (step is not None and tensor in step.shapes)
         if own or tensor in self._telling:
@@ -151,8 +153,11 @@ class Part:
 
     def _info(self, name: str) -> Any:
         import numpy as np
+        import onnx
         from onnx import helper
 
+        if not self._graph.known(name):
+            return onnx.ValueInfoProto(name=name)
         elem = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(name)))
         return helper.make_tensor_value_info(name, elem, self.shape(name))
 

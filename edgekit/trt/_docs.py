@@ -65,7 +65,10 @@ where version compatibility matters more, `placement.dla_cores: []` plans for th
 
 Where TensorRT's parser makes plugins (`RoiAlign` and others), a version compatible plan would carry
 their library or need it in every runtime, which edgekit's loader does not give it: such a network
-is built without version compatibility.
+is built without version compatibility. A plugin for an operator that ONNX does not know (`check`
+names it) must be in TensorRT's own plugin library on the board, which builder and loader register:
+the parser looks for the operator's name, version and namespace. Such a network's golden answers are
+the board's own, its accuracy is compared here up to the plugin, and `refit` refuses it.
 
 What a build shows is kept in the host's cache folder (`trt-outcomes.json`) by module, L4T, TensorRT
 and DLA compiler: the next build for such a board leaves out what the builder refused there, while

@@ -49,6 +49,9 @@ def test_small(path: Path, tmp_path: Path) -> None:
         return
     network = layers(model)
     assert network.layers
+    if network.opaque:  # of no operator set that TensorRT or ONNX Runtime has: gradients
+        assert "gradient" in path.parent.name
+        return
     feeds, expected = _vectors(path)
     running = session(model, optimise=False)
     wanted = {value.name for value in running.get_inputs()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from edgekit.errors import ModelError
-from edgekit.network import load
+from edgekit.network import load, opaque_nodes
 from tests.network.onnx_making import conv_net, light, make, node, values, write
 
 
@@ -115,11 +115,12 @@ def test_external_data_too_short(tmp_path: Path) -> None:
     assert refused(write(_external("w.bin", 40), tmp_path)).code == "model.tensor_size"
 
 
-def test_unknown_domain_names_node_and_domain(tmp_path: Path) -> None:
-    nodes = [node("Detect", "x", "y", domain="com.vendor", name="head")]
-    error = refused(write(make(nodes, {"x": [2]}, ["y"], domains=["com.vendor"]), tmp_path))
+def test_operators_on_codes_name_node_and_domain(tmp_path: Path) -> None:
+    nodes = [node("QLinearAdd", "x", "y", domain="com.microsoft", name="head")]
+    error = refused(write(make(nodes, {"x": [2]}, ["y"], domains=["com.microsoft"]), tmp_path))
     assert (error.code, error.where) == ("model.domain", "head")
-    assert "com.vendor" in error.message
+    assert "com.microsoft" in error.message
+    assert "Q/DQ" in error.hint
 
 
 def test_microsoft_qdq_passes(tmp_path: Path) -> None:
@@ -247,16 +248,16 @@ def test_unknown_outputs_get_the_nearest_names(tmp_path: Path) -> None:
     assert "'flatten'" in error.hint
 
 
-def test_data_dependent_shapes_name_the_first_node(tmp_path: Path) -> None:
+def test_data_dependent_shapes_name_the_first_tensor(tmp_path: Path) -> None:
     nodes = [
         node("Relu", "x", "a"),
         node("NonZero", "a", "where", name="find"),
         node("Cast", "where", "y", to=1),
     ]
-    error = refused(write(make(nodes, {"x": [2, 2]}, ["y"]), tmp_path))
-    assert (error.code, error.where) == ("model.shape_unknown", "find")
-    # what the hint says can be done
-    assert "--outputs a)" in error.hint
+    model = load(write(make(nodes, {"x": [2, 2]}, ["y"]), tmp_path))
+    (note,) = model.notes
+    assert "--shape where:" in note
+    assert opaque_nodes(model.proto) == {"find": "shapes", "Cast_2": "shapes"}
     assert [node.op_type for node in load(tmp_path / "m.onnx", outputs=["a"]).proto.graph.node] == [
         "Relu"
     ]

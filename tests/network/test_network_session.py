@@ -48,7 +48,7 @@ def test_session_maps_the_runtimes_refusal(tmp_path: Path) -> None:
     model = load(write(conv_net(), tmp_path))
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    proto.graph.node[1].op_type = "Nonsense"
+    proto.graph.node[1].input[0] = "nowhere"
     with pytest.raises(ModelError) as caught:
         session(Model(proto, model.weights, "", "made"))
     assert caught.value.code == "model.runtime"

@@ -68,8 +68,8 @@ def external_missing(path):
     (path.parent / "weights.bin").unlink()
 
 
-def unknown_domain(path):
-    onnx.save(graph([helper.make_node("Fancy", ["x"], ["y"], "fancy", domain="acme")]), path)
+def misspelt(path):
+    onnx.save(graph([helper.make_node("Rellu", ["x"], ["y"], "fancy")]), path)
 
 
 def cyclic(path):
@@ -103,7 +103,7 @@ def newline_in_a_name(path):
         (zero_size, "elements"), (too_many_elements, "elements"), (newline_in_a_name, "control"),
         (missing, "no such"), (truncated, "truncated"), (text_file, "not an ONNX"),
         (empty, "empty"), (folder, "folder"), (external_missing, "weights.bin"),
-        (unknown_domain, "acme"), (cyclic, "cycl"), (open_sizes, "shape"),
+        (misspelt, "Relu"), (cyclic, "cycl"), (open_sizes, "shape"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["check", "run"])
