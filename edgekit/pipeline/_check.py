@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.rewrite._collector import collector_held
+
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
@@ -43,6 +45,7 @@ class CheckResult:
     forecast: Forecast | None
 
 
+@collector_held()
 def check_model(
     source: str | Path | Model,
     *,
@@ -201,7 +204,11 @@ def _help(
     if found:
         from edgekit.rewrite import offers
 
-        matches = offers(model, target, precision=judgement.precision, tensorrt=judgement.tensorrt)
+        blamed = {name for fix in found for name in fix.layers}
+        matches = offers(
+            model, target, precision=judgement.precision, tensorrt=judgement.tensorrt,
+            nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
+        )  # fmt: skip
     return {
         "fixes": [_fix(fix, network, matches) for fix in found],
         "fixes_together": None if combined is None else _fix(combined, network, matches),

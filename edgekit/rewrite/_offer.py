@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from edgekit.rewrite._chosen import chosen
@@ -16,9 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["offers"]
 
+# Nodes from one that is of interest to the farthest one at which steps are looked for: what
+# prepares a step stands next to it, with views and activations in between.
+_REACH = 6
+
 
 def offers(
-    model: Model, target: Target, *, precision: str, tensorrt: str | None = None
+    model: Model,
+    target: Target,
+    *,
+    precision: str,
+    tensorrt: str | None = None,
+    nodes: Iterable[str] | None = None,
 ) -> dict[str, str]:
     """Returns the rewrite by ONNX node that it would take away, where more runs on the DLA then.
 
@@ -29,6 +39,7 @@ def offers(
         target: The board.
         precision: "int8", "fp16" or "fp32".
         tensorrt: TensorRT release on the board; the target's usual one when None.
+        nodes: ONNX nodes of interest: others far from them are not looked at. All when None.
     """
     if target.dla.cores == 0:
         return {}
@@ -38,7 +49,9 @@ def offers(
     if raised is None:
         return {}
     judge = Judge(target, precision, tensorrt, None)
-    search = Search(Graph(raised), chosen("all", (), ()), judge, proved=False)
+    graph = Graph(raised)
+    near = None if nodes is None else _near(graph, nodes)
+    search = Search(graph, chosen("all", (), ()), judge, proved=False, near=near)
     search.run()
     steps = [item.step for item in search.taken]
     found: dict[str, str] = {}
@@ -49,4 +62,23 @@ def offers(
             for node in steps[i].old:
                 if node.proto is not None:
                     found.setdefault(node.name, steps[i].rewrite.name)
+    return found
+
+
+def _near(graph: Graph, nodes: Iterable[str]) -> Collection[str]:
+    """Returns the names of the nodes from which a node of interest is within reach."""
+    found = {name for name in nodes if graph.has(name)}
+    edge = found
+    for _ in range(_REACH):
+        read = [graph.node(name) for name in edge]
+        around = {
+            item.name
+            for node in read
+            for tensors, writes in ((node.inputs, False), (node.outputs, True))
+            for tensor in tensors
+            for item in (graph.readers(tensor) if writes else [graph.producer(tensor)])
+            if item is not None
+        }
+        edge = around - found
+        found |= edge
     return found

@@ -44,11 +44,15 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
 
     if opset_of(model) >= min(least, _OPSET):
         return model
-    proto = Raiser(model).run()
+    raiser = Raiser(model)
+    proto = raiser.run()
     if proto is None:
         return None
     try:
-        raised = canonical(proto, None, source=model.source, weights=model.weights)
+        # what a tensor is stays: only shapes and types of what the changes add are inferred
+        raised = canonical(
+            proto, None, source=model.source, weights=model.weights, known=raiser.given
+        )
     except ModelError:
         return None
     return replace(raised, folded={**raised.folded, **model.folded})
@@ -67,6 +71,7 @@ class Raiser:
     Attributes:
         opset: What it comes from.
         types: Element type and shape by tensor.
+        given: Those of the tensors that the model has.
         stuck: The node that could not be raised; empty as long as there is none.
     """
 
@@ -84,6 +89,7 @@ class Raiser:
             self.types[value.name] = tensor.elem_type, tuple(d.dim_value for d in tensor.shape.dim)
         for item in graph.initializer:
             self.types[item.name] = item.data_type, tuple(item.dims)
+        self.given = dict(self.types)
         self.tensors = set(self.types)
         self.names = {node.name for node in graph.node}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ class Search:
         judge: Says what helps.
         proved: Whether every step is proved before it is taken.
         progress: Called with the number of steps so far.
+        near: Names of the model's nodes to begin at, and to follow from there; all when None.
         taken: The steps, in the order in which they were applied.
         notes: What a user should know: proofs that failed.
     """
@@ -59,6 +60,7 @@ class Search:
     judge: Judge
     proved: bool = True
     progress: Callable[[int], None] | None = None
+    near: Collection[str] | None = None
     taken: list[Taken] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -81,7 +83,12 @@ class Search:
         self.notes.append("rewriting was stopped before its end: please report it")
 
     def _pass(self) -> None:
-        todo = deque(node for node in self.graph.nodes() if node.op in self._by_operator)
+        todo = deque(
+            node
+            for node in self.graph.nodes()
+            if node.op in self._by_operator
+            and (self.near is None or node.proto is None or node.name in self.near)
+        )
         while todo:
             node = todo.popleft()
             while self._alive(node) and node not in self._done:

@@ -1,10 +1,18 @@
 """What `check` says of rewrites is what `rewrite` then does."""
 
+from pathlib import Path
+
+import onnx
 import pytest
 
+from edgekit.dla import judge
+from edgekit.network import layers, load
+from edgekit.placement import fixes
 from edgekit.rewrite import offers
 from edgekit.targets import get
 from tests.rewrite.made_up import ORIN, Convolution, Sink, WholePool, classified, pooled, run
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @pytest.mark.parametrize(
@@ -18,6 +26,19 @@ def test_a_rewrite_is_offered_where_it_would_be_applied(monkeypatch, model, some
     done = {node: item.rewrite for item in applied for node in item.nodes if node in own}
     assert offered.keys() == done.keys()
     assert bool(offered) == some
+
+
+@pytest.mark.parametrize("name", ["light_bvlc_alexnet", "light_densenet121"])
+def test_offers_for_some_nodes_are_those_of_the_whole_network(name):
+    model = load(LIGHT / f"{name}.onnx")
+    network = layers(model)
+    found = fixes(network, judge(network, ORIN, precision="int8"), None)
+    blamed = {layer for fix in found for layer in fix.layers}
+    nodes = {node for layer in network.layers if layer.name in blamed for node in layer.origin}
+    whole = offers(model, ORIN, precision="int8")
+    few = offers(model, ORIN, precision="int8", nodes=nodes)
+    assert nodes & few.keys()
+    assert {n: few.get(n) for n in nodes} == {n: whole.get(n) for n in nodes}
 
 
 def test_nothing_is_offered_without_a_dla():
