@@ -46,6 +46,7 @@ class Evaluation:
         folded: The nodes that do not remain.
         unknown: What is known of tensors whose shape a plugin or the data decide: their type
             and some of their sizes, or None.
+        plugins: Whether there are nodes of operators that are not ai.onnx's.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Evaluation:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         self.unknown: dict[str, onnx.TypeProto | None] = {}
+        self.plugins = False
         self._given = given
         self._names: set[str] = set()
         self._patience = Patience()
@@ -225,9 +227,10 @@ class Evaluation:
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         import onnx
 
-        if is_plugin(node, self.version):
+        schema = None if node.domain else self._schemas.get(node.op_type)
+        if schema is None and is_plugin(node, self.version):
+            self.plugins = True
             return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
-        schema = self._schemas.get(node.op_type)
         if schema is None:
             # before opset 16 these are functions without an inference of shapes
             name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""

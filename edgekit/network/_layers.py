@@ -90,7 +90,7 @@ def layers(model: Model) -> Network:
     at = Placer(model)
     families = _families()
     graph = model.proto.graph
-    opaque = opaque_nodes(model.proto)
+    opaque = opaque_nodes(model.proto, at.unknown)
     for node in graph.node:
         if node.name in opaque:
             _opaque(at, node, opaque[node.name])

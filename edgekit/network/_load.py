@@ -158,7 +158,9 @@ def canonical(
     stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
-    return Model(stripped, arrays, None, source, folded, (*notes, *opaque_notes(stripped)))
+    if state.plugins or state.unknown:
+        notes += opaque_notes(stripped)
+    return Model(stripped, arrays, None, source, folded, notes)
 
 
 def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:

@@ -7,7 +7,7 @@ of unknown cost; ONNX Runtime gets the network up to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgekit.network._types import Model
 
 __all__ = [
-    "PLUGIN", "SHAPES", "before_opaque", "inferred_plugin", "is_plugin", "opaque_nodes",
+    "PLUGIN", "SHAPES", "before_opaque", "inferred_plugin", "is_known", "is_plugin", "opaque_nodes",
     "opaque_notes", "plugin_of", "unknown_tensors",
 ]  # fmt: skip
 
@@ -46,23 +46,37 @@ def is_plugin(node: onnx.NodeProto, version: int) -> bool:
 def unknown_tensors(proto: onnx.ModelProto) -> set[str]:
     """The computed tensors whose shape is not known before running."""
     graph = proto.graph
-    known = set()
-    for value in (*graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-            known.add(value.name)
+    known = {value.name for value in (*graph.value_info, *graph.output) if is_known(value)}
     return {name for node in graph.node for name in node.output if name and name not in known}
 
 
-def opaque_nodes(proto: onnx.ModelProto) -> dict[str, str]:
-    """Why each opaque node of a model's graph is one, by its name, in graph order."""
+def is_known(value: onnx.ValueInfoProto) -> bool:
+    """Whether a tensor's shape stands in the graph."""
+    tensor = value.type.tensor_type
+    sizes = [dim.dim_value for dim in tensor.shape.dim]
+    if sizes and 0 not in sizes:
+        return True
+    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+
+
+def opaque_nodes(proto: onnx.ModelProto, unknown: Collection[str] | None = None) -> dict[str, str]:
+    """Why each opaque node of a model's graph is one, by its name, in graph order.
+
+    ``unknown`` are the graph's :func:`unknown_tensors`, where they are found already.
+    """
     version = next(item.version for item in proto.opset_import if not item.domain)
-    unknown = unknown_tensors(proto)
+    if unknown is None:
+        unknown = unknown_tensors(proto)
     found = {}
+    there: set[str] = set()
     for node in proto.graph.node:
-        if is_plugin(node, version):
+        if node.domain or (node.op_type not in there and is_plugin(node, version)):
             found[node.name] = PLUGIN
-        elif unknown and any(name in unknown for name in (*reads(node), *node.output)):
+            continue
+        there.add(node.op_type)
+        if not unknown:
+            continue
+        if any(name in unknown for name in (*reads(node), *node.output)):
             found[node.name] = SHAPES
     return found
 

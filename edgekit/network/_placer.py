@@ -11,7 +11,7 @@ from edgekit.errors import ModelError
 from edgekit.network._forms import FLOAT, dtype_name
 from edgekit.network._graph import free_name
 from edgekit.network._importer import Importer
-from edgekit.network._opaque import unknown_tensors
+from edgekit.network._opaque import is_known
 from edgekit.network._types import Absorbed, Layer, Tensor
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Placer:
         views: ONNX tensor by inner tensor that holds the same values in another shape.
         importer: What TensorRT's importer counts and names.
         constants: The constants that stay layers of their own, by tensor, with their readers.
+        unknown: Tensors whose shape is not known; their unknown sizes are 0.
     """
 
     def __init__(self, model: Model) -> None:
@@ -65,15 +66,20 @@ class Placer:
         # what nodes make from constants alone (dequantized weights): the nodes and weights behind
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._operators: dict[str, frozenset[str]] = {}
+        known: set[str] = set()
         for value in [*graph.input, *graph.value_info, *graph.output]:
+            if is_known(value):
+                known.add(value.name)
             tensor = value.type.tensor_type
             shape = tuple(dim.dim_value for dim in tensor.shape.dim)
             # of what a plugin writes the type may be unknown
             kind = dtype_name(tensor.elem_type or FLOAT)
             self.tensors[value.name] = Tensor(value.name, shape, kind)
-        for name in unknown_tensors(model.proto):
-            known = self.tensors.get(name, Tensor(name, (), "float32"))
-            self.tensors[name] = Tensor(name, known.shape or (0,), known.dtype)
+        written = (name for node in graph.node for name in node.output if name)
+        self.unknown = {name for name in written if name not in known}
+        for name in self.unknown:
+            told = self.tensors.get(name, Tensor(name, (), "float32"))
+            self.tensors[name] = Tensor(name, told.shape or (0,), told.dtype)
 
     def done(self, node: onnx.NodeProto) -> None:
         """Call after each node: the importer's layers behind it that loading removed count too."""

@@ -66,7 +66,7 @@ class Graph:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
         self._unknown = unknown_tensors(model.proto)
-        opaque = opaque_nodes(model.proto)
+        opaque = opaque_nodes(model.proto, self._unknown)
         for value in (*graph.input, *graph.value_info, *graph.output):
             if value.name in self._unknown:
                 continue
