@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import BuildError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.network import Model, Network
     from edgekit.placement import PlacedLayer
 
-__all__ = ["Cut", "Graph", "Unit", "cut", "node_reads"]
+__all__ = ["Cut", "Graph", "Unit", "cut", "node_reads", "placed_in", "runnable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +118,28 @@ class Graph:
         """Tells whether a tensor is float32 (also when its type is unknown)."""
         value = self.values.get(name)
         return value is None or value.type.tensor_type.elem_type in (0, 1)
+
+
+def runnable(model: Model, network: Network) -> tuple[Model, Network]:
+    """What ONNX Runtime runs of a model, and its layers: all that comes before opaque ones."""
+    from edgekit.network import before_opaque, layers
+
+    part = before_opaque(model)
+    return part, network if part is model else layers(part)
+
+
+def placed_in(
+    part: Network, network: Network, layers: Iterable[PlacedLayer]
+) -> Iterable[PlacedLayer]:
+    """The places of a part's layers; one that the network joins with a later one has that one's."""
+    if part is network:
+        return layers
+    places = {layer.name: layer for layer in layers}
+    owners = {n: places[layer.name] for layer in network.layers for n in layer.origin}
+    return [
+        places.get(layer.name) or replace(owners[layer.origin[0]], name=layer.name)
+        for layer in part.layers
+    ]
 
 
 def node_reads(node: onnx.NodeProto) -> list[str]:

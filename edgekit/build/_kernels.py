@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit._sets import Sets
 from edgekit.build._emit import emit
-from edgekit.build._graph import Cut, Graph, Unit, cut
+from edgekit.build._graph import Cut, Graph, Unit, cut, placed_in, runnable
 from edgekit.build._numerics import Numerics, decide
 from edgekit.build._runner import open_engine
 from edgekit.build._weights import WeightStore
@@ -75,10 +75,11 @@ class Kernels:
     """
 
     def __init__(self, model: Model, network: Network, plan: Plan, scales: Scales | None) -> None:
-        self._graph = Graph.of(model)
-        self._cuts = cut(self._graph, network, plan.layers)
+        part, inner = runnable(model, network)
+        self._graph = Graph.of(part)
+        self._cuts = cut(self._graph, inner, placed_in(inner, network, plan.layers))
         self._numerics = decide(self._graph, self._cuts, scales, alone=len(plan.plans) == 1)
-        self._store = WeightStore(model)
+        self._store = WeightStore(part)
         self._place = {node.name: at for at, node in enumerate(self._graph.nodes)}
         self.inputs = self._graph.inputs
         # a constant output is the same whatever runs in INT8

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edgekit.build._emit import emit
-from edgekit.build._graph import Cut, Graph, cut
+from edgekit.build._graph import Cut, Graph, cut, placed_in, runnable
 from edgekit.build._numerics import Numerics, decide
 from edgekit.build._types import Artefacts, Segment
 from edgekit.build._weights import WeightStore
@@ -17,7 +16,7 @@ from edgekit.errors import BuildError
 
 if TYPE_CHECKING:
     from edgekit.network import Model, Network
-    from edgekit.placement import PlacedLayer, Plan
+    from edgekit.placement import Plan
     from edgekit.quantize import Scales
 
 __all__ = ["build_reference", "full_engine"]
@@ -51,14 +50,11 @@ def build_reference(
     """
     import onnxruntime
 
-    from edgekit.network import before_opaque, layers
-
-    part = before_opaque(model)
-    inner = network if part is model else layers(part)
+    part, inner = runnable(model, network)
     graph = Graph.of(part)
     store = WeightStore(part)
     lanes_to_cut = [
-        (share.share, cut(graph, inner, _placed(network, inner, share.layers)))
+        (share.share, cut(graph, inner, placed_in(inner, network, share.layers)))
         for share in plan.plans
     ]
     total = sum(len(cuts) for _, cuts in lanes_to_cut)
@@ -95,20 +91,6 @@ def build_reference(
         outputs=graph.outputs,
         notes=tuple(notes),
     )
-
-
-def _placed(
-    network: Network, part: Network, layers: Sequence[PlacedLayer]
-) -> Sequence[PlacedLayer]:
-    """The places of a part's layers: some have a layer behind the part's end in the network."""
-    if part is network:
-        return layers
-    places = {layer.name: layer for layer in layers}
-    owners = {n: places[layer.name] for layer in network.layers for n in layer.origin}
-    return [
-        places.get(layer.name) or replace(owners[layer.origin[0]], name=layer.name)
-        for layer in part.layers
-    ]
 
 
 def _segment(index: int, segment: Cut, digest: str) -> Segment:
