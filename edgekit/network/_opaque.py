@@ -112,10 +112,10 @@ def opaque_notes(proto: onnx.ModelProto) -> tuple[str, ...]:
     shapeless = [name for name, why in opaque.items() if why == SHAPES]
     if unknown:
         first = next(n for node in proto.graph.node for n in node.output if n in unknown)
-        those = f"; {listed(shapeless, _SHOWN)} run on the GPU at unknown cost" if shapeless else ""
+        those = f"; on the GPU at unknown cost: {listed(shapeless, _SHOWN)}" if shapeless else ""
         notes.append(
-            f"the shape of {first!r} is not known before running{those}: where it is always the "
-            f"same, --shape {first}:SIZExSIZE (model.shapes) says it"
+            f"the shape of {first!r} is not known before running (where it is always the same, "
+            f"--shape {first}:SIZExSIZE, model.shapes, says it){those}"
         )
     return tuple(notes)
 
@@ -148,10 +148,11 @@ def before_opaque(model: Model) -> Model:
     if not ends:
         first = next(iter(opaque))
         raise ModelError(
-            f"nothing can be run before node {first!r}, which only the board can run",
+            f"nothing comes before node {first!r}, which is run on the board only: there is "
+            "nothing to calibrate and compare here",
             code="model.opaque",
             where=first,
-            hint="an INT8 build needs a calibration cache (calibration.cache), or take fp16",
+            hint="check and plan take it; for more, export the network without that node",
         )
     outputs = list(dict.fromkeys(ends))
     constants = {tensor.name for tensor in graph.initializer}

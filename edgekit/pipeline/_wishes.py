@@ -70,7 +70,8 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
 
     Raises:
         EnvironmentLack: "build.opaque": this machine would have to run them.
-        ModelError: "model.shape_unknown": a bundle's outputs have fixed shapes.
+        ModelError: "model.opaque": nothing comes before them; "model.shape_unknown": a bundle's
+            outputs have fixed shapes.
     """
     from edgekit.network import before_opaque, opaque_nodes, opaque_notes, unknown_tensors
 
