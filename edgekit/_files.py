@@ -4,14 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EnvironmentLack
 
-__all__ = ["replacing", "write_atomically"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["map_array", "replacing", "write_atomically"]
+
+
+def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
+    """Returns a file's bytes as a read-only ``numpy.memmap`` that holds no descriptor.
+
+    NumPy's own keeps one open for each map, and a network may have more weights than a process may
+    have files open.
+
+    Raises:
+        OSError: The file cannot be opened or mapped.
+        ValueError: Its bytes are not an array of this type and shape.
+    """
+    import numpy as np
+
+    from edgekit_device._store import map_file
+
+    kind, data = np.dtype(dtype), map_file(path)
+    if shape == (-1,):
+        shape = (len(data) // kind.itemsize,)
+    if kind.itemsize * math.prod(shape) != len(data):
+        raise ValueError(f"{len(data)} bytes are not {kind} {list(shape)}")
+    array: np.ndarray = np.ndarray.__new__(np.memmap, shape, kind, buffer=data)
+    # what says which piece of which file an array is
+    vars(array).update(filename=path.resolve(), offset=0, mode="r", _mmap=data)
+    return array
 
 
 @contextlib.contextmanager

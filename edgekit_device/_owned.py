@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from pathlib import Path
 from typing import Optional, Set
 
-from ._store import Buffer
+from ._store import Buffer, map_handle
 
 __all__ = ["is_owned", "owners_of", "read_owned"]
 
@@ -41,4 +40,4 @@ def read_owned(path: Path, owners: Set[int]) -> Optional[Buffer]:
             return None
         if facts.st_size < _MAPPED_BYTES:
             return file.read()
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return map_handle(file.fileno())

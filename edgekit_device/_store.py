@@ -6,20 +6,24 @@ name in the store always stands for whole and right bytes, whatever moment the p
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import mmap
 import os
+import weakref
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterable, Iterator, List, Union
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Union
 
 from ._checks import is_digest
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder
 
-__all__ = ["Buffer", "Store", "map_file", "sha256"]
+__all__ = ["Buffer", "Store", "map_file", "map_handle", "sha256"]
 
 Buffer = Union[bytes, memoryview]
 _CHUNK = 1 << 20
+# <sys/mman.h> and <linux/mman.h>: the same on every architecture of Linux
+_PROT_READ, _MAP_SHARED = 1, 1
+_PAGE = 4096
 
 
 def sha256(data: Buffer) -> str:
@@ -28,11 +32,47 @@ def sha256(data: Buffer) -> str:
 
 
 def map_file(path: Path) -> memoryview:
-    """Maps a file read-only; the view keeps the map alive."""
+    """Maps a file read-only; the view keeps the map alive, and no descriptor stays open."""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return map_handle(file.fileno())
+
+
+def map_handle(handle: int) -> memoryview:
+    """Maps an open file read-only; the descriptor may be closed. A file of one page is read.
+
+    Python's ``mmap`` keeps a descriptor for each map (before 3.13 it always does), and a network
+    has more weights than a process may have files open. Maps are bounded too (65,530 in Linux).
+
+    Raises:
+        OSError: As mmap(2).
+    """
+    import ctypes
+
+    size = os.fstat(handle).st_size
+    if size <= _PAGE:
+        return memoryview(os.pread(handle, size, 0))
+    libc = _calls()
+    address = libc.mmap(None, size, _PROT_READ, _MAP_SHARED, handle, 0)
+    if address == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    held = (ctypes.c_ubyte * size).from_address(address)
+    unmap = weakref.finalize(held, libc.munmap, address, size)
+    unmap.atexit = False  # other threads may read it until the process is gone
+    return memoryview(held).cast("B").toreadonly()
+
+
+@functools.lru_cache(maxsize=1)
+def _calls() -> Any:
+    import ctypes
+
+    found = ctypes.CDLL(None, use_errno=True)
+    found.mmap.restype = ctypes.c_void_p
+    found.mmap.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    ]  # fmt: skip
+    found.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return found
 
 
 class Store:

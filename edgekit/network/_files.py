@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from edgekit._files import map_array
 from edgekit.errors import ModelError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         ModelError: ``model.missing``, ``model.directory``, ``model.unreadable``, ``model.empty``,
             ``model.truncated`` or ``model.not_onnx``.
     """
-    import numpy as np
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -35,7 +35,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         size = path.stat().st_size
         if size == 0:
             raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)
-        data = np.memmap(path, dtype=np.uint8, mode="r")
+        data = map_array(path)
     except FileNotFoundError as error:
         raise ModelError(
             "there is no such file", code="model.missing", where=where, hint=hint
@@ -72,18 +72,13 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
         ModelError: ``model.external_missing``, ``model.external_escape`` or
             ``model.external_truncated``, naming the tensor and the file.
     """
-    import numpy as np
-
     maps: dict[Path, np.ndarray] = {}
     values = {}
     for tensor in tensors:
         entry = {item.key: item.value for item in tensor.external_data}
         path = _external_path(tensor.name, entry.get("location", ""), folder)
         if path not in maps:
-            empty = path.stat().st_size == 0
-            maps[path] = (
-                np.empty(0, np.uint8) if empty else np.memmap(path, dtype=np.uint8, mode="r")
-            )
+            maps[path] = map_array(path)
         data = maps[path]
         try:
             offset = int(entry.get("offset") or 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit._data import cache_folder
-from edgekit._files import write_atomically
+from edgekit._files import map_array, write_atomically
 from edgekit.errors import EnvironmentLack
 
 if TYPE_CHECKING:
@@ -127,8 +127,6 @@ class Cache:
     def array(self, digest: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a blob as a read-only memory map; a small one is read.
 
-        A process may have a thousand files open, and a network tens of thousands of weights.
-
         Raises:
             LookupError: It is not there, or a power cut left only part of it.
         """
@@ -150,4 +148,4 @@ class Cache:
             raise LookupError(digest)
         if not expected:
             return np.zeros(shape, kind)
-        return np.memmap(path, dtype=kind, mode="r").reshape(shape)
+        return map_array(path, kind, shape)

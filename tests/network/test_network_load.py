@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,22 @@ def test_external_data_is_mapped_and_gives_the_same_model(tmp_path: Path) -> Non
     external = load(path)
     assert isinstance(external.weights["fw"], np.memmap)
     assert external.digest == inline.digest
+
+
+def test_weights_in_many_files_hold_no_descriptors(tmp_path: Path) -> None:
+    weights = {f"w{index}": np.full(2000, index, np.float32) for index in range(50)}
+    proto = make([node("Sum", " ".join(["x", *weights]), "y")], {"x": [1, 2000]}, ["y"], weights)
+    path = tmp_path / "many.onnx"
+    onnx.save_model(
+        proto, str(path), save_as_external_data=True, all_tensors_to_one_file=False,
+        size_threshold=0,
+    )  # fmt: skip
+    before = len(os.listdir("/proc/self/fd"))
+    model = load(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for name, weight in weights.items():
+        assert isinstance(model.weights[name], np.memmap)
+        np.testing.assert_array_equal(model.weights[name], weight)
 
 
 def test_digest_follows_every_weight_and_the_graph(tmp_path: Path) -> None:
