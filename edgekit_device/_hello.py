@@ -83,9 +83,9 @@ class HelloBeside(threading.Thread):
 
 
 def loader_file() -> Optional[Path]:
-    """The zipapp that this code runs from; None when it is a package in a folder."""
+    """The zipapp that this code runs from, no link to it; None when it is a package in a folder."""
     archive = getattr(globals().get("__loader__"), "archive", None)
-    return None if archive is None else Path(archive)
+    return None if archive is None else Path(os.path.realpath(archive))
 
 
 def loader_digest() -> Optional[str]:

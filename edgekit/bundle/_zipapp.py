@@ -16,7 +16,11 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MODE = 0o644 << 16
 _MAIN = """\
+import os
 import sys
+
+# a link may lead to another loader soon, whose modules lie at other places of the file
+sys.path[0] = os.path.realpath(sys.path[0])
 
 from edgekit_device._bytecode import keep_bytecode
 

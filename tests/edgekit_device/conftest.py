@@ -24,9 +24,15 @@ def signer_line(signing_key: Path) -> str:
 
 @pytest.fixture(scope="session")
 def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("loader") / "edgekit_device.pyz"
-    build_zipapp(path)
-    return path
+    """As a deployment places it: a relative link in ``bin`` to a name of its digest."""
+    folder = tmp_path_factory.mktemp("loader") / "bin"
+    folder.mkdir()
+    digest = build_zipapp(folder / "new.pyz")
+    name = f"edgekit_device-{digest[:16]}.pyz"
+    (folder / "new.pyz").rename(folder / name)
+    link = folder / "edgekit_device.pyz"
+    link.symlink_to(name)
+    return link
 
 
 @pytest.fixture(scope="session")
