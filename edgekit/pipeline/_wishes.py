@@ -62,7 +62,9 @@ def check_graph(work: Work) -> None:
 
 
 def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
-    """Refuses opaque layers where nothing can run them, before anything is built.
+    """Refuses opaque layers where nothing can run them, and tells what a board must have for them.
+
+    Both before anything is built.
 
     Args:
         work: The configuration's work.
@@ -84,7 +86,7 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
     if not (_on_board(work) if on_board is None else on_board):
-        needs = next((f"; {text}" for text in opaque_notes(model.proto) if "plugin" in text), "")
+        needs = "".join(f"; {text}" for text in opaque_notes(model.proto) if "plugin" in text)
         raise EnvironmentLack(
             f"node {first!r} runs on a board with TensorRT only, and none builds{needs}",
             code="build.opaque",
@@ -101,6 +103,8 @@ def check_opaque(work: Work, *, on_board: bool | None = None) -> None:
             where=model.source,
             hint=f"give it with model.shapes where it is always the same, or {cut}",
         )
+    for note in opaque_notes(model.proto):
+        work.tell(note)
 
 
 def check_names(work: Work) -> None:

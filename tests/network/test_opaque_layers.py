@@ -247,3 +247,31 @@ def test_sensitivity_is_of_what_comes_before(tmp_path: Path) -> None:
     named = {name for row in document["kernels"] for name in row["layers"]}
     assert "conv" in named
     assert "nms" not in named
+
+
+def test_a_run_tells_the_plugin_before_it_asks_a_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgekit.config import open_config
+    from edgekit.pipeline import Pipeline
+    from edgekit.pipeline._progress import Quiet
+
+    class Told(Quiet):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def begin(self, number: int, total: int, name: str) -> None:
+            self.said.append(name)
+
+        def note(self, text: str) -> None:
+            self.said.append(text)
+
+    monkeypatch.chdir(tmp_path)
+    board = {"name": "lab", "host": "127.0.0.1", "port": 1, "host_key": "SHA256:" + "A" * 43}
+    config = open_config(detector(tmp_path / "m.onnx"), target=ORIN, deploy={"boards": [board]},
+                         calibration={"count": 1})  # fmt: skip
+    told = Told()
+    with Pipeline(config, progress=told) as pipeline, pytest.raises(EdgekitError):
+        pipeline.build()
+    plugin_note = next(i for i, text in enumerate(told.said) if "plugin EfficientNMS_TRT" in text)
+    assert told.said.index("check") < plugin_note < told.said.index("build")
