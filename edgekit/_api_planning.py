@@ -82,8 +82,8 @@ def plan_table(
 ) -> dict[str, Any]:
     """Returns an ``edgekit.plan-table/1``: latency, throughput, energy by power mode and board.
 
-    ``modes`` is a list of power modes or ["all"]. Each figure is of its own best plan, or all of
-    them of the plan for ``objective``.
+    ``modes`` is a list of power modes or ["all"]. Each row is one plan: one for each of latency,
+    throughput and energy, or one for ``objective``.
     """
     with open_pipeline(config, options) as pipeline:
         return pipeline.table(modes=modes, targets=targets, objective=objective)

@@ -41,22 +41,37 @@ def _before(segments: Segments, network: Network | None) -> dict[int, set[int]]:
 
 
 def _hand_over(
-    plan: Plan, segments: Segments, waits: Mapping[int, set[int]], device: Mapping[int, str]
+    plan: Plan,
+    segments: Segments,
+    waits: Mapping[int, set[int]],
+    device: Mapping[int, str],
+    paid: Mapping[int, float],
 ) -> float:
     """Returns the time of one device change, so that the frame ends at the predicted latency.
 
-    What the plan's latency holds beyond the layers (reformats, synchronisation) is not known by
-    border, so it is shared evenly by the longest chain of device changes.
+    What the plan's latency holds beyond layers and launches (reformats) is not known by border, so
+    it is shared evenly by the longest chain of device changes.
     """
     finish: dict[int, float] = {}
     changes: dict[int, int] = {}
     for s, members in segments.items():
         finish[s] = max((finish[w] for w in waits[s]), default=0.0)
-        finish[s] += sum(layer.predicted_us for layer in members)
+        finish[s] += paid[s] + sum(layer.predicted_us for layer in members)
         changes[s] = max((changes[w] + (device[w] != device[s]) for w in waits[s]), default=0)
     longest = max(changes.values(), default=0)
     rest = plan.predicted.latency_us - max(finish.values(), default=0.0)
     return rest / longest if longest and rest > 0 else 0.0
+
+
+def _paid(plan: Plan, variant: int, segments: Segments) -> dict[int, float]:
+    """Returns what each segment takes beyond its layers: launches and formats of its loadables."""
+    home = {layer.name: s for s, members in segments.items() for layer in members}
+    found = dict.fromkeys(segments, 0.0)
+    for loadable in plan.loadables:
+        segment = home.get(next(iter(loadable.layers), ""))
+        if loadable.plan == variant and segment is not None:
+            found[segment] += loadable.launch_us + loadable.border_us
+    return found
 
 
 def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Slot, ...]:
@@ -72,15 +87,18 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Slot
 
     waiting: dict[tuple[int, int], list[PlacedLayer]] = {}
     waits: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    paid: dict[tuple[int, int], float] = {}
     pause = 0.0
     for variant, share in enumerate(plan.plans):
         segments = _segments(booked_layers(share, network))
         before = _before(segments, network)
+        beyond = _paid(plan, variant, segments)
         if variant == 0:
             device = {s: members[0].device for s, members in segments.items()}
-            pause = _hand_over(plan, segments, before, device)
+            pause = _hand_over(plan, segments, before, device, beyond)
         for s, members in segments.items():
             waiting[variant, s] = members
+            paid[variant, s] = beyond[s]
             waits[variant, s] = {(variant, earlier) for earlier in before[s]}
     done: dict[tuple[int, int], Slot] = {}
     free: dict[str, float] = {}
@@ -98,7 +116,7 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Slot
         begin, key = min((start(key), key) for key in ready)
         members = waiting.pop(key)
         times = tuple((layer.name, max(layer.predicted_us, 0.0)) for layer in members)
-        slot = Slot(*key, members[0].device, begin, times)
+        slot = Slot(*key, members[0].device, begin, times, paid[key])
         done[key] = slot
         free[slot.device] = begin + slot.duration_us
     return tuple(sorted(done.values(), key=lambda s: (s.start_us, s.variant, s.segment)))

@@ -33,6 +33,7 @@ class Slot:
         device: "GPU", "DLA0" or "DLA1".
         start_us: Start.
         layers: Name and duration in microseconds, in running order, back to back from the start.
+        paid_us: What the segment takes beyond its layers: a loadable's launch and its formats.
     """
 
     variant: int
@@ -40,8 +41,9 @@ class Slot:
     device: str
     start_us: float
     layers: tuple[tuple[str, float], ...]
+    paid_us: float = 0.0
 
     @property
     def duration_us(self) -> float:
-        """Sum of the layers' durations."""
-        return sum(duration for _, duration in self.layers)
+        """Sum of the layers' durations and of what is paid beyond them."""
+        return self.paid_us + sum(duration for _, duration in self.layers)

@@ -1,4 +1,4 @@
-"""Boards and power modes beside each other, each with its own best plans."""
+"""Boards and power modes beside each other; each row is one plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["plan_table"]
 
 SCHEMA = "edgekit.plan-table/1"
-METRICS = {"latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj"}
+OBJECTIVES = ("latency", "throughput", "energy")
+METRICS = ("latency_us", "throughput_qps", "energy_uj", "gpu_us")
 
 
 def plan_table(
@@ -32,7 +33,7 @@ def plan_table(
         work: The configuration; its board and mode hold where none are named.
         modes: Power modes, or "all".
         targets: Boards.
-        objective: The one whose plan all figures are of; None: each figure of its own best plan.
+        objective: Of the plans; None: a row for each of latency, throughput and energy.
         power_mode: The mode of the boards that have it, where no modes are named; None: the
             configuration's.
 
@@ -41,16 +42,16 @@ def plan_table(
         GateError: No row has a plan. A row without one has an ``error``.
     """
     pairs = list(_pairs(work, modes, targets, power_mode or work.file.power_mode))
-    objectives = [objective] if objective else list(METRICS)
+    objectives = [objective] if objective else list(OBJECTIVES)
     rows, failures = [], []
     for number, (board, mode, note) in enumerate(pairs):
-        row: dict[str, Any] = {
-            "target": board.name, "power_mode": mode, "precision": work.file.precision,
-            "dla_cores": [], "latency_us": None, "throughput_qps": None, "energy_uj": None,
-            "bands": {}, "plans": {}, "notes": [note] if note else [], "error": None,
-        }  # fmt: skip
-        rows.append(row)
         for step, aim in enumerate(objectives):
+            row: dict[str, Any] = {
+                "target": board.name, "power_mode": mode, "precision": work.file.precision,
+                "objective": aim, "dla_cores": [], **dict.fromkeys(METRICS),
+                "bands": {}, "plans": {}, "notes": [note] if note else [], "error": None,
+            }  # fmt: skip
+            rows.append(row)
             done = number * len(objectives) + step
             work.update(done, len(pairs) * len(objectives), f"{board.name} {mode}, {aim}")
             try:
@@ -63,7 +64,7 @@ def plan_table(
                 row["error"] = error.to_json()["error"]
                 break
             values = plan.predicted.to_json()
-            for metric in METRICS.values() if objective else (METRICS[aim],):
+            for metric in METRICS:
                 row[metric] = values[metric]
                 row["bands"][metric] = plan.bands.get(metric)
             row["plans"][aim] = _proof(plan)

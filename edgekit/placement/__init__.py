@@ -8,7 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.placement._ask import Ask, plan_value, value_of
-    from edgekit.placement._booked import booked_layers
+    from edgekit.placement._booked import booked_layers, device_times
     from edgekit.placement._builder import device_types
     from edgekit.placement._compare import compare_plans, plan_summary
     from edgekit.placement._conflicts import explain_conflict
@@ -69,6 +69,7 @@ __all__ = [
     "booked_rows",
     "clock_of",
     "compare_plans",
+    "device_times",
     "device_types",
     "explain_conflict",
     "explain_gpu_only",
@@ -96,7 +97,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_ask": "Ask plan_value value_of",
-        "_booked": "booked_layers",
+        "_booked": "booked_layers device_times",
         "_compare": "compare_plans plan_summary",
         "_conflicts": "explain_conflict",
         "_explain": "explain_layer find_layer",

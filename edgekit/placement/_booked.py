@@ -1,4 +1,4 @@
-"""What each layer of a plan is paid for, where a border broke what its device runs fused."""
+"""What a plan's layers and devices are paid for: one sum, which everything shows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,38 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgekit.network import Network
-    from edgekit.placement._types import PlacedLayer, Share
+    from edgekit.placement._types import Loadable, PlacedLayer, Share
 
-__all__ = ["booked_layers"]
+__all__ = ["booked_layers", "device_times"]
 
 _DIGITS = 6
+
+
+def device_times(share: Share, loadables: Sequence[Loadable]) -> dict[str, float]:
+    """Returns the predicted microseconds that each device works for in a frame of a plan.
+
+    All that is paid on a device counts: its layers, launches of loadables and what their tensors'
+    formats cost, reformats (on the GPU), and what broken fusions take. The GPU's is the plan's
+    ``gpu_us``.
+
+    Args:
+        share: A plan.
+        loadables: The loadables of this plan alone.
+    """
+    found: dict[str, float] = {}
+
+    def pay(device: str, us: float) -> None:
+        found[device] = found.get(device, 0.0) + us
+
+    for layer in share.layers:
+        pay(layer.device, layer.predicted_us)
+    for loadable in loadables:
+        pay(f"DLA{loadable.core}", loadable.launch_us + loadable.border_us)
+    for reformat in share.reformats:
+        pay("GPU", reformat.us)
+    for unfused in share.unfused:
+        pay(unfused.device, unfused.us)
+    return {device: round(us, _DIGITS) for device, us in found.items()}
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:

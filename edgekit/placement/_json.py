@@ -8,6 +8,7 @@ from typing import Any
 
 from edgekit.dla import MemoryNeed
 from edgekit.errors import DataError
+from edgekit.placement._booked import device_times
 from edgekit.placement._types import (
     Loadable,
     PlacedLayer,
@@ -56,8 +57,9 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "reformats": [_reformat(one) for one in part.reformats],
                 "unfused": [asdict(one) for one in part.unfused],
                 "builder": part.builder,
+                "devices": _devices(plan, number),
             }
-            for part in plan.plans
+            for number, part in enumerate(plan.plans)
         ],
         "baselines": {
             name: None if predicted is None else predicted.to_json()
@@ -74,6 +76,21 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "constraints": dict(plan.constraints),
         **{name: getattr(plan, name) for name in _SAME},
     }
+
+
+def _devices(plan: Plan, number: int) -> list[dict[str, Any]]:
+    """Returns what each device has of a frame of a plan, and how long it works for it."""
+    part = plan.plans[number]
+    times = device_times(part, [one for one in plan.loadables if one.plan == number])
+    found = []
+    for device in sorted(times, key=lambda name: (name != "GPU", name)):
+        own = [layer for layer in part.layers if layer.device == device]
+        found.append({
+            "device": device, "layers": len(own),
+            "segments": len({layer.segment for layer in own}),
+            "busy_us": times[device], "clock": "predicted",
+        })  # fmt: skip
+    return found
 
 
 def _reformat(one: Reformat) -> dict[str, Any]:

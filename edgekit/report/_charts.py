@@ -75,10 +75,11 @@ def limit_bar(fraction: float, css: str) -> str:
 
 def track(
     slots: Sequence[Mapping[str, Any]], device: str, end: float, clock: str = "predicted",
-    linked: Collection[int] = (),
+    linked: Collection[int] = (), busy_us: float | None = None,
 ) -> str:  # fmt: skip
     """Draws when one device works; the whole width is ``end``, microseconds.
 
+    ``busy_us`` is how long it works where that is more than its segments (reformats between them).
     A segment of the first plan that is in ``linked`` is a link to its row.
     """
     slots = [slot for slot in slots if slot["device"] == device]
@@ -94,7 +95,8 @@ def track(
             name = escape(clean(title))
             shape = f'<a href="#segment-{slot["segment"]:d}" aria-label="{name}">{shape}</a>'
         shapes.append(shape)
-    busy = microseconds(sum(slot["duration_us"] for slot in slots))
+    shown = sum(slot["duration_us"] for slot in slots)
+    busy = microseconds(shown if busy_us is None else busy_us)
     label = f"{device}: {plural(len(slots), 'segment')}, busy for {busy} of {microseconds(end)}"
     return _figure(1000, 24, label, shapes, "track", role="group" if linked else "img")
 

@@ -82,8 +82,11 @@ def _loadables(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    from edgekit.placement import device_times
+
     plan = facts.plan
-    devices = device_rows(list(map(dict, rows)), facts.target.dla.cores)
+    first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
+    devices = device_rows(list(map(dict, rows)), facts.target.dla.cores, first)
     on_dla = [row for row in devices if row["device"] != "GPU"]
     return {
         "layers": len(rows),
@@ -139,6 +142,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
     placement = _placement(facts, rows)
     scales = facts.scales
     pools = pool_uses(placement["loadables"], placement["pool_limits"])
+    timed = timeline(facts)
+    times = {slot["segment"]: slot["duration_us"] for slot in timed["slots"] if slot["plan"] == 0}
     return {
         "schema": SCHEMA,
         "name": facts.name,
@@ -180,8 +185,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "layers": rows,
         "measured_parts": part_rows(facts),
         "why_not": why_not(facts.judgement),
-        "graph": graph_of(facts.network, rows),
-        "timeline": timeline(facts),
+        "graph": graph_of(facts.network, rows, times),
+        "timeline": timed,
         "trace": trace_summary(facts.trace, facts.files.get("trace")),
         "steps": [dict(step) for step in facts.steps],
         "files": dict(facts.files),

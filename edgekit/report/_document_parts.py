@@ -43,13 +43,21 @@ def headline(facts: RunFacts, placement: Mapping[str, Any]) -> str:
 def timeline(facts: RunFacts) -> dict[str, Any]:
     """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
     from edgekit.bench import predicted_schedule
+    from edgekit.placement import device_times
 
-    slots = predicted_schedule(facts.plan, facts.network)
+    plan = facts.plan
+    slots = predicted_schedule(plan, facts.network)
+    busy: dict[str, float] = {}
+    for number, share in enumerate(plan.plans):
+        own = [one for one in plan.loadables if one.plan == number]
+        for device, us in device_times(share, own).items():
+            busy[device] = busy.get(device, 0.0) + us
     tracks = ["GPU", *(f"DLA{core}" for core in range(facts.target.dla.cores))]
     tracks += sorted({slot.device for slot in slots} - set(tracks))
     return {
         "clock": "predicted",
         "end_us": max((slot.start_us + slot.duration_us for slot in slots), default=0.0),
+        "busy_us": busy,
         "tracks": tracks,
         "slots": [
             {

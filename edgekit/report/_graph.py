@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 __all__ = ["graph_of"]
 
 
-def graph_of(network: Network, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def graph_of(
+    network: Network, rows: Sequence[Mapping[str, Any]], times: Mapping[int, float]
+) -> dict[str, Any]:
     """Returns the edges between layers and between segments.
 
     Args:
         network: Says which layer writes and which reads a tensor.
         rows: The report's layers.
+        times: What each segment takes by the timeline, in microseconds.
 
     Returns:
         ``edges``: [from, to] as layer numbers of the report, each pair once; ``segments``: one
@@ -40,12 +43,14 @@ def graph_of(network: Network, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
                 between[segment[there], segment[here]] += 1
     return {
         "edges": [list(edge) for edge in edges],
-        "segments": _segments(rows),
+        "segments": _segments(rows, times),
         "segment_edges": [[*edge, count] for edge, count in sorted(between.items())],
     }
 
 
-def _segments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _segments(
+    rows: Sequence[Mapping[str, Any]], times: Mapping[int, float]
+) -> list[dict[str, Any]]:
     members: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         members.setdefault(row["segment"], []).append(row)
@@ -54,7 +59,7 @@ def _segments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "segment": segment, "device": found[0]["device"], "layers": len(found),
             "first": found[0]["name"], "last": found[-1]["name"],
             "macs": sum(row["macs"] for row in found),
-            "predicted_us": sum(row["predicted_us"] for row in found),
+            "predicted_us": times.get(segment, 0.0),
         }
         for segment, found in sorted(members.items())
     ]  # fmt: skip

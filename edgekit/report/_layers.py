@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.report._types import RunFacts
 
-__all__ = ["by_time", "device_rows", "layer_rows", "part_rows", "why_not"]
+__all__ = [
+    "board_us",
+    "by_time",
+    "device_rows",
+    "layer_rows",
+    "order_words",
+    "part_rows",
+    "why_not",
+]
 
 
 def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
@@ -53,16 +61,22 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
     return rows
 
 
+def board_us(row: Mapping[str, Any]) -> float:
+    """Returns a layer's time on the board: measured there, else predicted; never a CPU's."""
+    measured = row.get("measured") or {}
+    on_board = measured.get("clock") == "board-measured"
+    return float(measured["us"] if on_board else row["predicted_us"])
+
+
 def by_time(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns layers, the slowest first: by measured time where there is one, else by predicted."""
-    return sorted(
-        rows,
-        key=lambda row: (
-            -(row["measured"]["us"] if row.get("measured") else row["predicted_us"]),
-            -row["predicted_us"],
-            row["number"],
-        ),
-    )
+    """Returns layers, the slowest on the board first."""
+    return sorted(rows, key=lambda row: (-board_us(row), -row["predicted_us"], row["number"]))
+
+
+def order_words(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Returns by what ``by_time`` sorts."""
+    on_board = any((row.get("measured") or {}).get("clock") == "board-measured" for row in rows)
+    return "measured on the board, else predicted" if on_board else "predicted"
 
 
 def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
@@ -71,10 +85,15 @@ def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
     return [{**part, "clock": clock} for part in measured_parts(facts.trace)]
 
 
-def device_rows(rows: Sequence[dict[str, Any]], dla_cores: int) -> list[dict[str, Any]]:
-    """Returns layers, MACs and predicted time by device; every device of the target has a row."""
+def device_rows(
+    rows: Sequence[dict[str, Any]], dla_cores: int, times: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Returns layers, MACs and predicted time by device; every device of the target has a row.
+
+    ``times`` are what the devices work for in a frame, from ``device_times``.
+    """
     devices = ["GPU", *(f"DLA{core}" for core in range(dla_cores))]
-    devices += sorted({row["device"] for row in rows} - set(devices))
+    devices += sorted({*(row["device"] for row in rows), *times} - set(devices))
     total = sum(row["macs"] for row in rows)
     found = []
     for device in devices:
@@ -83,7 +102,7 @@ def device_rows(rows: Sequence[dict[str, Any]], dla_cores: int) -> list[dict[str
         found.append({
             "device": device, "layers": len(own), "macs": macs,
             "macs_fraction": macs / total if total else 0.0,
-            "predicted_us": sum(row["predicted_us"] for row in own),
+            "predicted_us": times.get(device, 0.0),
         })  # fmt: skip
     return found
 

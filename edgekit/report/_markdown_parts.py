@@ -14,7 +14,7 @@ from edgekit.report._baseline import (
 )
 from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
-from edgekit.report._layers import by_time
+from edgekit.report._layers import by_time, order_words
 from edgekit.report._markdown import Paper, code, escaped
 from edgekit.report._results import measure_words, nonfinite_words
 from edgekit.report._view_parts import part_cells, within_words
@@ -134,6 +134,14 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         rows.append(["Bundle, stripped", text.size(bundle.get("stripped_bytes"))])
         rows.append(["Bundle with weights", text.size(bundle.get("bytes"))])
     placement = document["placement"]
+    several = len(placement["shares"]) > 1
+    for row in placement["devices"]:
+        if row["predicted_us"]:
+            whose = " in the first plan" if several else ""
+            rows.append([
+                f"{escaped(row['device'])} busy{whose}, predicted",
+                text.microseconds(row["predicted_us"]),
+            ])  # fmt: skip
     if document["target"]["dla_cores"]:
         rows.append(["MACs on the DLA", text.percent(placement["dla_macs_fraction"])])
         rows.append(["Loadables", text.count(len(placement["loadables"]))])
@@ -167,7 +175,8 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
         for row in by_time(document["layers"])
     ]  # fmt: skip
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
-    paper.folded("Layers, the slowest first", head, layers, "llllrr")
+    order = order_words(document["layers"])
+    paper.folded(f"Layers, the slowest first ({order})", head, layers, "llllrr")
 
 
 def write_compare(document: Mapping[str, Any], paper: Paper) -> None:

@@ -75,7 +75,7 @@ def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: boo
     """Returns an ``edgekit.plan-table/1`` as text."""
     page = Page(width, colour=colour)
     aim = document["objective"]
-    whose = f"all of the plan for {aim}" if aim else "each of its own best plan"
+    whose = f"plans for {aim}" if aim else "each row is one plan"
     page.add(f"Predicted, not measured; {whose}", style="bold")
     rows: list[list[str]] = []
     several = len({row["target"] for row in document["rows"]}) > 1
@@ -84,22 +84,18 @@ def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: boo
         if row["error"]:
             rows.append([f"{name}: {row['error']['message']}"])
             continue
-        plans = row["plans"].values()
-        first = next(iter(plans))
-        gap = max(plan["gap"] for plan in plans)
-        proved = all(plan["optimal"] for plan in plans)
+        (plan,) = row["plans"].values()
         rows.append([
-            name, text.microseconds(row["latency_us"]), text.significant(row["throughput_qps"]),
-            text.energy(row["energy_uj"]), text.percent(first["dla_share"], 0),
-            "optimal" if proved else f"gap {text.percent(gap, 2)}",
+            name, *([] if aim else [row["objective"]]), text.microseconds(row["latency_us"]),
+            text.significant(row["throughput_qps"]), text.energy(row["energy_uj"]),
+            text.percent(plan["dla_share"], 0),
+            "optimal" if plan["optimal"] else f"gap {text.percent(plan['gap'], 2)}",
         ])  # fmt: skip
-    head = ["board and mode" if several else "mode", "latency", "per second", "energy", "on DLA",
-            "proof"]  # fmt: skip
-    page.table(head, rows, "lrrrrl")
+    head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
+            "per second", "energy", "on DLA", "proof"]  # fmt: skip
+    page.table(head, rows, "lrrrrl" if aim else "llrrrrl")
     page.add()
-    which = aim or "latency"
-    page.add(f"on DLA: share of the kernels' time in the plan for {which}. optimal: under the "
-             "model.", style="dim")  # fmt: skip
+    page.add("on DLA: share of the kernels' time. optimal: under the model.", style="dim")
     for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
         page.add(f"note: {note}", style="yellow", hang=2)
     return str(page)

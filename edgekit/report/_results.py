@@ -71,7 +71,8 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     })  # fmt: skip
     found.append({
         "name": "GPU time", "value": text.microseconds(plan["gpu_us"]),
-        "detail": f"GPU only: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
+        "detail": ("mean of the plans; " if len(placement["shares"]) > 1 else "")
+        + f"GPU only: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
     })  # fmt: skip
     found.append({
         "name": "Throughput", "value": f"{text.significant(plan.get('throughput_qps'))}/s",

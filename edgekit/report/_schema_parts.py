@@ -63,7 +63,7 @@ class Board(Part):
 
 
 class DeviceShare(Part):
-    """What runs on one device."""
+    """What runs on one device, and how long it works for it: launches and reformats included."""
 
     device: Device
     layers: int
@@ -161,6 +161,7 @@ class Timeline(Part):
 
     clock: Literal["predicted"]
     end_us: Micro
+    busy_us: dict[Device, Micro] = Field(default_factory=dict)
     tracks: list[Device]
     slots: list[Slot]
     measured: Frame | None = None

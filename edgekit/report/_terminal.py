@@ -60,6 +60,11 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = [
         f"{row['device']}: {text.plural(row['layers'], 'layer')}, "
         f"{text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
+        + (
+            f", busy {text.microseconds(row['predicted_us'])} (predicted)"
+            if row["predicted_us"]
+            else ""
+        )
         for row in placement["devices"]
     ]
     rows = [("Placement", "\n".join(lines))]

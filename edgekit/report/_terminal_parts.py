@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,6 +51,8 @@ def _devices(plan: Plan) -> Table:
     """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
     from rich.table import Table
 
+    from edgekit.placement import plan_to_json
+
     several = len(plan.plans) > 1
     table = Table(box=None, padding=(0, 2, 0, 0))
     if several:
@@ -59,33 +60,13 @@ def _devices(plan: Plan) -> Table:
     table.add_column("device", header_style="dim")
     for name in ("layers", "segments", "busy (predicted)"):
         table.add_column(name, justify="right", header_style="dim")
-    for number, part in enumerate(plan.plans):
-        busy = _busy(plan, number)
-        for device in sorted(busy, key=lambda d: (d != "GPU", d)):
-            own = [layer for layer in part.layers if layer.device == device]
-            segments = len({layer.segment for layer in own})
+    for number, part in enumerate(plan_to_json(plan)["plans"], 1):
+        for row in part["devices"]:
             table.add_row(
-                *([str(number + 1)] if several else []), device, text.count(len(own)),
-                text.count(segments), text.microseconds(busy[device]),
+                *([str(number)] if several else []), row["device"], text.count(row["layers"]),
+                text.count(row["segments"]), text.microseconds(row["busy_us"]),
             )  # fmt: skip
     return table
-
-
-def _busy(plan: Plan, number: int) -> dict[str, float]:
-    """Returns the microseconds by device that a frame of a plan takes, all that is paid there."""
-    part = plan.plans[number]
-    busy: dict[str, float] = defaultdict(float)
-    for layer in part.layers:
-        busy[layer.device] += layer.predicted_us
-    for loadable in plan.loadables:
-        if loadable.plan == number:
-            paid = loadable.launch_us + loadable.border_us
-            busy[f"DLA{loadable.core}"] += paid
-    for reformat in part.reformats:
-        busy["GPU"] += reformat.us
-    for unfused in part.unfused:
-        busy[unfused.device] += unfused.us
-    return dict(busy)
 
 
 def _objective(plan: Plan) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
-from edgekit.report._layers import by_time
+from edgekit.report._layers import board_us, by_time, order_words
 from edgekit.report._view_parts import parts_view, within_words
 
 __all__ = ["layers_view", "why_not_view"]
@@ -46,6 +46,7 @@ def layers_view(
         "left": text.count(len(light)) if light else "",
         "count": text.plural(len(rows), "layer"),
         "clock": clock,
+        "order": order_words(rows),
         "parts": wholes,
         "skyline": Markup(
             charts.skyline([(row["device"], row["predicted_us"]) for row in rows], label)
@@ -86,8 +87,7 @@ def _row(row: Mapping[str, Any], slowest: float, wholes: Mapping[str, str]) -> d
         "measured": text.microseconds(measured["us"]) if measured else text.ABSENT,
         "within": "" if measured else within_words(row, _LETTERS, wholes),
         "whole": wholes.get((row.get("within") or {}).get("name", ""), "").replace(" ", "-"),
-        # what a reader of paper looks for: the measured time, else the predicted one
-        "weight": measured["us"] if measured else row["predicted_us"], "light": False,
+        "weight": board_us(row), "light": False,
         "measured_value": measured["us"] if measured else -1,
         "bar": Markup(charts.bar(
             row["predicted_us"] / slowest if slowest > 0 else 0.0, f"fill-{css}"

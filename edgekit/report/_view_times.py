@@ -23,7 +23,8 @@ def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> 
     if measured and measured["clock"] == "board-measured":
         end = max(end, measured["end_us"])
     plans = len({slot["plan"] for slot in timeline["slots"]})
-    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked)]
+    busy = timeline.get("busy_us") or {}  # older documents have none
+    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked, busy)]
     if measured:
         own = end if measured["clock"] == "board-measured" else measured["end_us"]
         found.append(_frame(timeline["tracks"], measured["slots"], own, measured["clock"], linked))
@@ -41,6 +42,7 @@ def _frame(
     end: float,
     clock: str,
     linked: Collection[int],
+    busy: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     from markupsafe import Markup
 
@@ -49,7 +51,8 @@ def _frame(
         "clock": clock_tag(clock),
         "tracks": [
             {"device": text.clean(device), "css": charts.device_class(device),
-             "chart": Markup(charts.track(slots, device, end, clock, linked))}
+             "chart": Markup(charts.track(
+                 slots, device, end, clock, linked, (busy or {}).get(device)))}
             for device in tracks
         ],
         "ticks": [text.microseconds(end * step / 4) for step in range(5)],

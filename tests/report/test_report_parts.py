@@ -49,17 +49,21 @@ def test_a_measured_frame_and_layer_times_come_from_the_trace():
     assert "The frames have scales of their own" in render_html(found)
 
 
-def test_the_slowest_layers_are_those_that_were_measured_slowest():
+def test_the_slowest_layers_are_those_that_were_slowest_on_the_board():
     facts, measurement = handmade_run.facts(), handmade_plan.measurement()
     light = min(facts.plan.layers, key=lambda placed: placed.predicted_us).name
     for node in measurement["nodes"]:
         if node["node"] == f"node/{light}":
             node["mean_us"] = 5000.0
     trace = trace_document(facts.plan, measurement, dla_cores=2, network=facts.network)
-    found = document(trace=trace)
+    on_board = {**facts.bench, "clock": "board-measured"}
+    found = document(trace=trace, bench=on_board)
     table = markdown(found).partition("Layers, the slowest first")[2]
     assert re.findall(r"<code>(.*?)</code>|`(.*?)`", table)[0].count(light) == 1
     assert layers_view(found["layers"])["slowest"][0]["name"] == light
+    # a CPU's times say nothing of the board
+    found = document(trace=trace)
+    assert light not in [row["name"] for row in layers_view(found["layers"])["slowest"]][:1]
 
 
 def test_measured_time_of_no_layer_has_a_row_of_its_own():
