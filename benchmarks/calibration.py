@@ -1,6 +1,7 @@
-"""Calibration beside onnxruntime.quantization: time, peak memory, and whether the scales agree.
+"""Calibration beside onnxruntime.quantization, and the calibration methods beside each other.
 
     python benchmarks/calibration.py [--net light_resnet50] [--images 64] [--bins 2048] [--default]
+    python benchmarks/calibration.py --methods [--images 16] [NET ...]
 
 Each calibrator runs in a process of its own, one after the other, on the same model file and the
 same images (seeded random ones). edgekit measures for all four methods in its run; ONNX Runtime's
@@ -15,6 +16,14 @@ entropy and min-max calibrators run one each. Compared are
 ONNX Runtime's calibrator is asked for 2048 bins: with its default of 128 bins for 128 levels there
 is a single candidate, the whole range, so that it returns min-max under another name. ``--default``
 runs it with that default too.
+
+``--methods`` prints for each network the SNR against FP32 of its INT8 plan for Jetson AGX Orin,
+emulated on this CPU, by calibration method, what ``auto`` chose and how far that is below the best:
+on the inputs that were measured, as ``edgekit run`` reports it, and on others (``--tests``) that
+``auto`` did not compare the methods on either. A network is a built-in one (weights and inputs are
+random), ``digits`` (examples/digits, trained here on scikit-learn's digits) or an ONNX file with
+the size of its images, ``cls.onnx:48x192``, which gets parts of scikit-learn's two photographs,
+from -1 to 1. All built-in networks and ``digits`` when none is named.
 """
 
 from __future__ import annotations
@@ -42,7 +51,12 @@ def main() -> None:
     parser.add_argument(
         "--run", nargs=3, metavar=("KIND", "FOLDER", "BINS"), help=argparse.SUPPRESS
     )
+    parser.add_argument("--tests", type=int, default=16, help="other inputs, with --methods")
+    parser.add_argument("--methods", nargs="*", metavar="NET", help="compare the methods")
     chosen = parser.parse_args()
+    if chosen.methods is not None:
+        compare_methods(chosen.methods, chosen.images, chosen.tests)
+        return
     if chosen.run:
         kind, folder, bins = chosen.run
         print(json.dumps(run(kind, Path(folder), int(bins))))
@@ -60,6 +74,117 @@ def main() -> None:
             theirs = child("entropy", folder, bins)
             tell(f"onnxruntime entropy, {bins} bins", theirs, ours)
             compare_entropy(ours, theirs["ranges"], bins)
+
+
+def compare_methods(nets: list[str], images: int, tests: int) -> None:
+    """Prints the table of methods."""
+    from edgekit.network import builtin_names
+    from edgekit.quantize import METHODS
+
+    print(f"SNR in dB, emulated, on the {images} inputs measured; and on {tests} others")
+    print("| ".join(["", "network ", *(f"{method} " for method in METHODS), "auto ",
+                     "below the best ", "on others ", "inputs ", "seconds |"]))  # fmt: skip
+    below = []
+    with tempfile.TemporaryDirectory() as name:
+        for net in nets or [*builtin_names(), "digits"]:
+            found, others, choice, seconds = snr_by_method(net, images, tests, Path(name))
+            method = choice["method"]
+            below.append([max(snr.values()) - snr[method] for snr in (found, others)])
+            cells = [Path(net).name, *(f"{found[one]:.1f}" for one in METHODS), method,
+                     *(f"{value:.2f}" for value in below[-1]), str(choice["inputs"]),
+                     f"{seconds:.1f}"]  # fmt: skip
+            print("| " + " | ".join(cells) + " |", flush=True)
+    worst = np.max(below, axis=0)
+    print(
+        f"{len(below)} networks: at most {worst[0]:.2f} dB below the best, {worst[1]:.2f} on others"
+    )
+
+
+def snr_by_method(
+    net: str, images: int, tests: int, folder: Path
+) -> tuple[dict[str, float], dict[str, float], dict[str, Any], float]:
+    """Returns the SNR by method on the measured and on other inputs, the choice and its seconds."""
+    from edgekit.build import accuracy, build_reference
+    from edgekit.config import open_config
+    from edgekit.network import synthetic_inputs
+    from edgekit.pipeline._cache import Cache
+    from edgekit.pipeline._pipeline import Pipeline
+    from edgekit.quantize import METHODS, load_data
+
+    path, data, test = inputs_of(net, images, tests, folder)
+    calibration = {"count": images, "data": data and str(data)}
+    part: dict[str, Any] = {}
+    if data is not None:
+        import onnx
+
+        value = onnx.load(path, load_external_data=False).graph.input[0]
+        part = {"shapes": {value.name: [1, *np.load(data, mmap_mode="r").shape[1:]]}}
+    config = open_config(path, target="jetson-agx-orin-64gb", model=part, calibration=calibration)
+    found: dict[str, float] = {}
+    others: dict[str, float] = {}
+    with Pipeline(config, cache=Cache(folder / "cache")) as pipeline:
+        work = pipeline.work
+        work.measured()
+        plan = work.plan
+        began = time.perf_counter()
+        choice = work.choice
+        seconds = time.perf_counter() - began
+        assert choice is not None
+        seen = list(work.inputs())
+        # far from the seed and the numbers of those before
+        fresh = list(synthetic_inputs(work.model, tests, 1000) if test is None
+                     else load_data(test, work.model))  # fmt: skip
+        for method in METHODS:
+            scales = work.scales_by(work.ranges, method)
+            built = build_reference(work.model, work.network, plan, scales)
+            found[method] = float(accuracy(work.model, built, seen)["snr_db"])
+            others[method] = float(accuracy(work.model, built, fresh)["snr_db"])
+    return found, others, choice, seconds
+
+
+def inputs_of(
+    net: str, images: int, tests: int, folder: Path
+) -> tuple[str, Path | None, Path | None]:
+    """Returns the model, calibration data and test inputs; None for synthetic ones."""
+    if net != "digits" and ".onnx" not in net:
+        return f"builtin:{net}", None, None
+    path, _, size = net.partition(":")
+    rng = np.random.default_rng(0)
+    count = images + 16 + tests
+    if net == "digits":
+        from sklearn.datasets import load_digits
+
+        sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "digits"))
+        import network
+
+        drawn = load_digits()
+        x = (drawn.images[:, None] / 16).astype(np.float32)
+        order = rng.permutation(len(x))
+        params = network.train(
+            network.initial(0), x[order[count:]], drawn.target[order[count:]],
+            epochs=20, rate=3e-3, seed=0,
+        )  # fmt: skip
+        path = str(folder / "digits.onnx")
+        network.export(params, Path(path))
+        every = x[order[:count]]
+    else:
+        from sklearn.datasets import load_sample_images
+
+        height, width = map(int, size.split("x"))
+        photos = load_sample_images().images
+        every = np.empty((count, 3, height, width), np.float32)
+        for index in range(count):
+            photo = photos[index % len(photos)]
+            top, left = (
+                int(rng.integers(0, full - part + 1))
+                for full, part in zip(photo.shape, (height, width), strict=False)
+            )
+            part = photo[top : top + height, left : left + width]
+            every[index] = part.transpose(2, 0, 1) / 127.5 - 1
+    data, test = folder / f"{Path(path).stem}.npy", folder / f"{Path(path).stem}-test.npy"
+    np.save(data, every[:-tests])
+    np.save(test, every[-tests:])
+    return path, data, test
 
 
 def prepare(folder: Path, net: str, images: int) -> None:

@@ -36,7 +36,10 @@ _ACTIONS = {
 @o.target
 @o.tensorrt
 @data.options
-@click.option("--method", help="entropy, minmax, percentile or mse.")
+@click.option(
+    "--method",
+    help="auto (the best by measuring, the default), entropy, minmax, percentile or mse.",
+)
 @click.option("--save", type=o.FILE, help="Write a TensorRT calibration cache here.")
 @sensitive.options
 @o.cut

@@ -32,7 +32,10 @@ _RELEASE = "11.4.1"
 @click.option("-o", "--out", type=o.FILE, required=True, help="Write the Q/DQ model here.")
 @click.option("--cache", type=o.FILE, help="TensorRT calibration cache with the scales.")
 @data.options
-@click.option("--method", help="entropy, minmax, percentile or mse.")
+@click.option(
+    "--method",
+    help="auto (the best by measuring, the default), entropy, minmax, percentile or mse.",
+)
 @o.missing
 @click.option(
     "--weights",

@@ -25,7 +25,7 @@ placement:
   objective: latency      # latency, throughput, period, energy or gpu_time
   dla_cores: [0]          # [] keeps everything on the GPU
   # bounds: {{latency_us: 2000}}
-# calibration: {{data: images/, preset: imagenet}}  # synthetic inputs when absent, and said so
+# calibration: {{data: images/, preset: imagenet, method: auto}}  # synthetic inputs when absent
 # accuracy: {{metric: cosine, min: 0.99}}
 # deploy:
 #   boards:

@@ -29,13 +29,13 @@ class Calibrating(Inputs):
         if self.file.precision != "int8":
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
-        from edgekit.quantize import scales_from, tied
+        from edgekit.quantize import tied
 
         # scales that were given say nothing of the weights
         self.check_weights()
         section = self.file.calibration
         if self.known_scales is None:
-            scales = scales_from(self.network, self._ranges, section.method, **self._binding)
+            scales = self.scales_by(self.ranges, self.method)
         elif self.translated is None or section.cache is not None:
             scales = tied(self.known_scales.reading.scales, self.network, **self._binding)
         else:
@@ -53,6 +53,23 @@ class Calibrating(Inputs):
         self.notes += [note for note in scales.warnings if note not in self.notes]
         return scales
 
+    @property
+    def method(self) -> str:
+        """The calibration method, chosen where the configuration leaves it open."""
+        raise NotImplementedError
+
+    @property
+    def chooses(self) -> bool:
+        """Whether scales are measured and the method is chosen by what it gives."""
+        section = self.file.calibration
+        return self.file.precision == "int8" and section.method == "auto" and self.known is None
+
+    def scales_by(self, ranges: Ranges, method: str) -> Scales:
+        """Returns the scales that a method makes of measured ranges."""
+        from edgekit.quantize import scales_from
+
+        return scales_from(self.network, ranges, method, **self._binding)
+
     def check_weights(self) -> None:
         """Refuses weights with NaN or infinities; those of one model are read once for it.
 
@@ -66,8 +83,8 @@ class Calibrating(Inputs):
             check_weights(self.source)
             self.cache.put("weights", key, "finite")
 
-    @property
-    def _ranges(self) -> Ranges:
+    @cached_property
+    def ranges(self) -> Ranges:
         """The measured ranges of all methods; they depend on the network and the data alone."""
         from edgekit.quantize import Ranges, measure
 

@@ -144,8 +144,16 @@ class HostSteps:
                 else "nothing to rewrite"
             )
 
-    def _calibrate(self) -> None:
+    def _calibrate(self, *, chosen: bool = False) -> None:
         with self._step("calibrate") as step:
+            if self.work.chooses and not chosen:
+                # the method is chosen when the plan is known
+                ranges = self.work.measured()
+                step.detail = (
+                    f"ranges of {len(ranges.amax['minmax'])} tensors, "
+                    f"{len(ranges.amax)} methods, {ranges.data}"
+                )
+                return
             scales = self.work.scales
             if scales is None:
                 step.detail = f"{self.file.precision} needs no scales"
@@ -176,6 +184,8 @@ class HostSteps:
                 step.detail += " (emulated on this CPU); built on " + ", ".join(
                     one.board for one in built
                 )
+            if self.work.choice:
+                step.detail += f"; INT8 by {self.work.method}"
             if self.work.kept:
                 step.detail += f"; kept in FP16: {listed(self.work.kept)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from edgekit.pipeline._stored import identity
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from edgekit.quantize import Samples
 
 __all__ = ["Inputs"]
 
@@ -38,11 +41,35 @@ class Inputs(Reweighing):
             return _Repeat(
                 section.count, lambda: synthetic_inputs(self.model, section.count, section.seed)
             )
+        return self._own(section.count)
+
+    def _own(self, count: int) -> Samples:
         from edgekit.quantize import load_data
 
+        section = self.file.calibration
         data = section.data if self._called else self.config.resolve(section.data)
         options = section.model_dump(exclude={*_OTHERS, "seed"})
-        return load_data({**options, "data": data}, self.model, folders=self._modules)
+        return load_data(
+            {**options, "data": data, "count": count}, self.model, folders=self._modules
+        )
+
+    def inputs_beyond(self, more: int) -> tuple[int, Iterable[Mapping[str, np.ndarray]]]:
+        """Returns how many runs the calibration takes at most, and its inputs with more after them.
+
+        There are fewer, or none, where the data have no more, or where those that are taken would
+        be others then (``pick: spread``).
+        """
+        section = self.file.calibration
+        if section.data is None:
+            from edgekit.network import synthetic_inputs
+
+            count = section.count
+            return count, synthetic_inputs(self.model, count + more, section.seed)
+        data = self._own(section.count)
+        measured = ceil(section.count / data.batch)
+        if section.pick == "first":
+            data = self._own(section.count + more * data.batch)
+        return measured, data
 
     @property
     def inputs_text(self) -> str:

@@ -88,7 +88,7 @@ class Pipeline(Serving):
         may_write_for(self.config, {"the calibration cache": save})
         self._only("rewrite", "calibrate")
         self._rewrite()
-        self._calibrate()
+        self._calibrate(chosen=True)
         scales = self.work.scales
         if scales is None:
             raise UsageError(
@@ -103,6 +103,7 @@ class Pipeline(Serving):
             "schema": "edgekit.scales/1",
             "model": self.work.source.source,
             "method": scales.method,
+            "choice": self.work.choice,
             "data": scales.data,
             "digest": scales.digest,
             "scales": dict(scales.scales),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
     from edgekit.placement import Ask, Options, Plan
-    from edgekit.quantize import Scales
+    from edgekit.quantize import Ranges, Scales
 
 __all__ = ["Placing"]
 
@@ -164,16 +164,53 @@ class Placing(Typed):
     def scales(self) -> Scales | None:
         """INT8 scales. Where none suits a tensor, the layers that need it are judged in FP16."""
         scales = super().scales
-        if scales is not None and scales.missing and self.known is None:
+        if scales is not None and self.known is None:
+            self._judge_without(scales)
+        return scales
+
+    def measured(self) -> Ranges:
+        """Returns the measured ranges, with what follows for the plan whatever the method is."""
+        self.check_weights()
+        ranges = self.ranges
+        self._judge_without(self.scales_by(ranges, "minmax"))
+        return ranges
+
+    def _judge_without(self, scales: Scales) -> None:
+        unscaled: frozenset[str] = frozenset()
+        if scales.missing:
             from edgekit.quantize import needs
 
             lacks = needs(self.network, scales.scales, on_dla=self._binding["dla_layers"]).lacks
             unscaled = frozenset(lack.tensor for lack in lacks)
-            if unscaled != self.unscaled:
-                self.unscaled = unscaled
-                for name in ("_seen", "ask", "plan"):
-                    self.__dict__.pop(name, None)
-        return scales
+        if unscaled != self.unscaled:
+            self.unscaled = unscaled
+            for name in ("_seen", "ask", "plan"):
+                self.__dict__.pop(name, None)
+
+    @property
+    def method(self) -> str:
+        """The configuration's calibration method, or the one that was chosen."""
+        return str(self.choice["method"]) if self.choice else self.file.calibration.method
+
+    @cached_property
+    def choice(self) -> dict[str, Any] | None:
+        """What the calibration methods give, measured; None where the method is given.
+
+        It stays when layers are kept in FP16 later, and for variants of this work.
+        """
+        if not self.chooses:
+            return None
+        from edgekit.pipeline._method import choice_note, choose_method, plan_to_try
+
+        self.measured()
+        plan = plan_to_try(self)
+        placed = [[p.name, p.device, p.precision, p.segment] for p in plan.layers]
+        found: dict[str, Any] = self.stored(
+            "method", lambda: choose_method(self, plan), self.model_digest, self.inputs_identity,
+            placed, self.fp16_wishes(gate=False), self.tensorrt,
+        )  # fmt: skip
+        self.notes.append(choice_note(found))
+        return found
 
     def keep(self, layers: Iterable[str]) -> None:
         """Keeps further layers in FP16; what follows from the plan is computed anew."""
@@ -217,7 +254,7 @@ class Placing(Typed):
             keys = ("target", "precision", "tensorrt", "calibration", "rewrite")
             if not self.kept and all(getattr(mine, key) == getattr(its, key) for key in keys):
                 # whether the rewrites are used follows from the wishes, which may differ
-                shared += ["_found", "_rewritten", "_seen"]
+                shared += ["_found", "_rewritten", "_seen", "choice"]
                 other.unscaled = self.unscaled
         old, new = mine.placement, its.placement
         if (old.profile, old.layer_info) == (new.profile, new.layer_info):

@@ -74,7 +74,7 @@ def run_document(
         "check": {**check["summary"], "candidates": check["candidates"],
                   "loadables": check["loadables"]},
         "rewrites": work.rewrites,
-        "calibration": {"method": scales.method, "data": scales.data,
+        "calibration": {"method": scales.method, "choice": work.choice, "data": scales.data,
                         "changes": change_rows(scales.changes)} if scales else None,
         "plan": work.plan.to_json(),
         "built": [board_document(one) for one in pipeline.building.every() if one.board],

@@ -19,7 +19,7 @@ from edgekit.pipeline._calibrating import Calibrating
 if TYPE_CHECKING:
     from edgekit.dla import Lowering
     from edgekit.network import Model
-    from edgekit.quantize import Scales, Translated
+    from edgekit.quantize import Ranges, Scales, Translated
     from edgekit.targets import Target
 
 __all__ = ["Typed", "is_typed", "lowered_note", "typed_note", "typed_translation"]
@@ -32,7 +32,14 @@ class Typed(Calibrating):
     def scales(self) -> Scales | None:
         """INT8 scales; on strongly typed releases with the tensors that have Q/DQ nodes."""
         scales: Scales | None = super().scales
-        if scales is None or not self.lowers:
+        return None if scales is None else self._with_nodes(scales)
+
+    def scales_by(self, ranges: Ranges, method: str) -> Scales:
+        """Returns the scales of measured ranges, likewise."""
+        return self._with_nodes(super().scales_by(ranges, method))
+
+    def _with_nodes(self, scales: Scales) -> Scales:
+        if scales.quantised is not None or not self.lowers:
             return scales
         quantised = frozenset(self._lowered(scales).tensors)
         digest = digest_of([scales.digest, sorted(quantised)])

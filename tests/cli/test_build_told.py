@@ -21,7 +21,11 @@ def told(capsys, *arguments):
 
 def test_a_build_tells_its_data_and_every_note(tmp_path, monkeypatch, capsys):
     config = small_config(tmp_path)
-    config.write_text(config.read_text().replace("{count: 3}", "{count: 3, fp16_layers: [conv1]}"))
+    config.write_text(
+        config.read_text().replace(
+            "{method: entropy, count: 3}", "{count: 3, fp16_layers: [conv1]}"
+        )
+    )
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     document = json.loads(told(capsys, "build", str(config), "--json"))
     text = told(capsys, "build", str(config))

@@ -126,7 +126,7 @@ def test_a_missing_scale_stops_a_plan_until_it_is_allowed(run: Run) -> None:
 def test_a_build_runs_in_int8_what_the_plan_says(run: Run) -> None:
     text = CONFIG.format(target=ORIN, precision="int8", objective="latency")
     run("calibrate", "merge", "small.cache", "-o", "part.cache", "--drop", "[cr]2")
-    config = text.replace("{count: 3}", "{cache: part.cache}")
+    config = text.replace("{method: entropy, count: 3}", "{cache: part.cache}")
     Path("small.yaml").write_text(config)
     assert "r2" in run("build", "small.yaml", "-q", status=2)
     document = json.loads(run("build", "small.yaml", "-q", "--missing", "fp16", "--json"))

@@ -12,7 +12,7 @@ name: small
 model: {{onnx: small.onnx}}
 target: {target}
 precision: {precision}
-calibration: {{count: 3}}
+calibration: {{method: entropy, count: 3}}
 placement: {{objective: {objective}}}
 bench: {{warmup_ms: 0, duration_s: 0, iterations: 2}}
 """

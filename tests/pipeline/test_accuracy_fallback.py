@@ -173,7 +173,8 @@ def test_layers_of_the_configuration_are_fp16_in_the_plan_and_cost_more(tmp_path
 def test_layers_that_are_not_there_are_told_with_their_place_in_the_file(tmp_path):
     config = small_config(tmp_path)
     text = config.read_text().replace(
-        "calibration: {count: 3}", "calibration:\n  count: 3\n  fp16_layers: [conf1]"
+        "calibration: {method: entropy, count: 3}",
+        "calibration:\n  count: 3\n  fp16_layers: [conf1]",
     )
     config.write_text(text)
     with pytest.raises(UsageError) as caught, opened(config, tmp_path) as pipeline:
