@@ -1,14 +1,17 @@
 """What TensorRT groups into loadables when it places layers on the DLA by itself.
 
-A candidate is a maximal run of layers that the DLA can run, of one batch size: parallel branches
-are one candidate even where they share no tensor, as long as no path leaves the group and comes
-back. TensorRT 10.3 keeps those with the most layers, ties in graph order, and sends the rest to
-the GPU (seen in verbose builds of ResNet-50 and DETR).
+TensorRT 10.3 goes through the layers in graph order (seen in verbose builds of ResNet-50 and DETR).
+Those that the DLA can run form one run, connected or not, until one of them needs the run's
+results over the GPU: it begins the next run. So a run never takes in what comes later, although it
+could. A tensor of fewer than four dimensions passes over the GPU, where the builder reshapes it.
+A run is cut into candidates where the batch size changes; in INT8 also in front of a product of
+several rows that is connected with nothing in the candidate. The builder keeps the candidates with
+the most layers, ties in graph order, and sends the rest to the GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.dla._facts import batch_of
@@ -20,73 +23,111 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOTS", "candidates", "candidates_of_work", "loadable_batch"]
 
-_BEFORE_ANY_DLA = -1
+_NO_RUN = -1
+_NCHW = 4
 SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
 
 
 def candidates(
-    network: Network, ok: Mapping[str, bool], max_loadables: int | None = None
+    network: Network,
+    ok: Mapping[str, bool],
+    max_loadables: int | None = None,
+    precision: str | Mapping[str, str] = "",
 ) -> tuple[LoadableCandidate, ...]:
     """Groups the layers that ``ok`` allows, in graph order; linear in the size of the network.
 
-    A layer's level counts how often the longest way to it enters the DLA or changes the batch
-    size. Layers of one level and batch size form a group: a path between two of them through
-    another layer would have raised the level, so every group is convex, and with one batch size
-    no two can be joined, because every level is as low as it can be. With several, groups that
-    only the levels of another batch size held apart are joined afterwards.
+    Candidates follow each other among the layers that ``ok`` allows, so each is convex, and they
+    can run one after the other.
 
     Args:
         network: The layer graph.
         ok: By layer name, whether the DLA can run it.
         max_loadables: How many candidates are kept; as many as a core holds when None.
+        precision: "int8" or "fp16", of all layers or by layer name.
     """
     producers = network.producers()
-    level: dict[str, int] = {}
-    batch: dict[str, int] = {}
-    groups: dict[tuple[int, int], list[str]] = {}
+    # by layer the run that it is in, or for a layer on the GPU the last one that it depends on
+    run: dict[str, int] = {}
+    found: list[list[str]] = []
+    current = _NO_RUN
+    last = _Last()
     for layer in network.layers:
-        on_dla = ok.get(layer.name, False)
-        size = loadable_batch(layer, network) if on_dla else 0
-        deepest = _BEFORE_ANY_DLA
-        for name in layer.inputs:
-            source = producers.get(name)
-            if source is None:
-                continue
-            above = level[source.name]
-            if on_dla and batch.get(source.name, 0) != size:
-                # comes from the GPU, or from a loadable of another batch size
-                above += 1
-            deepest = max(deepest, above)
-        level[layer.name] = max(deepest, 0) if on_dla else deepest
-        if on_dla:
-            batch[layer.name] = size
-            groups.setdefault((level[layer.name], size), []).append(layer.name)
-    place = {layer.name: index for index, layer in enumerate(network.layers)}
-    found: Iterable[list[str]] = groups.values()
-    if len({size for _, size in groups}) > 1:
-        from edgekit.dla._join import join
-
-        by_level = sorted(groups)
-        found = join(network, [groups[key] for key in by_level], [size for _, size in by_level])
-        found = [sorted(names, key=place.__getitem__) for names in found]
-    ordered = sorted(found, key=lambda names: place[names[0]])
-    largest = sorted(range(len(ordered)), key=lambda i: (-len(ordered[i]), i))
+        if not ok.get(layer.name, False):
+            read = (producers[name].name for name in layer.inputs if name in producers)
+            run[layer.name] = max((run[source] for source in read), default=_NO_RUN)
+            last.pass_on(layer)
+            continue
+        int8 = (precision if isinstance(precision, str) else precision.get(layer.name)) == "int8"
+        over_gpu = any(
+            run[source.name] == current
+            and (not ok.get(source.name, False) or len(network.tensors[name].shape) < _NCHW)
+            for name in layer.inputs
+            if (source := producers.get(name)) is not None
+        )
+        if current == _NO_RUN or over_gpu:
+            current += 1
+            found.append([])
+            last.clear()
+        elif not last.takes(layer, network, int8=int8):
+            found.append([])
+            last.clear()
+        run[layer.name] = current
+        found[-1].append(layer.name)
+        last.add(layer, network)
+    largest = sorted(range(len(found)), key=lambda i: (-len(found[i]), i))
     slots = loadables_per_core() if max_loadables is None else max_loadables
     kept = set(largest[: max(slots, 0)])
     return tuple(
         LoadableCandidate(tuple(names), i in kept, "" if i in kept else SLOTS)
-        for i, names in enumerate(ordered)
+        for i, names in enumerate(found)
     )
 
 
+class _Last:
+    """The candidate that is being filled: its batch size, and the tensors that connect it."""
+
+    def __init__(self) -> None:
+        self._batch = 0
+        self._tensors: set[str] = set()
+        # by result of a shuffle on the GPU the tensor that it rearranges
+        self._origin: dict[str, str] = {}
+
+    def clear(self) -> None:
+        self._tensors.clear()
+
+    def pass_on(self, layer: Layer) -> None:
+        """Notes a layer on the GPU."""
+        if layer.kind == "SHUFFLE" and layer.inputs:
+            source = layer.inputs[0]
+            self._origin[layer.outputs[0]] = self._origin.get(source, source)
+
+    def takes(self, layer: Layer, network: Network, *, int8: bool) -> bool:
+        """Whether a layer that could join does so."""
+        size = loadable_batch(layer, network)
+        if size != self._batch:
+            return False
+        if not (int8 and size > 1 and layer.params.get("gemm")):
+            return True
+        return any(self._origin.get(name, name) in self._tensors for name in layer.inputs)
+
+    def add(self, layer: Layer, network: Network) -> None:
+        self._batch = loadable_batch(layer, network)
+        self._tensors.update(self._origin.get(name, name) for name in layer.inputs)
+        self._tensors.update(layer.outputs)
+
+
 def candidates_of_work(
-    network: Network, ok: Mapping[str, bool], idle: Collection[str], max_loadables: int
+    network: Network,
+    ok: Mapping[str, bool],
+    idle: Collection[str],
+    max_loadables: int,
+    precision: str | Mapping[str, str] = "",
 ) -> tuple[LoadableCandidate, ...]:
     """Returns the candidates without those of nothing but kinds in ``idle``.
 
     Q/DQ nodes whose neighbours are all on the GPU are parts of kernels there.
     """
-    groups = candidates(network, ok, max_loadables)
+    groups = candidates(network, ok, max_loadables, precision)
     kinds = {layer.name: layer.kind for layer in network.layers}
     bare = {
         name
@@ -96,7 +137,8 @@ def candidates_of_work(
     }
     if not bare:
         return groups
-    return candidates(network, {n: ok[n] and n not in bare for n in ok}, max_loadables)
+    able = {name: ok[name] and name not in bare for name in ok}
+    return candidates(network, able, max_loadables, precision)
 
 
 def loadable_batch(layer: Layer, network: Network) -> int:

@@ -174,11 +174,19 @@ def _two(shapes: list[tuple[int, ...]]) -> str:
 
 
 def _keeps_batch(facts: Facts) -> bool:
-    source, target = _both(facts)[0], _both(facts)[-1]
-    perm = facts["perm"]
-    if perm is not None:
-        return bool(perm[0] == 0)
-    return source[:1] == target[:1]
+    shape = _both(facts)[0]
+    for part in facts["parts"] or (facts,):
+        target = part["shape"] or _both(facts)[-1]
+        perm = part.get("perm")
+        if shape[:1] != target[:1] if perm is None else perm[0] != 0:
+            return False
+        shape = target
+    return True
+
+
+def _part_shapes(facts: Facts) -> list[tuple[int, ...]]:
+    """Shapes between the parts of a fused shuffle."""
+    return [tuple(part["shape"]) for part in (facts["parts"] or ())[:-1]]
 
 
 def _slices_batch(facts: Facts) -> bool | None:
@@ -203,6 +211,7 @@ _DERIVED: dict[str, Callable[[Facts], Any]] = {
     "per_channel": lambda facts: facts["axis"] is not None,
     "input_ranks": lambda facts: _ranks(_inputs(facts)),
     "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),
+    "part_ranks": lambda facts: _ranks(_part_shapes(facts)),
     "tensor_types": _types,
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
     "non_batch_dims": _chw_dims,

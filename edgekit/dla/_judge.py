@@ -119,7 +119,7 @@ def judge(
     held = loadables_per_core(version)
     slots = held if max_loadables is None else min(max_loadables, held)
     able = {n: v.ok for n, v in verdicts.items()}
-    groups = candidates_of_work(network, able, QUANTIZATION, slots)
+    groups = candidates_of_work(network, able, QUANTIZATION, slots, precisions or precision)
     groups = within_memory(network, groups, target, precisions or precision)
     on_dla = {name for group in groups if group.kept for name in group.layers}
     placed = {la.name: "DLA" if la.name in on_dla else "GPU" for la in whole.layers}
@@ -187,7 +187,7 @@ class _Judging:
             if not self._graph.asked:
                 self._known[key] = known
         else:
-            known = Verdict(layer.name, known.ok, known.certainty, known.reasons, known.precision)
+            known = replace(known, layer=layer.name)
         if not known.ok:
             self._graph.refused.add(layer.name)
         return known
@@ -242,6 +242,7 @@ class _Judging:
             certainty="disputed" if disputed else "certain",
             reasons=tuple(reason for _, reason in found),
             precision="" if refusals else runs_in,
+            needs_gpu=any(rule.needs_gpu for rule, _ in found),
         )
 
     def _ask_matrix(

@@ -27,7 +27,8 @@ class Sizes(NamedTuple):
     need: MemoryNeed
     tensors: int
     weights: int
-    # by the size that their types have; builds were seen to take more
+    # by the size that their types have, and without what is at the border; builds were seen to
+    # take more
     documented_weights: int
     documented_need: MemoryNeed
 
@@ -54,8 +55,9 @@ def memory(
     """Returns the smallest legal pools that hold a loadable, predicted.
 
     Each pool is a power of two. Local DRAM holds the tensors between the loadable's layers at the
-    moment when they are most; global DRAM holds its weights. Floors, factors and extras come from
-    the verbose builds named in ``dla/memory.yaml``: exact for ResNet-50.
+    moment when they are most, and those at its border; global DRAM holds its weights. Floors,
+    factors and extras come from the verbose builds named in ``dla/memory.yaml``: exact for these
+    (ResNet-50 and DETR).
 
     Args:
         network: The layer graph.
@@ -74,14 +76,8 @@ def sizes_of(
     chosen = _ordered(network, layers)
     generation = target.dla.generation or "2.0"
     facts = memory_facts()
-    smallest, extra = facts["smallest"], facts["local_extra"]
-    live = _live(network, chosen, precision, generation)
-    local = max(math.ceil(_scaled(by_width)) for by_width in live)
-    tensors = max(sum(by_width) for by_width in live)
-    if local:
-        # what a precision takes beside the tensors it takes once, however few layers have it
-        most = max(extra[_width(layer.name, precision)] for layer in chosen)
-        local += min(most, math.ceil(extra["of_tensors"] * tensors))
+    smallest = facts["smallest"]
+    tensors, inside, local = _local(network, chosen, precision, generation)
     weights = weight_bytes(network, chosen, precision, generation)
     documented = weight_bytes(network, chosen, precision, generation, documented=True)
     sram = facts["managed_sram"]["default"]
@@ -90,12 +86,66 @@ def sizes_of(
     predicted, least = (
         MemoryNeed(
             managed_sram=_pool(sram, smallest),
-            local_dram=_pool(max(local, facts["local_dram"]["floor"]), smallest),
+            local_dram=_pool(max(held, facts["local_dram"]["floor"]), smallest),
             global_dram=_pool(max(size, facts["global_dram"]["floor"]), smallest),
         )
-        for size in (weights, documented)
+        for held, size in ((local, weights), (inside, documented))
     )
     return Sizes(predicted, tensors, weights, documented, least)
+
+
+def _local(
+    network: Network,
+    chosen: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> tuple[int, int, int]:
+    """Returns bytes: of the tensors inside, of local DRAM for these, of local DRAM for all."""
+    facts = memory_facts()
+    extra, borders = facts["local_extra"], facts["local_borders"]
+    live = _live(network, chosen, precision, generation)
+    inside = max(math.ceil(_scaled(by_width)) for by_width in live)
+    tensors = max(sum(by_width) for by_width in live)
+    if inside:
+        # what a precision takes beside the tensors it takes once, however few layers have it
+        most = max(extra[_width(layer.name, precision)] for layer in chosen)
+        inside += min(most, math.ceil(extra["of_tensors"] * tensors))
+    border = _border_bytes(network, chosen, precision, generation)
+    rows = sum(_rows(network, layer) for layer in chosen)
+    whole = border + max(tensors, math.ceil((borders["factor"] - 1) * border))
+    return tensors, inside, max(inside, whole) + rows * facts["local_rows"]["value"]
+
+
+def _border_bytes(
+    network: Network,
+    chosen: Sequence[Layer],
+    precision: str | Mapping[str, str],
+    generation: str,
+) -> int:
+    """Returns the bytes of the tensors that enter and leave a loadable."""
+    uses = _uses(network)
+    inside = {layer.name for layer in chosen}
+    written = {name for layer in chosen for name in layer.outputs}
+    found: dict[str, int] = {}
+    for layer in chosen:
+        entering = (name for name in layer.inputs if name not in written)
+        leaving = (
+            name
+            for name in layer.outputs
+            if name in uses.outputs
+            or any(reader.name not in inside for reader in uses.readers.get(name, ()))
+        )
+        width = _width(layer.name, precision)
+        for name in (*entering, *leaving):
+            size = nbytes(network.tensors[name].shape, *_STORAGE[width], generation)
+            found[name] = max(size, found.get(name, 0))
+    return sum(found.values())
+
+
+def _rows(network: Network, layer: Layer) -> int:
+    """Returns the rows of a matrix product of several, which the DLA runs one by one."""
+    rows = network.tensors[layer.outputs[0]].shape[0] if layer.params.get("gemm") else 0
+    return rows if rows > 1 else 0
 
 
 def pool_limits(target: Target) -> MemoryNeed:

@@ -52,6 +52,7 @@ class Rule:
             the check when empty.
         brief: The text says what is allowed, so that a message need not.
         runs_in: The precision in which the DLA computes such a layer whatever the build's is.
+        needs_gpu: A part of such a layer runs on the GPU, so a plan places none on a DLA.
         operator_fix: The operator matrix may know a better fix.
         mends: The fix brings the layer to the DLA; False where it only says to leave it.
         when: The rule applies only where this holds.
@@ -82,6 +83,7 @@ class Rule:
     found: str
     brief: bool
     runs_in: str
+    needs_gpu: bool
     operator_fix: bool
     mends: bool
     when: Check | None

@@ -209,6 +209,7 @@ def _rule(
         found=row.get("found", ""),
         brief=bool(row.get("brief", False)),
         runs_in=row.get("runs_in", ""),
+        needs_gpu=bool(row.get("needs_gpu", False)),
         operator_fix=bool(row.get("operator_fix", False)),
         mends=bool(row.get("mends", True)),
         when=compile_check(when) if when else None,

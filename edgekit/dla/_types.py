@@ -44,6 +44,7 @@ class Verdict:
         certainty: "certain", or "disputed" where the sources are silent or disagree.
         reasons: Why it cannot; of a disputed yes, what speaks against it.
         precision: What a DLA computes it in ("fp16", "int8"); empty where it cannot.
+        needs_gpu: The builder lets the DLA run it with a part on the GPU.
     """
 
     layer: str
@@ -51,6 +52,12 @@ class Verdict:
     certainty: str = "certain"
     reasons: tuple[Reason, ...] = ()
     precision: str = ""
+    needs_gpu: bool = False
+
+    @property
+    def placeable(self) -> bool:
+        """Whether a plan may place it on a DLA."""
+        return self.ok and not self.needs_gpu
 
     def to_json(self) -> dict[str, Any]:
         """Returns the contract's ``dla`` object."""

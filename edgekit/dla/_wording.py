@@ -30,10 +30,17 @@ def _output_shape(facts: Facts) -> str:
     return _shape(facts.layer.outputs, facts)
 
 
+def _reshaped(facts: Facts) -> str:
+    """The shapes that a shuffle goes through, those between fused ones among them."""
+    between = ("x".join(map(str, part["shape"])) for part in (facts["parts"] or ())[:-1])
+    return " to ".join((_input_shape(facts), *between, _output_shape(facts)))
+
+
 def _rearranged(facts: Facts) -> str:
-    shapes = f"{_input_shape(facts)} to {_output_shape(facts)}"
-    perm = facts["perm"]
-    return shapes if perm is None else f"{shapes}, transposed by {', '.join(map(str, perm))}"
+    perms = [part["perm"] for part in facts["parts"] or (facts,) if part.get("perm") is not None]
+    return ", transposed by ".join(
+        (_reshaped(facts), *(", ".join(map(str, perm)) for perm in perms))
+    )
 
 
 def _axis_names(facts: Facts) -> str:
@@ -128,6 +135,7 @@ def _shuffle_of(facts: Facts) -> str:
 WORDING: dict[str, Callable[[Facts], Any]] = {
     "input_shape": _input_shape,
     "output_shape": _output_shape,
+    "reshaped": _reshaped,
     "rearranged": _rearranged,
     "axis_names": _axis_names,
     "readers": _readers,

@@ -132,7 +132,8 @@ class Layer:
         outputs: Tensors written.
         params: Kind-specific, plain Python values: kernel, stride, pads (begin..., end...),
             dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
-            ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...
+            ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...;
+            a shuffle that was fused has those of its ``parts``.
             A recurrence (LSTM, GRU, RNN) has steps, directions, hidden, and products, the length
             of the sum behind one gate.
         weights: Names in ``Model.weights`` that it uses.

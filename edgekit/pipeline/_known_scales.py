@@ -138,11 +138,11 @@ def judge_with(
     from edgekit.quantize import scales_of
 
     best = judging(None)
-    able = {layer for layer, verdict in best.verdicts.items() if verdict.ok}
+    able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
     reading = scales_of(cache, network, model=model, original=original, on_dla=able, name=name)
     judgement = judging(reading.judged)
     runs = {
-        layer: _runs(layer in able, judgement.verdicts[layer].ok)
+        layer: _runs(layer in able, judgement.verdicts[layer].placeable)
         for lack in reading.lacks
         for layer in lack.layers
     }

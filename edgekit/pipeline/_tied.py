@@ -33,7 +33,7 @@ def binding(judgement: Judgement, fp16_layers: Collection[str]) -> Binding:
     verdicts = judgement.verdicts.values()
     if any(reason.rule == _LOWERED for verdict in verdicts for reason in verdict.reasons):
         return {"dla_layers": None, "fp16_layers": fp16_layers}
-    able = frozenset(verdict.layer for verdict in verdicts if verdict.ok)
+    able = frozenset(verdict.layer for verdict in verdicts if verdict.placeable)
     return {"dla_layers": able, "fp16_layers": fp16_layers}
 
 

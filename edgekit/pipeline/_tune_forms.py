@@ -77,4 +77,4 @@ class Form:
     @property
     def able(self) -> dict[str, bool]:
         """By layer, whether a DLA can run it."""
-        return {name: verdict.ok for name, verdict in self.ask.judgement.verdicts.items()}
+        return {name: verdict.placeable for name, verdict in self.ask.judgement.verdicts.items()}

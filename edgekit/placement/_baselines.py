@@ -53,8 +53,6 @@ def _gpu_only(request: Request) -> Baseline:
 def _tensorrt_auto(request: Request) -> Baseline | None:
     """Every candidate that TensorRT keeps is a loadable on the core; all else is on the GPU."""
     run_of = auto_runs(request)
-    if not all(request.able[name] for name in run_of):
-        return None
 
     def allowed(layers: Sequence[Layer], device: str) -> bool:
         return (layers[0].name in run_of) == (device != "GPU")

@@ -1,8 +1,8 @@
 """What TensorRT's builder would make of a plan: device types in, loadables out.
 
-The builder joins all layers that are set to the DLA into as few loadables as it can: maximal convex
-runs of one batch size, parallel branches included; the core keeps those with the most layers. So a
-plan reaches the board by device types alone where these groups are its loadables.
+The builder joins the layers that are set to the DLA in graph order, parallel branches included, and
+the core keeps the groups with the most layers (edgekit/dla/_candidates.py). So a plan reaches the
+board by device types alone where these groups are its loadables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def groups_of(
 ) -> tuple[tuple[tuple[str, ...], ...], int]:
     """Returns the loadables that the builder makes of a core's layers, and its candidates."""
     on_core = {layer.name: layer.device == device for layer in layers}
-    found = candidates(network, on_core, slots)
+    precisions = {layer.name: layer.precision for layer in layers}
+    found = candidates(network, on_core, slots, precisions)
     return tuple(group.layers for group in found if group.kept), len(found)
 
 

@@ -79,7 +79,7 @@ class Wishes:
             refused = [
                 f"{name}: {verdict.reasons[0].message}"
                 for name, verdict in verdicts.items()
-                if pin.device != "GPU" and not verdict.ok and verdict.reasons
+                if pin.device != "GPU" and not verdict.placeable and verdict.reasons
                 and (fnmatchcase(name, pin.layers) if held is None else name in held)
             ]  # fmt: skip
             text = f"pin {pin.layers}={pin.device}"

@@ -66,10 +66,15 @@ def explain_layer(ask: Ask, plan: Plan, name: str, progress: Tell | None = None)
             if one.name in members
         ),
         "costs": costing.costs(kernel, "GPU")
-        + [row for core in cores if verdict.ok for row in costing.costs(kernel, f"DLA{core}")],
+        + [
+            row
+            for core in cores
+            if verdict.placeable
+            for row in costing.costs(kernel, f"DLA{core}")
+        ],
         "launch_us": costing.model.launch_us() if cores else None,
         "borders": costing.borders(kernel, {x.name: x.device for x in plan.layers}, other)
-        if other and verdict.ok
+        if other and verdict.placeable
         else [],
         "binds": binds,
         "alone": trials.alone(other, blocked),
@@ -124,7 +129,7 @@ def _blocked(ask: Ask, members: list[str], other: str, cores: tuple[int, ...]) -
         return "" if ask.options.gpu else "the plan is standalone, without the GPU"
     for name in members:
         verdict = ask.judgement.verdicts[name]
-        if not verdict.ok:
+        if not verdict.placeable:
             return verdict.reasons[0].message if verdict.reasons else "a DLA cannot run it"
     return ""
 

@@ -45,7 +45,7 @@ class Trials:
         verdict = self._ask.judgement.verdicts[self._layer]
         cores = usable_cores(self._ask.options, self._ask.target, self._ask.precision)
         pinned = any(wish.kind == "pin" for wish in self._wishes.all)
-        if not verdict.ok and cores and self._ask.options.gpu and not pinned:
+        if not verdict.placeable and cores and self._ask.options.gpu and not pinned:
             found.append(self._verdict())
         wishes = self._wishes.all
         if not wishes:

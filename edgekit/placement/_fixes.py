@@ -71,7 +71,7 @@ def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[
     known = load_rules().rules
     for layer in network.layers:
         verdict = judgement.verdicts[layer.name]
-        if verdict.ok:
+        if verdict.placeable:
             continue
         reasons = {reason.rule: reason for reason in verdict.reasons}
         rules = tuple(sorted(reasons))
@@ -120,9 +120,9 @@ def _suppose(
     more = frozenset(names)
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
     mended = _four_dimensions(network, more)
-    groups = candidates(mended, ok, judgement.slots)
+    given = judgement.precisions or judgement.precision
+    groups = candidates(mended, ok, judgement.slots, given)
     if clock is not None:
-        given = judgement.precisions or judgement.precision
         groups = within_memory(mended, groups, clock.target, given)
     names_on_dla = {name for group in groups if group.kept for name in group.layers}
     on_dla = [layer for layer in network.layers if layer.name in names_on_dla]

@@ -99,7 +99,7 @@ def clock_of(
     # Q/DQ nodes make layers INT8 whatever was asked for
     precision = "int8" if "int8" in by_layer.values() else judgement.precision
     fp16 = {name for name, own in by_layer.items() if own == "fp16"}
-    able = {name: verdict.ok for name, verdict in judgement.verdicts.items()}
+    able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     return Clock(network, CostModel(target, mode, precision, frozenset(fp16), constants), able)
 
 

@@ -26,7 +26,7 @@ def explain_gpu_only(
         return plan
     if not usable_cores(ask.options, ask.target, ask.precision):
         return plan  # a note says so
-    if not any(verdict.ok for verdict in ask.judgement.verdicts.values()):
+    if not any(verdict.placeable for verdict in ask.judgement.verdicts.values()):
         return plan
     wishes = Wishes(ask)
     own = [wish for wish in wishes.all if not wish.default and wish.kind != "gpu"]

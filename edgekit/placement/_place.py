@@ -73,7 +73,7 @@ def prepare(
         # layers without a scale, as the verdicts and `check` have it
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
-    able = {name: verdict.ok for name, verdict in judgement.verdicts.items()}
+    able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     predicts = CostModel(target, mode, precision, fp16, cost_data("devices"), power)
     model = measured_model(predicts, options.profile, network, able)
     return Prepared(make_request(network, judgement, model, options))

@@ -72,7 +72,7 @@ class Request:
     @cached_property
     def regions(self) -> Regions:
         """The parts that the GPU runs fused."""
-        able = {name: verdict.ok for name, verdict in self.judgement.verdicts.items()}
+        able = {name: verdict.placeable for name, verdict in self.judgement.verdicts.items()}
         return regions_of(self.model, self.network, able)
 
 
@@ -81,7 +81,7 @@ def make_request(
 ) -> Request:
     """Gathers a request; raises GateError when a pin asks for what a layer cannot do."""
     cores = usable_cores(options, model.target, model.precision)
-    able = {name: verdict.ok and bool(cores) for name, verdict in judgement.verdicts.items()}
+    able = {name: verdict.placeable and bool(cores) for name, verdict in judgement.verdicts.items()}
     pins = resolve_pins(network, options)
     for name, device in pins.items():
         if device == "GPU":

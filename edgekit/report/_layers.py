@@ -114,7 +114,7 @@ def why_not(judgement: Judgement) -> list[dict[str, Any]]:
     """
     groups: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for verdict in judgement.verdicts.values():
-        if not verdict.ok:
+        if not verdict.placeable:
             for reason in verdict.reasons:
                 groups.setdefault(reason.rule, []).append((verdict.layer, reason.to_json()))
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

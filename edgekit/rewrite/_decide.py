@@ -10,13 +10,13 @@ from edgekit.rewrite._part import Part, around, parts
 from edgekit.rewrite._part_both import both_key
 
 if TYPE_CHECKING:
-    from edgekit.dla import Judgement
+    from edgekit.dla import Judgement, Verdict
     from edgekit.network import Layer, Network
     from edgekit.rewrite._graph import Graph
     from edgekit.rewrite._types import Step
     from edgekit.targets import Target
 
-__all__ = ["Cost", "Judge", "Predicted", "Score", "apart", "score"]
+__all__ = ["Cost", "Judge", "Predicted", "Score", "apart", "pieces", "score"]
 
 
 class Predicted(Protocol):
@@ -46,6 +46,7 @@ Cost: TypeAlias = Callable[["Network", "Judgement"], Predicted | None]
 
 # of predicted times: smaller differences are noise of rounding
 _NOTICED = 1e-3
+_FOUR = (4, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,32 @@ class Judge:
 
 def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> Score:
     """Scores a network."""
-    verdicts = [judgement.verdicts[layer.name] for layer in network.layers]
-    off = sum(not verdict.ok for verdict in verdicts) + len(apart(network, judgement))
-    disputed = sum(verdict.ok and bool(verdict.reasons) for verdict in verdicts)
+    rows = [pieces(network, layer, judgement.verdicts[layer.name]) for layer in network.layers]
+    off = sum(row[0] for row in rows) + len(apart(network, judgement))
+    disputed = sum(row[1] for row in rows)
     predicted = cost(network, judgement) if cost is not None else None
     return Score(off, disputed, predicted.auto_us if predicted else 0.0)
+
+
+def pieces(network: Network, layer: Layer, verdict: Verdict) -> tuple[int, int]:
+    """Returns what a layer counts off the DLA and among the disputed ones.
+
+    Of a fused shuffle that is off, the transpositions count and the reshapes once, where they are
+    not of four dimensions, so that a step which takes one of them away is an improvement; of four
+    dimensions they could run, were they alone, and are disputed.
+    """
+    if verdict.placeable and layer.kind != "CONSTANT":
+        return 0, int(bool(verdict.reasons))
+    found: list[str] = []
+    four = 0
+    rank = len(network.tensors[layer.inputs[0]].shape) if layer.inputs else 0
+    for part in layer.params.get("parts", ()):
+        before, rank = rank, len(part["shape"])
+        if (before, rank) == _FOUR:
+            four += 1
+        else:
+            found.append(part["mode"])
+    return max(1, found.count("TRANSPOSE") + ("RESHAPE" in found)), four
 
 
 def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
@@ -139,7 +161,7 @@ def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
     able = {
         name
         for layer in network.layers
-        if judgement.verdicts[layer.name].ok
+        if judgement.verdicts[layer.name].placeable
         for name in layer.origin
     }
     return tuple(layer for layer in network.constants if not able.isdisjoint(layer.origin))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._decide import Judge, Score, apart, score
+from edgekit.rewrite._decide import Judge, Score, apart, pieces, score
 from edgekit.rewrite._emit import emit
 from edgekit.rewrite._replay import Replayed, replayed
 
@@ -35,14 +35,13 @@ class Judged:
         self.auto_us = predicted.auto_us if predicted else 0.0
         self.best_us = min(self.auto_us, predicted.gpu_only_us) if predicted else 0.0
         self.whole = Score(whole.off, whole.disputed, self.auto_us)
-        self._layers: list[tuple[bool, bool, float]] = []
+        self._layers: list[tuple[int, int, float]] = []
         self._behind: dict[str, list[int]] = {}
         for layer in (*network.layers, *apart(network, judgement)):
             for name in layer.origin:
                 self._behind.setdefault(name, []).append(len(self._layers))
-            verdict = judgement.verdicts[layer.name]
-            ok = verdict.ok and layer.kind != "CONSTANT"
-            self._layers.append((not ok, ok and bool(verdict.reasons), times.get(layer.name, 0.0)))
+            count = pieces(network, layer, judgement.verdicts[layer.name])
+            self._layers.append((*count, times.get(layer.name, 0.0)))
 
     def slower(self, other: Judged) -> bool:
         """Whether it is predicted to be slower than ``other``.

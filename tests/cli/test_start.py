@@ -15,7 +15,7 @@ from tests.pipeline.nets import small_net
 
 HEAVY = {
     "edgekit.build", "edgekit.config", "edgekit.quantize", "edgekit.pipeline._pipeline",
-    "edgekit.dla._join", "edgekit.rewrite._apply", "edgekit.targets._jetpack",
+    "edgekit.rewrite._apply", "edgekit.targets._jetpack",
     "difflib", "hashlib", "highspy", "jinja2", "onnxruntime", "paramiko", "PIL", "pydantic",
     "rich", "traceback",
 }  # fmt: skip

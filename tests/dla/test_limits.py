@@ -229,10 +229,25 @@ def test_allowed_but_disputed(kind: str, params: dict[str, Any]) -> None:
 def test_disputed_refusals() -> None:
     flatten = verdict("SHUFFLE", mode="RESHAPE", output=(1, 16384), op="Flatten")
     assert (flatten.ok, flatten.certainty) == (False, "disputed")
-    low = verdict("ACTIVATION", function="RELU", inputs=[(1, 64)], output=(1, 64))
+    low = verdict("UNARY", function="ABS", inputs=[(1, 64)], output=(1, 64))
     assert (low.ok, low.certainty) == (False, "disputed")
     average = verdict("REDUCE", function="AVG", axes=(2, 3), output=(1, 64), op="ReduceMean")
     assert (average.ok, average.certainty) == (False, "certain")
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("ACTIVATION", {"function": "RELU", "inputs": [(1, 64)], "output": (1, 64)}),
+        ("ELEMENTWISE", {"function": "SUM", "inputs": [(1, 9, 8), (1, 9, 8)], "output": (1, 9, 8)}),
+    ],
+)
+def test_below_four_dimensions_the_builder_counts_what_no_plan_places(
+    kind: str, params: dict[str, Any]
+) -> None:
+    found = verdict(kind, **params)
+    assert (found.ok, found.placeable, found.certainty) == (True, False, "disputed")
+    assert [reason.rule for reason in found.reasons] == ["general.rank_shuffles"]
 
 
 def test_the_operator_matrix_lends_its_fix() -> None:

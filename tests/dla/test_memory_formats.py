@@ -1,7 +1,9 @@
 """Pool sizes and tensor formats."""
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from edgekit.dla import (
     pool_limits,
     strides,
 )
+from tests.dla.builder import Builder
 from tests.dla.test_candidates import graph
 
 ORIN = targets.get("jetson-agx-orin-64gb")
@@ -39,6 +42,41 @@ def test_hardly_any_tensors_have_the_floor(precision: str) -> None:
     pair = graph({"a": "", "b": "a", "c": "b"})
     assert memory(pair, ["a", "b", "c"], ORIN, precision).local_dram == 2 << 20
     assert explain("memory.local_dram")["certainty"] == "disputed"
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "precision", "mebibytes"),
+    [(850, 2, "int8", 8), (850, 3, "fp16", 8), (100, 2, "int8", 2), (100, 3, "fp16", 2)],
+)
+def test_products_of_rows_have_the_pools_of_the_log(
+    tmp_path: Path, rows: int, count: int, precision: str, mebibytes: int
+) -> None:
+    """DETR's projections side by side, without a tensor between them; a product of one row is
+    ResNet-50's classifier with 2 MiB."""
+    b = Builder(x=(rows, 256))
+    made = [
+        b.add("Gemm", f"g{i}", "x", b.weight(f"w{i}", (256, 256)), b.weight(f"b{i}", (256,)))
+        for i in range(count)
+    ]
+    net = b.network(tmp_path, *made)
+    names = [f"g{i}" for i in range(count)]
+    assert memory(net, names, ORIN, precision).local_dram == mebibytes << 20
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "precision", "mebibytes"),
+    [(850, 850, "int8", 4), (850, 850, "fp16", 4), (100, 850, "int8", 4), (100, 100, "int8", 2)],
+)
+def test_what_crosses_the_border_is_in_the_pool(
+    tmp_path: Path, queries: int, keys: int, precision: str, mebibytes: int
+) -> None:
+    """DETR's two products by a constant: nothing lies between them."""
+    b = Builder(q=(1, 8, queries, 32), k=(1, 8, 32, keys))
+    root = b.constant("root", 0.42, np.float32)
+    made = [b.add("Mul", f"times_{name}", name, root) for name in "qk"]
+    net = b.network(tmp_path, *made)
+    pool = memory(net, ["times_q", "times_k"], ORIN, precision).local_dram
+    assert pool == mebibytes << 20
 
 
 @given(st.sets(st.integers(0, 9), min_size=1), st.sampled_from(["int8", "fp16"]))

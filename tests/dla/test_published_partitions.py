@@ -106,7 +106,9 @@ def test_gemms_side_by_side_are_one_and_the_sixteen_largest_stay(tmp_path: Path)
     found = judge(net, targets.get(ORIN), precision="fp16")
     every = [("stem", "stem_relu", "body", "body_relu")]
     for i in range(blocks):
-        every += [(f"q_{i}", f"k_{i}", f"v_{i}"), (f"out_{i}",), (f"up_{i}",), (f"down_{i}",)]
+        # sums and Tanh of two dimensions are candidates, too
+        every += [(f"place_{i}",), (f"q_{i}", f"k_{i}", f"v_{i}")]
+        every += [(f"{part}_{i}",) for part in ("out", "again", "up", "bend", "down", "more")]
     assert [group.layers for group in found.candidates] == every
     kept = [group.layers for group in found.candidates if group.kept]
     assert len(kept) == 16

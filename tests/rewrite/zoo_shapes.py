@@ -205,7 +205,8 @@ def softmax_of_opset_11():
     )  # fmt: skip
 
 
-@entry("Reshape", "Reshape", int8=("Reshape", "Reshape"), xavier=("Reshape", "Reshape"))
+# each a reshape with the transposition beside it, which is one shuffle
+@entry("Transpose", "Reshape", int8=("Transpose", "Reshape"), xavier=("Transpose", "Reshape"))
 def products_of_tokens():
     return net(
         [node("MatMul", "x m", "g"), node("Add", "g b", "a"), node("Relu", "a", "r"),

@@ -14,5 +14,5 @@ def places(model, board=ORIN):
 def kinds_off(model, board=ORIN):
     """Kinds of the layers that the board's DLA does not run, in order."""
     network = layers(model)
-    placed = dla.judge(network, targets.get(board), precision="fp16").placed
-    return [layer.kind for layer in network.layers if placed[layer.name] != "DLA"]
+    verdicts = dla.judge(network, targets.get(board), precision="fp16").verdicts
+    return [layer.kind for layer in network.layers if not verdicts[layer.name].placeable]
