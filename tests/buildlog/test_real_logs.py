@@ -2,7 +2,8 @@
 
 Every ``build_*.txt`` and ``*.log`` that TensorRT wrote is read; one called
 ``dla_int8_verbose.log`` must be the TensorRT 10.3 build of torchvision's ResNet-50 that
-dla/_sources.yaml names ``build_log``, and is held against the prediction.
+dla/_sources.yaml names ``build_log``, and is held against the prediction; so is every
+``detr_dla_*verbose.log`` or ``.log.gz`` (``detr_log``), whose network is rebuilt from it.
 """
 
 from __future__ import annotations
@@ -66,6 +67,19 @@ def test_resnet50_agrees_to_the_layer(tmp_path: Path) -> None:
             "right", "one power above",
         }  # fmt: skip
         assert (found.warnings, found.only_builder) == ((), ())
+
+
+def test_detr_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    from compare_log import compared, read_lines
+
+    for file in Path(FOLDER).rglob("detr_dla_*verbose.log*"):
+        lines = read_lines(file)
+        _, found = compared(lines)
+        assert found.counts["agree"] >= 0.97 * len(found.layers)
+        assert found.loadables[0].same
+        assert sum(row.same for row in found.loadables) >= 12
+        assert "below" not in {p.verdict for row in found.loadables for p in row.pools}
 
 
 @pytest.mark.parametrize(("name", "pool"), TUTORIAL.items())
