@@ -1,4 +1,9 @@
-"""How far outputs are from their reference: cosine, signal to noise, places of the largest."""
+"""How far outputs are from their reference: cosine, signal to noise, places of the largest.
+
+An output may join values of different range: boxes of hundreds of pixels and scores of at most 1.
+A figure of the whole says nothing of the smaller ones, so such an output is measured by groups of
+channels of a like range, too.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,31 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Deviation", "classes_of", "right_of", "worst_of"]
+__all__ = ["COLLAPSED_COSINE", "SCORE", "Deviation", "classes_of", "right_of", "worst_of"]
+
+#: Below it a tensor, or a group of channels, is no longer what it was.
+COLLAPSED_COSINE = 0.9
+#: A detection is what a detector scores above it.
+SCORE = 0.25
+
+# channels are of one group where their ranges, sorted, rise by less than this: two bits of eight
+_APART = 4.0
+# what has fewer places or fewer scores is no detector's output, or says nothing about shares
+_PLACES = 64
+_FEW = 20
+# share of the places that may have an object
+_RARE = 0.25
 
 
 class Deviation:
-    """How far a tensor is from its reference: running sums over the inputs, in double precision."""
+    """How far a tensor is from its reference: running sums over the inputs, in double precision.
 
-    def __init__(self) -> None:
+    Args:
+        by_channel: Also sum by channel, for :meth:`groups` and :meth:`scores`.
+    """
+
+    def __init__(self, by_channel: bool = False) -> None:
+        self._channels: Optional[_Channels] = _Channels() if by_channel else None
         self.cosines: List[float] = []
         self.squares = 0.0
         self.total = 0.0
@@ -50,6 +73,27 @@ class Deviation:
             # the arg max of NaN means nothing
             self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
             self.rows += int(np.size(matches))
+            if self._channels is not None and reference.dtype.kind == "f" and reference.ndim > 2:
+                self._channels.add(reference, found)
+
+    def groups(self) -> List[Dict[str, Any]]:
+        """The groups of channels whose ranges differ, widest first; none where they are alike.
+
+        Returns:
+            "channels" (pairs of first and last), "range" (largest magnitude), "snr_db" and
+            "cosine" of the group, "worst" (its worst "channel" with "snr_db"), and "collapsed":
+            a constant would be as near as the result, or the cosine is below 0.9.
+        """
+        found = [] if self._channels is None else self._channels.groups()
+        return found if len(found) > 1 else []
+
+    def scores(self) -> Optional[Tuple[int, int]]:
+        """How many scores of a detector are above 0.25, and how many of them still are.
+
+        None for an output that is no detector's: not anchors by channels, no channels within
+        [0, 1], or few scores above 0.25.
+        """
+        return None if self._channels is None else self._channels.scores()
 
     def top1_agreement(self) -> float:
         """The share of rows whose largest value is at the same place, 0 to 1."""
@@ -65,6 +109,114 @@ class Deviation:
         variance = max(self.total_squares / self.elements - mean * mean, 0.0)
         ratio = variance / (self.squares / self.elements)
         return 10.0 * math.log10(ratio) if ratio > 0 else -math.inf
+
+
+class _Channels:
+    """The sums by channel."""
+
+    def __init__(self) -> None:
+        self.shape: Tuple[int, ...] = ()
+        self.sums: Dict[str, Any] = {}
+
+    def add(self, reference: np.ndarray, found: np.ndarray) -> None:
+        import numpy as np
+
+        self.shape = reference.shape
+        axis = _channel_axis(reference.shape)
+        a, b = (
+            np.moveaxis(x, axis, 0).reshape(reference.shape[axis], -1).astype(np.float64)
+            for x in (reference, found)
+        )
+        above = a > SCORE
+        new = {
+            "squares": ((b - a) ** 2).sum(1),
+            "total": a.sum(1),
+            "total_squares": (a * a).sum(1),
+            "found_squares": (b * b).sum(1),
+            "products": (a * b).sum(1),
+            "elements": np.full(len(a), a.shape[1]),
+            "above": above.sum(1),
+            "kept": (above & (b > SCORE)).sum(1),
+        }
+        low, high = a.min(1, initial=math.inf), a.max(1, initial=-math.inf)
+        if self.sums:
+            new = {key: self.sums[key] + value for key, value in new.items()}
+            low, high = np.minimum(low, self.sums["low"]), np.maximum(high, self.sums["high"])
+        self.sums = dict(new, low=low, high=high)
+
+    def groups(self) -> List[Dict[str, Any]]:
+        import numpy as np
+
+        if not self.sums:
+            return []
+        ranges = np.maximum(np.abs(self.sums["low"]), np.abs(self.sums["high"]))
+        order = [int(at) for at in np.argsort(-ranges, kind="stable") if ranges[at] > 0]
+        parts: List[List[int]] = []
+        for at in order:
+            if parts and ranges[parts[-1][-1]] <= _APART * ranges[at]:
+                parts[-1].append(at)
+            else:
+                parts.append([at])
+        return [self._group(sorted(part), float(ranges[part].max())) for part in parts]
+
+    def _group(self, part: List[int], largest: float) -> Dict[str, Any]:
+        sums = {key: value[part] for key, value in self.sums.items()}
+        noise = sums["squares"] / sums["elements"]
+        mean = sums["total"] / sums["elements"]
+        signal = sums["total_squares"] / sums["elements"] - mean * mean
+        each = [_ratio_db(float(s), float(n)) for s, n in zip(signal, noise)]  # noqa: B905 (3.8)
+        ranks = [math.inf if ratio is None else ratio for ratio in each]
+        worst = ranks.index(min(ranks))
+        overall = float(sums["total"].sum() / sums["elements"].sum())
+        spread = float(sums["total_squares"].sum() / sums["elements"].sum()) - overall * overall
+        snr = _ratio_db(spread, float(sums["squares"].sum() / sums["elements"].sum()))
+        norms = math.sqrt(float(sums["total_squares"].sum()) * float(sums["found_squares"].sum()))
+        exact = not sums["squares"].any()
+        cosine = 1.0 if exact else float(sums["products"].sum()) / norms if norms else 0.0
+        cosine = _finite(cosine, 0.0)
+        return {
+            "channels": _spans(part),
+            "range": largest,
+            "snr_db": snr,
+            "cosine": cosine,
+            "worst": {"channel": part[worst], "snr_db": each[worst]},
+            "collapsed": cosine < COLLAPSED_COSINE or (snr is not None and snr < 0.0),
+        }
+
+    def scores(self) -> Optional[Tuple[int, int]]:
+        if len(self.shape) != 3 or not self.sums:
+            return None
+        places = self.shape[1] * self.shape[2] // self.shape[_channel_axis(self.shape)]
+        mine = (self.sums["low"] >= 0) & (self.sums["high"] <= 1)
+        # most of them above it: a background, or classes of what is no object
+        mine &= self.sums["above"] <= _RARE * self.sums["elements"]
+        above, kept = (int(self.sums[key][mine].sum()) for key in ("above", "kept"))
+        return (above, kept) if places >= _PLACES and above >= _FEW else None
+
+
+def _ratio_db(signal: float, noise: float) -> Optional[float]:
+    if noise == 0.0:
+        return None
+    ratio = max(signal, 0.0) / noise
+    return _finite(10.0 * math.log10(ratio), -999.0) if ratio > 0 else -999.0
+
+
+def _spans(numbers: Sequence[int]) -> List[List[int]]:
+    """Pairs of first and last of sorted numbers that follow each other."""
+    found: List[List[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
+
+
+def _channel_axis(shape: Sequence[int]) -> int:
+    """The axis of what each place of an output has: the last, the second, or the shorter one."""
+    if len(shape) == 3:
+        return 1 if 1 < shape[1] <= shape[2] else 2
+    return 1 if len(shape) == 4 else len(shape) - 1
 
 
 def _class_axis(shape: Sequence[int]) -> Optional[int]:

@@ -24,7 +24,9 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
     Returns:
         "metric", "value" (None: "snr_db" without any error), "min" (the bundle's), "samples",
         "source", "synthetic", and all of "cosine", "cosine_min", "snr_db", "exact", "max_abs",
-        "top1_agreement", and with labels "top1_accuracy"; None for a bundle without samples.
+        "top1_agreement", and with labels "top1_accuracy"; "collapsed": groups of an output's
+        channels that are not what they were ("output", "channels", "cosine"); None for a bundle
+        without samples.
 
     Raises:
         DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
@@ -34,7 +36,7 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
     if samples is None:
         return None
     lanes = range(len(manifest.lanes))
-    errors = [[Deviation() for _ in manifest.outputs] for _ in lanes]
+    errors = [[Deviation(by_channel=True) for _ in manifest.outputs] for _ in lanes]
     right, rows = [0 for _ in lanes], 0
     for case in samples.cases:
         rows += len(case.labels or ())
@@ -50,6 +52,13 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
     figures["top1_agreement"] = min(each[0].top1_agreement() for each in errors)
     if rows:
         figures["top1_accuracy"] = min(right) / rows
+    figures["collapsed"] = [
+        {"output": tensor.name, "channels": group["channels"], "cosine": group["cosine"]}
+        for each in errors
+        for error, tensor in zip(each, manifest.outputs)  # noqa: B905 (3.8)
+        for group in error.groups()
+        if group["collapsed"]
+    ]
     return {
         "metric": samples.metric,
         "value": figures[samples.metric],
@@ -86,6 +95,18 @@ def need_accuracy(
                 hint="ship some with deploy.health.samples",
             )
         return None
+    if found["collapsed"]:
+        worst = found["collapsed"][0]
+        raise DeviceError(
+            "channels {} of output {!r} collapse on this board (cosine {:.3g})".format(
+                ", ".join("{} to {}".format(*span) for span in worst["channels"]),
+                worst["output"],
+                worst["cosine"],
+            ),
+            code="health.accuracy",
+            where=where,
+            hint="build again; edgekit's report says what the host measured",
+        )
     limit = found["min"] if least is None else least
     found["min"] = limit
     value = found["value"]

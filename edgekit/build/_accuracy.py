@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from edgekit.build._nonfinite import Nonfinite
 from edgekit.build._runner import Runner
 from edgekit.errors import DataError
-from edgekit_device._deviation import Deviation, worst_of
+from edgekit_device._deviation import COLLAPSED_COSINE, SCORE, Deviation, worst_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit.build._types import Artefacts
+    from edgekit.build._types import Artefacts, Segment
     from edgekit.network import Model
 
 __all__ = ["Deviation", "accuracy", "worst_of"]
@@ -26,6 +26,7 @@ def accuracy(
     *,
     outputs: Sequence[str] | None = None,
     lane: int = 0,
+    scores: float = 0.0,
 ) -> dict[str, Any]:
     """Compares a reference build with the model in ONNX Runtime FP32.
 
@@ -35,13 +36,18 @@ def accuracy(
         data: Inputs by name, one dict an inference; read once.
         outputs: Outputs to compare; all when None.
         lane: Which plan variant to run.
+        scores: Share of a detector's scores above 0.25 that must stay above it.
 
     Returns:
         ``cosine`` (mean over inputs, the worst output's), ``cosine_min``, ``snr_db`` (variance
         of the reference over mean squared error, the worst output's; None with ``exact`` true
         when every output is bit-equal), ``max_abs``, ``top1_agreement`` (first output, 0 to 1),
         ``count``, and ``per_segment`` with the error of each segment's outputs accumulated up to
-        there; ``nonfinite`` has the outputs with NaN or infinity, and the node that began it.
+        there and its worst ``tensor``; ``groups`` has the groups of channels of outputs whose
+        ranges differ (``Deviation.groups``), ``scores`` how many of a detector's scores above 0.25
+        are kept, ``nonfinite`` the outputs with NaN or infinity, and the node that began it.
+        ``failures`` says what no figure of the whole may hide: groups that collapse, segments with
+        a cosine below 0.9, lost scores; empty where all is well.
         JSON-ready: never NaN or infinite, an output that is not finite gives -999 dB.
 
     Raises:
@@ -58,7 +64,7 @@ def accuracy(
     borders = [name for segment in runner.segments for name in segment.outputs]
     names = list(dict.fromkeys([*wanted, *borders]))
     reference = session(model, outputs=names)
-    errors = {name: Deviation() for name in names}
+    errors = {name: Deviation(by_channel=name in wanted) for name in names}
     nonfinite = Nonfinite(model, runner)
     count = 0
     for feed in data:
@@ -83,17 +89,94 @@ def accuracy(
         )
     first = errors[wanted[0]]
     whole = worst_of([errors[name] for name in wanted])
+    segments = [_of_segment(segment, errors) for segment in runner.segments]
+    groups = [{"output": name, **g} for name in wanted for g in errors[name].groups()]
+    detected = [
+        {"output": name, "above": shares[0], "kept": shares[1]}
+        for name in wanted
+        if (shares := errors[name].scores()) is not None
+    ]
     return {
         **whole,
         "top1_agreement": first.top1_agreement(),
         "count": count,
         "nonfinite": nonfinite.rows(count),
-        "per_segment": [
-            {
-                "segment": segment.index,
-                "device": segment.device,
-                **worst_of([errors[name] for name in segment.outputs]),
-            }
-            for segment in runner.segments
-        ],
+        "groups": groups,
+        "scores": detected,
+        "failures": [*_failures(segments, groups), *_lost(detected, scores)],
+        "per_segment": segments,
     }
+
+
+def _of_segment(segment: Segment, errors: Mapping[str, Deviation]) -> dict[str, Any]:
+    worst = min(segment.outputs, key=lambda name: worst_of([errors[name]])["cosine"], default="")
+    return {
+        "segment": segment.index,
+        "device": segment.device,
+        "tensor": worst,
+        **worst_of([errors[name] for name in segment.outputs]),
+    }
+
+
+def _failures(
+    segments: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    found = [
+        f"{_channels(group['channels'])} of output {group['output']!r} collapse: SNR "
+        f"{_decibels(group['snr_db'])}, cosine {group['cosine']:.3g} (worst is channel "
+        f"{group['worst']['channel']}, {_decibels(group['worst']['snr_db'])})"
+        for group in groups
+        if group["collapsed"]
+    ]
+    return found + [
+        f"the cosine of tensor {part['tensor']!r} of segment {part['segment']} "
+        f"({part['device']}) is {part['cosine']:.3g}, below {COLLAPSED_COSINE:g}"
+        for part in segments
+        if part["cosine"] < COLLAPSED_COSINE
+    ]
+
+
+def parts_told(accuracy: Mapping[str, Any]) -> list[str]:
+    """Says how near the parts of a network's outputs are to FP32, of each output the worst.
+
+    Args:
+        accuracy: What :func:`accuracy` returned.
+    """
+    worst: dict[str, Mapping[str, Any]] = {}
+    for group in accuracy.get("groups", ()):
+        known = worst.get(group["output"])
+        if known is None or _rank(group) < _rank(known):
+            worst[group["output"]] = group
+    told = [
+        f"the channels of output {name!r} differ in range: {_channels(group['channels'])} (up to "
+        f"{group['range']:.3g}) have an SNR of {_decibels(group['snr_db'])}, the worst of them, "
+        f"{group['worst']['channel']}, {_decibels(group['worst']['snr_db'])}"
+        for name, group in worst.items()
+    ]
+    return told + [
+        f"output {row['output']!r} keeps {row['kept']} of {row['above']} scores above {SCORE:g}"
+        for row in accuracy.get("scores", ())
+    ]
+
+
+def _rank(group: Mapping[str, Any]) -> float:
+    value = group["snr_db"]
+    return float("inf") if value is None else float(value)
+
+
+def _lost(detected: Iterable[Mapping[str, Any]], least: float) -> list[str]:
+    return [
+        f"output {row['output']!r} keeps {row['kept']} of {row['above']} scores above {SCORE:g}, "
+        f"{least:.0%} are wanted"
+        for row in detected
+        if row["kept"] < least * row["above"]
+    ]
+
+
+def _channels(spans: Iterable[Sequence[int]]) -> str:
+    told = [f"{a}" if a == b else f"{a} to {b}" for a, b in spans]
+    return f"channels {', '.join(told)}"
+
+
+def _decibels(value: float | None) -> str:
+    return "exact" if value is None else f"{value:.1f} dB"

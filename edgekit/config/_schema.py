@@ -213,7 +213,18 @@ class AccuracySection(_Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
     metric: Metric = Field("cosine", description="What is compared with the FP32 network.")
-    min: float | None = Field(None, description="Lowest value that passes; no gate when absent.")
+    min: float | None = Field(
+        None,
+        description="Lowest value that passes. Without it the run still fails where an output's "
+        "channels or a segment collapse (cosine below 0.9).",
+    )
+    scores: float = Field(
+        0.95,
+        ge=0,
+        le=1,
+        description="Share of a detector's scores above 0.25 in FP32 that must stay above it; 0 "
+        "for none.",
+    )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
         description="What an INT8 build below the gate does: keep the fewest layers in FP16 that "

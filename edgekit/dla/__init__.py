@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         within_memory,
     )
     from edgekit.dla._pack import pack, unpack
-    from edgekit.dla._precision import by_quantization
+    from edgekit.dla._precision import by_quantization, float_tail
     from edgekit.dla._rule import GENERATIONS, Operator, Rule
     from edgekit.dla._rules import load_rules, loadables_per_core, memory_facts
     from edgekit.dla._slots import without_slot
@@ -75,6 +75,7 @@ __all__ = [
     "element_strides",
     "exceptions",
     "explain",
+    "float_tail",
     "int8_operators",
     "internal_bytes",
     "judge",
@@ -133,7 +134,7 @@ __getattr__ = lazy(
         ),
         "_pack": "pack unpack",
         "_rule": "GENERATIONS Operator Rule",
-        "_precision": "by_quantization",
+        "_precision": "by_quantization float_tail",
         "_rules": "load_rules loadables_per_core memory_facts",
         "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",

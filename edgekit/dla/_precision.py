@@ -3,6 +3,10 @@
 Up to TensorRT 10.7 a layer of an INT8 build runs in INT8 where its tensors have scales. From
 11.4.1 on the network is strongly typed: a layer between a DequantizeLinear and a QuantizeLinear
 runs in INT8 and the others in FP16, whatever was asked for.
+
+Behind the last layer with weights INT8 saves next to nothing, and it loses much where values of
+different range meet: a detector's boxes and scores in one tensor with one scale. Such a tail stays
+in FP16 (:func:`float_tail`).
 """
 
 from __future__ import annotations
@@ -15,9 +19,13 @@ from edgekit.dla._int8 import int8_operators
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["QUANTIZATION", "by_quantization", "by_scales"]
+__all__ = ["QUANTIZATION", "by_quantization", "by_scales", "float_tail"]
 
 QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
+
+# a layer with weights that reads floats and has at most this share of the network's
+# multiplications saves nothing in INT8: the sum over the bins of YOLOv8's box distributions
+_SMALL = 0.01
 
 
 def by_scales(
@@ -91,3 +99,68 @@ def _one(before: Layer, after: Layer) -> bool:
     if before.kind in QUANTIZATION:
         return False
     return after.kind in int8_operators().fused_kinds or "SHUFFLE" in {before.kind, after.kind}
+
+
+def float_tail(network: Network) -> frozenset[str]:
+    """Returns the layers that an INT8 build keeps in FP16 at the network's end.
+
+    They come after the last layers with weights (and the kernels of those), and lead to or from a
+    concatenation or arithmetic with constants (the decoding of boxes), whose operands and results
+    differ in range. Linear in the number of layers.
+    """
+    weighted, fused = _last_kernels(network)
+    if not weighted:
+        return frozenset()
+    producers, consumers = network.producers(), network.consumers()
+    leads: set[str] = set()
+    tail: list[Layer] = []
+    for layer in reversed(network.layers):
+        readers = [reader for name in layer.outputs for reader in consumers.get(name, ())]
+        if layer.name in weighted or any(reader.name in leads for reader in readers):
+            leads.add(layer.name)
+        elif layer.name not in fused:
+            tail.append(layer)
+    before = {layer.name for layer in tail if _joins(layer)}
+    after = set(before)
+    for layer in tail:
+        if any(r.name in before for name in layer.outputs for r in consumers.get(name, ())):
+            before.add(layer.name)
+    for layer in reversed(tail):
+        if any((s := producers.get(name)) is not None and s.name in after for name in layer.inputs):
+            after.add(layer.name)
+    return frozenset(before | after)
+
+
+def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
+    """Returns the layers whose weights are worth INT8, and those fused with what they write."""
+    ops = int8_operators()
+    producers = network.producers()
+    small = _SMALL * sum(layer.macs for layer in network.layers)
+    # what has no INT8 kernel, and what only moves its results
+    floats: set[str] = set()
+    weighted: set[str] = set()
+    fused: set[str] = set()
+    for layer in network.layers:
+        sources = [source for name in layer.inputs if (source := producers.get(name)) is not None]
+        reads_floats = bool(sources) and all(source.name in floats for source in sources)
+        computes = layer.op in ops.weighted and layer.kind != "SHUFFLE"
+        if computes and layer.weight_operators is not None:
+            if not (reads_floats and layer.macs <= small):
+                weighted.add(layer.name)
+        elif (
+            reads_floats
+            if layer.op in ops.moving or layer.kind == "SHUFFLE"
+            else computes or layer.op not in ops.every
+        ):
+            floats.add(layer.name)
+        if layer.kind in ops.fused_kinds and any(
+            source.name in weighted or source.name in fused for source in sources
+        ):
+            fused.add(layer.name)
+    return weighted, fused
+
+
+def _joins(layer: Layer) -> bool:
+    """Whether the values that a layer reads and writes are likely to differ in range."""
+    with_constant = layer.kind == "ELEMENTWISE" and len(layer.inputs) == 1
+    return layer.kind in {"CONCATENATION", "SCALE"} or with_constant

@@ -43,7 +43,7 @@ def request_of(
     decision = _decided(work, probe, backend)
     _note(work, decision)
     strong = decision.typing == "strong"
-    scales = work.scales
+    scales = work.plan_scales
     lanes = _lanes(work, strong, model)
     used = {layer.precision for share in work.plan.plans for layer in share.layers}
     individual = file.build.refit if isinstance(file.build.refit, list) else []
@@ -125,7 +125,7 @@ def _note(work: Work, decision: Decision) -> None:
 def _lanes(work: Work, strong: bool, other: Model | None) -> tuple[Lane, ...]:
     from edgekit.trt import lanes_of
 
-    scales = work.scales
+    scales = work.plan_scales
     given = None if strong else (scales.scales if scales else {})
     model = _model(work, strong, other)
     return lanes_of(model, work.network, work.plan, work.file.build.mode, given)
@@ -135,11 +135,11 @@ def _model(work: Work, strong: bool, other: Model | None) -> Model:
     """Returns the model that the board builds from, with types in it for a strongly typed one."""
     if not strong or work.file.precision == "fp32":
         return other or work.model
-    if work.scales is not None and other is None:
+    if work.plan_scales is not None and other is None:
         return work.typed
     from edgekit.quantize import to_qdq
 
-    scales = work.scales.scales if work.scales is not None else {}
+    scales = work.plan_scales.scales if work.plan_scales is not None else {}
     fp16 = work.fp16_layers(work.network)
     return to_qdq(other or work.model, work.network, scales, fp16_layers=fp16)
 

@@ -21,7 +21,9 @@ class Calibrating(Inputs):
 
     @cached_property
     def scales(self) -> Scales | None:
-        """INT8 scales; None for other precisions.
+        """INT8 scales for every placement; None for other precisions.
+
+        What any layer that the DLA can run ties is equal, wherever a plan has the layer.
 
         Raises:
             ModelError: "model.nonfinite": a weight has NaN or infinite values.
@@ -29,28 +31,30 @@ class Calibrating(Inputs):
         if self.file.precision != "int8":
             self.stored("calibrate", dict, self.model_digest, self.file.precision)
             return None
-        from edgekit.quantize import tied
-
         # scales that were given say nothing of the weights
         self.check_weights()
+        return self._tied(self._binding)
+
+    def _tied(self, bound: Binding) -> Scales:
+        """Returns the scales with those equal that layers bind."""
+        from edgekit.quantize import tied
+
         section = self.file.calibration
         if self.known_scales is None:
-            scales = self.scales_by(self.ranges, self.method)
+            scales = self.scales_by(self.ranges, self.method, bound)
         elif self.translated is None or section.cache is not None:
-            scales = tied(self.known_scales.reading.scales, self.network, **self._binding)
+            scales = tied(self.known_scales.reading.scales, self.network, **bound)
         else:
             scales = self.known_scales.reading.scales
             scales = replace(scales, method="qdq", data=told(self.translated, self.named))
             if self.lowers:
                 # typed: the nodes say what is built
-                scales = told_unequal(scales, self.network, self._binding)
+                scales = told_unequal(scales, self.network, bound)
             else:
                 # implicit: a cache with these scales, which the constraints bind
-                scales = tied(scales, self.network, **self._binding)
-                self.notes += widened(
-                    scales.changes, "TensorRT takes the largest, and so does this"
-                )
-        self.notes += [note for note in scales.warnings if note not in self.notes]
+                scales = tied(scales, self.network, **bound)
+                told_of = widened(scales.changes, "TensorRT takes the largest, and so does this")
+                scales = replace(scales, warnings=(*scales.warnings, *told_of))
         return scales
 
     @property
@@ -64,11 +68,11 @@ class Calibrating(Inputs):
         section = self.file.calibration
         return self.file.precision == "int8" and section.method == "auto" and self.known is None
 
-    def scales_by(self, ranges: Ranges, method: str) -> Scales:
+    def scales_by(self, ranges: Ranges, method: str, bound: Binding | None = None) -> Scales:
         """Returns the scales that a method makes of measured ranges."""
         from edgekit.quantize import scales_from
 
-        return scales_from(self.network, ranges, method, **self._binding)
+        return scales_from(self.network, ranges, method, **(bound or self._binding))
 
     def check_weights(self) -> None:
         """Refuses weights with NaN or infinities; those of one model are read once for it.

@@ -231,9 +231,14 @@ class HostSteps:
 
     def notes(self) -> list[str]:
         """Returns what a person should know about the result."""
+        from edgekit.build import parts_told
+
         work = self.work
         told = [one["told"] for one in work.accuracy.get("nonfinite") or ()]
-        told += [*work.notes, *work.plan.notes, *work.artefacts.notes]
+        told += parts_told(work.accuracy)
+        scales = work.plan_scales
+        told += [*work.notes, *(scales.warnings if scales else ())]
+        told += [*work.plan.notes, *work.artefacts.notes]
         for built in self.building.every():
             told += built.notes
         if work.file.build.version_compatible is True and self.building.backend == "reference":

@@ -108,7 +108,7 @@ class Pipeline(Serving):
             "digest": scales.digest,
             "scales": dict(scales.scales),
             "changes": change_rows(scales.changes),
-            "notes": [*self.work.notes, *self._in_vain()],
+            "notes": [*self.work.notes, *scales.warnings, *self._in_vain()],
             "file": str(save) if save else None,
         }
 

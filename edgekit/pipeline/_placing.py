@@ -116,10 +116,11 @@ class Placing(Typed):
     def _asked(self, network: Network, judgement: Judgement) -> Ask:
         from edgekit.placement import Ask
 
+        # a board without a DLA judges nothing, and has its layers in FP16 all the same
+        options = replace(self.options, fp16_layers=self.fp16_layers(network))
         return Ask(
-            network, judgement, self.target, self.file.precision, self.file.power_mode,
-            self.options,
-        )  # fmt: skip
+            network, judgement, self.target, self.file.precision, self.file.power_mode, options
+        )
 
     @cached_property
     def plan(self) -> Plan:
@@ -127,7 +128,7 @@ class Placing(Typed):
         from edgekit.placement import explain_conflict, explain_gpu_only, plan_from_json
 
         found: list[Plan] = []
-        fp16 = self.fp16_layers(self.network, strict=True)
+        self.fp16_layers(self.network, strict=True)
 
         def compute() -> dict[str, Any]:
             if self.file.precision == "int8":
@@ -155,10 +156,23 @@ class Placing(Typed):
         plan = found[0] if found else plan_from_json(document)
         # they are noted whatever was known before the plan was computed
         _ = self._cores, self.known_scales
-        if not fp16:
-            return plan
-        order = [layer.name for layer in self.network.layers if layer.name in fp16]
-        return replace(plan, notes=(*plan.notes, self.fp16_note(order)))
+        return replace(plan, notes=(*plan.notes, *self.fp16_notes(self.network, plan)))
+
+    @cached_property
+    def plan_scales(self) -> Scales | None:
+        """The INT8 scales of what is built: those layers share one that the plan has on a DLA."""
+        # they may show that layers have no INT8, which the plan follows
+        return None if self.scales is None else self.scales_of(self.plan)
+
+    def scales_of(self, plan: Plan) -> Scales | None:
+        """Returns the INT8 scales for a plan, made equal where its layers ask for it."""
+        if self.scales is None:
+            return None
+        layers = [layer for share in plan.plans for layer in share.layers]
+        int8 = [layer for layer in layers if layer.precision == "int8"]
+        on_dla = {layer.name for layer in int8 if layer.device != "GPU"}
+        floats = {layer.name for layer in layers} - {layer.name for layer in int8}
+        return self._tied({"dla_layers": on_dla, "fp16_layers": floats})
 
     @cached_property
     def scales(self) -> Scales | None:
@@ -215,7 +229,8 @@ class Placing(Typed):
     def keep(self, layers: Iterable[str]) -> None:
         """Keeps further layers in FP16; what follows from the plan is computed anew."""
         self.kept = tuple(dict.fromkeys((*self.kept, *layers)))
-        for name in ("_seen", "scales", "ask", "plan", "build_key", "artefacts", "accuracy"):
+        known = "_seen scales ask plan plan_scales build_key artefacts accuracy"
+        for name in known.split():
             self.__dict__.pop(name, None)
 
     def take(self, plan: Plan, kept: Iterable[str] = ()) -> None:

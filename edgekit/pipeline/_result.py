@@ -63,7 +63,7 @@ def run_document(
     from edgekit.quantize import change_rows
 
     work = pipeline.work
-    scales = work.scales
+    scales = work.plan_scales
     return {
         "schema": "edgekit.run/1",
         "name": pipeline.file.name,
@@ -130,7 +130,7 @@ def report_facts(
         judgement=work.judgement,
         mode=pipeline.file.build.mode,
         backend=pipeline.building.first().artefacts.backend,
-        scales=work.scales,
+        scales=work.plan_scales,
         accuracy=accuracy,
         bundle=bundle,
         refit=refit,

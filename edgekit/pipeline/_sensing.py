@@ -72,13 +72,14 @@ class Sensing(Questions):
             if minimum is not None:
                 proposal = proposed(work, metric, minimum)
             step.detail = f"{len(found.impacts)} INT8 kernels on {found.samples} inputs"
+        warnings = work.plan_scales.warnings if work.plan_scales else ()
         document = {
             **sensitivity_document(found, work.network, work.judgement, proposal),
             "model": work.source.source,
             "target": self.file.target,
             "data": work.inputs_text,
             "method": work.scales.method if work.scales else "",
-            "notes": [*work.notes, *work.plan.notes, *honest(work)],
+            "notes": [*work.notes, *warnings, *work.plan.notes, *honest(work)],
             "config": "",
             "file": None,
         }

@@ -73,7 +73,9 @@ def to_qdq_document(
         ],
         "check": _check(network, judgement),
         "notes": [
-            *dict.fromkeys((*work.notes, *release_warnings(network, judgement, work.target)))
+            *dict.fromkeys(
+                (*work.notes, *scales.warnings, *release_warnings(network, judgement, work.target))
+            )
         ],
         "file": str(out),
         "trtexec": f"trtexec --onnx={quote(str(out))} --useDLACore=0 --allowGPUFallback",

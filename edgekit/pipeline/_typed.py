@@ -19,6 +19,7 @@ from edgekit.pipeline._calibrating import Calibrating
 if TYPE_CHECKING:
     from edgekit.dla import Lowering
     from edgekit.network import Model
+    from edgekit.pipeline._tied import Binding
     from edgekit.quantize import Ranges, Scales, Translated
     from edgekit.targets import Target
 
@@ -29,14 +30,17 @@ class Typed(Calibrating):
     """From the rewritten network and its scales to the model that the board builds from."""
 
     @cached_property
-    def scales(self) -> Scales | None:
-        """INT8 scales; on strongly typed releases with the tensors that have Q/DQ nodes."""
-        scales: Scales | None = super().scales
-        return None if scales is None else self._with_nodes(scales)
+    def plan_scales(self) -> Scales | None:
+        """The INT8 scales of what is built."""
+        raise NotImplementedError
 
-    def scales_by(self, ranges: Ranges, method: str) -> Scales:
+    def _tied(self, bound: Binding) -> Scales:
+        """The scales; on strongly typed releases with the tensors that have Q/DQ nodes."""
+        return self._with_nodes(super()._tied(bound))
+
+    def scales_by(self, ranges: Ranges, method: str, bound: Binding | None = None) -> Scales:
         """Returns the scales of measured ranges, likewise."""
-        return self._with_nodes(super().scales_by(ranges, method))
+        return self._with_nodes(super().scales_by(ranges, method, bound))
 
     def _with_nodes(self, scales: Scales) -> Scales:
         if scales.quantised is not None or not self.lowers:
@@ -56,7 +60,7 @@ class Typed(Calibrating):
         """The Q/DQ model: the user's own where nothing was rewritten, or else a lowered one."""
         from edgekit.quantize import to_qdq
 
-        scales = self.scales
+        scales = self.plan_scales
         assert scales is not None, "asked for where the release is strongly typed"
         if self.translated is not None and self.model is self.source and not self._keeps_more:
             return self.named
@@ -66,7 +70,7 @@ class Typed(Calibrating):
     @property
     def typed_identity(self) -> list[Any]:
         """What ``typed`` depends on."""
-        scales = self.scales
+        scales = self.plan_scales
         fp16 = sorted(self.fp16_layers(self.network))
         return [
             self.named.digest, self.model_digest, self._keeps_more, fp16,

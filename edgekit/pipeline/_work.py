@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Work"]
 
+_SHOWN = 3
+
 
 class Work(Placing):
     """The host side of a configuration, from the model to the built engines and their error."""
@@ -31,7 +33,7 @@ class Work(Placing):
             [share.share, [[p.name, p.device, p.precision, p.segment] for p in share.layers]]
             for share in self.plan.plans
         ]
-        scales = self.scales.digest if self.scales else None
+        scales = self.plan_scales.digest if self.plan_scales else None
         return self.cache.key("build", self.model_digest, placed, scales)
 
     @cached_property
@@ -48,7 +50,7 @@ class Work(Placing):
                 self.model,
                 self.network,
                 self.plan,
-                self.scales,
+                self.plan_scales,
                 progress=lambda done, total: self.update(done, total, f"segment {done}"),
             )
             record = store_artefacts(self.cache, artefacts)
@@ -64,7 +66,7 @@ class Work(Placing):
         built = "build" in self.fresh
         result: dict[str, Any] = self.stored(
             "accuracy", lambda: self.measure(self.model, artefacts), self.build_key,
-            self.inputs_identity, again=built,
+            self.inputs_identity, self.file.accuracy.scores, again=built,
         )  # fmt: skip
         return result
 
@@ -84,12 +86,16 @@ class Work(Placing):
 
         found = []
         for lane in _distinct_lanes(artefacts):
-            error = accuracy(model, artefacts, self._told(tell, inputs), lane=lane)
+            error = accuracy(
+                model, artefacts, self._told(tell, inputs), lane=lane,
+                scores=self.file.accuracy.scores,
+            )  # fmt: skip
             segments = [{"lane": lane, **part} for part in error["per_segment"]]
             found.append({**error, "per_segment": segments})
         worst = min(found, key=lambda error: float(error["cosine"]))
         parts = [part for error in found for part in error["per_segment"]]
-        return {**worst, "per_segment": parts, "data": self.inputs_text}
+        failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
+        return {**worst, "failures": failures, "per_segment": parts, "data": self.inputs_text}
 
     def _told(
         self, tell: str, inputs: Iterable[Mapping[str, np.ndarray]] | None
@@ -107,6 +113,8 @@ class Work(Placing):
 
     def gated(self) -> dict[str, Any]:
         """Returns the accuracy of a build that passes the configuration's gate.
+
+        Without one it still holds that nothing collapses and that a detector keeps its scores.
 
         Where INT8 misses it, the fewest layers that bring it there are kept in FP16, in the plan
         and in the engines too, unless the configuration's fallback is "none".
@@ -131,9 +139,12 @@ class Work(Placing):
 
         gate = self.file.accuracy
         if not reaches(error, gate.metric, gate.min):
-            told = f"{gate.metric} against FP32 is {error[gate.metric]:.6g}, below {gate.min:g}"
-            told = "; ".join([told, *(one["told"] for one in error.get("nonfinite") or ())])
-            raise gate_failure(self, told, error)
+            value, told = error[gate.metric], []
+            if gate.min is not None and value is not None and value < gate.min:
+                told.append(f"{gate.metric} against FP32 is {value:.6g}, below {gate.min:g}")
+            told += [*error.get("failures", ())][:_SHOWN]
+            told += [one["told"] for one in error.get("nonfinite") or ()]
+            raise gate_failure(self, "; ".join(told), error)
 
 
 def _distinct_lanes(artefacts: Artefacts) -> list[int]:

@@ -41,7 +41,7 @@ class Chain:
         self._running = [Running(kernels, kernel) for kernel in self.kernels]
         self._variants = [at for at, k in enumerate(self.kernels) if k.precision == "int8"]
         self._errors: list[list[Deviation]] = [
-            [Deviation() for _ in kernels.outputs] for _ in self._variants
+            [Deviation(by_channel=True) for _ in kernels.outputs] for _ in self._variants
         ]
         self._memory = memory
         end = len(self.kernels)
@@ -152,6 +152,8 @@ class Chain:
         for variant, at in enumerate(self._variants):
             kernel, errors = self.kernels[at], self._errors[variant]
             whole = worst_of(errors)
+            ratios = [whole["snr_db"], *(g["snr_db"] for e in errors for g in e.groups())]
+            worst = min((ratio for ratio in ratios if ratio is not None), default=None)
             place = [
                 word
                 for word, mine, ends in (
@@ -162,7 +164,7 @@ class Chain:
             ]
             found.append(
                 Impact(
-                    kernel.layers, kernel.device, whole["snr_db"], whole["cosine"],
+                    kernel.layers, kernel.device, worst, whole["cosine"],
                     whole["cosine_min"], whole["max_abs"],
                     errors[0].top1_agreement() if errors else 1.0, tuple(place),
                 )

@@ -16,9 +16,12 @@ _BUILDS = 32
 
 
 def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
-    """Says whether an accuracy document passes a gate; a bit-equal result has no SNR and passes."""
+    """Says whether an accuracy document passes a gate; a bit-equal result has no SNR and passes.
+
+    None passes in which a part collapses, whatever the figure of the whole (``failures``).
+    """
     value = accuracy[metric]
-    return minimum is None or value is None or value >= minimum
+    return not accuracy.get("failures") and (minimum is None or value is None or value >= minimum)
 
 
 def propose(
@@ -26,7 +29,7 @@ def propose(
     measure: Callable[[frozenset[str]], Accuracy],
     *,
     metric: str,
-    minimum: float,
+    minimum: float | None,
     keep: frozenset[str] = frozenset(),
     most: int = _BUILDS,
 ) -> Proposal:
@@ -42,7 +45,7 @@ def propose(
         impacts: The kernels in INT8, worst first.
         measure: Builds with these layers in FP16 and returns what ``build.accuracy`` does.
         metric: "cosine", "snr_db" or "top1_agreement".
-        minimum: The lowest value that passes.
+        minimum: The lowest value that passes; None where only nothing may collapse.
         keep: Layers that stay in FP16 whatever is found.
         most: Builds to measure; a proposal that is not minimal by then is told as such.
     """
@@ -120,6 +123,14 @@ def _fewest(
 def shortfall(proposal: Proposal) -> str:
     """Says that FP16 of all layers misses the accuracy too, with the numbers."""
     metric = proposal.metric
+    failures = proposal.accuracy.get("failures") or ()
+    if proposal.minimum is None or reaches(
+        {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
+    ):
+        return (
+            f"with all {proposal.kernels} INT8 kernels in FP16: {'; '.join(failures)}: no layers "
+            "to keep in FP16 mend it"
+        )
     return (
         f"{metric} against FP32 is {_figure(proposal.int8[metric])} in INT8 and "
         f"{_figure(proposal.accuracy[metric])} with all {proposal.kernels} INT8 kernels in FP16, "

@@ -16,8 +16,8 @@ class Impact:
     Attributes:
         layers: The kernel's layers: what the target runs as one.
         device: Where the plan has it.
-        snr_db: Variance of the FP32 output over mean squared error, the worst output's, in dB;
-            None where every output is bit-equal.
+        snr_db: Variance of the FP32 output over mean squared error, in dB, of the worst output or
+            group of its channels; None where every output is bit-equal.
         cosine: Mean over the inputs of the cosine similarity with FP32, the worst output's.
         cosine_min: The worst input's.
         max_abs: Largest absolute difference, in the output's unit.
@@ -72,7 +72,7 @@ class Proposal:
     """
 
     metric: str
-    minimum: float
+    minimum: float | None
     layers: tuple[str, ...] | None
     kernels: int
     accuracy: Mapping[str, Any]

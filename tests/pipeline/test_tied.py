@@ -94,13 +94,14 @@ def test_operands_on_the_dla_share_a_scale_and_what_it_costs_is_told(run):
 
 
 def test_a_board_without_a_dla_and_a_layer_in_fp16_bind_nothing(run, tmp_path):
-    on_gpu = scales_of(run, "-t", NANO)
+    # what the methods give differs a little with the placement: one for both
+    on_gpu = scales_of(run, "-t", NANO, "--method", "minmax")
     assert on_gpu["scales"]["ra"] != on_gpu["scales"]["h"]
     assert on_gpu["scales"]["s"] == on_gpu["scales"]["p"]  # a calibrator does so for a GPU, too
     assert "ra" not in {change["tensor"] for change in on_gpu["changes"]}
     (tmp_path / "net.yaml").write_text(
         "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: " + ORIN + "\nprecision: int8\n"
-        "calibration: {fp16_layers: [add]}\n"
+        "calibration: {fp16_layers: [add], method: minmax}\n"
     )
     apart = json.loads(run("calibrate", "net.yaml", "-q", "--json"))
     assert apart["scales"]["ra"] == on_gpu["scales"]["ra"]
