@@ -2,7 +2,7 @@
 
 Four generations print them, all alike: "Autotuning format combination", then a runner for each
 kind of kernel, each with its fastest tactic. Where the builder knows the answer from a layer of the
-same shape, it prints the combination alone.
+same shape, it prints the combination alone, or with the time from its cache.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ _KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for",
          "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
 _COMBINATION, _REFORMAT = "Autotuning format combination:", "Autotuning Reformat:"
 _RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
+# from 10 on the cache tells the time; a unit that it knows whole is not timed again
+_CACHED = re.compile(
+    r"^(.+) \[([^\[\]]+ -> [^\[\]]+)\] got cached result: ([A-Za-z_0-9]+)\S*, tactic \S+, (\S+) ms$"
+)
 _FASTEST = re.compile(r"Fastest Tactic: \S+ Time: (\S+)$")
 _COSTS = "=============== Computing costs for"
 _OPTIMISER = "Optimizer Reformat("
@@ -88,6 +92,9 @@ class TimingParser:
         if "Fastest Tactic: " in text and (match := _FASTEST.search(text)):
             self._fastest(match[1])
             return True
+        if " got cached result: " in text and (match := _CACHED.match(text)):
+            self._cached(*match.groups())
+            return True
         if text.startswith("Formats and tactics selection completed"):
             self._finished = True
             return True
@@ -123,18 +130,33 @@ class TimingParser:
         unit.name = unit.name or name
         unit.runners[kind] = None
 
-    def _fastest(self, number: str) -> None:
-        try:
-            us = round(float(number) * 1e3, 6)
-        except ValueError:
+    def _cached(self, name: str, formats: str, kind: str, number: str) -> None:
+        reads, _, writes = formats.partition(" -> ")
+        us = _us(number)
+        if name.startswith(_OPTIMISER) or kind == "Reformat":
+            if us is not None:
+                self._reformatted((*_tensor(name), reads.strip(), writes.strip()), us)
             return
-        if not (math.isfinite(us) and 0 <= us < _MOST):
+        if not self._units or self._units[-1].name not in ("", name):
+            self._units.append(_Unit(name))
+        unit = self._units[-1]
+        unit.name = name
+        unit.runners[kind] = None
+        unit.begin(_formats(reads), _formats(writes))
+        if us is not None:
+            unit.took(us)
+
+    def _fastest(self, number: str) -> None:
+        us = _us(number)
+        if us is None:
             return
         if self._pair is not None:
-            key = (*self._tensor, *self._pair)
-            self._reformats[key] = min(us, self._reformats.get(key, us))
+            self._reformatted((*self._tensor, *self._pair), us)
         elif self._units:
             self._units[-1].took(us)
+
+    def _reformatted(self, key: tuple[str, bool, str, str], us: float) -> None:
+        self._reformats[key] = min(us, self._reformats.get(key, us))
 
 
 class _Unit:
@@ -144,7 +166,9 @@ class _Unit:
         self.combinations: list[tuple[tuple[str, ...], tuple[str, ...], float | None]] = []
 
     def begin(self, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
-        self.combinations.append((reads, writes, None))
+        # another kind of kernel for the same formats, one of them from the cache
+        if not self.combinations or self.combinations[-1][:2] != (reads, writes):
+            self.combinations.append((reads, writes, None))
 
     def took(self, us: float) -> None:
         if self.combinations:
@@ -157,7 +181,7 @@ def _finished(units: list[_Unit]) -> tuple[UnitTiming, ...]:
     known: dict[tuple[object, ...], float] = {}
     found: dict[str, UnitTiming] = {}
     for unit in units:
-        if not unit.combinations:
+        if not unit.combinations:  # a constant: nothing to time
             continue
         every = tuple((reads, writes) for reads, writes, _ in unit.combinations)
         combinations = []
@@ -181,6 +205,15 @@ def _merged(units: list[_Unit]) -> list[_Unit]:
         else:
             merged.append(unit)
     return merged
+
+
+def _us(number: str) -> float | None:
+    """Returns microseconds; None for what is no time (what the builder prints for no tactic)."""
+    try:
+        us = round(float(number) * 1e3, 6)
+    except ValueError:
+        return None
+    return us if math.isfinite(us) and 0 <= us < _MOST else None
 
 
 def _formats(text: str) -> tuple[str, ...]:

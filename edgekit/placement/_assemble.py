@@ -65,6 +65,7 @@ def assemble(
         model,
         shown[0].share.layers,
         [(one.us, one.clock == "measured") for one in shown[0].share.reformats],
+        sum(one.us for one in shown[0].share.unfused),
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
     # measured times are known

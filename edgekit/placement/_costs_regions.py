@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from edgekit.network import Layer, Network
 from edgekit.placement._costs import CostModel
@@ -17,7 +18,10 @@ from edgekit.placement._costs_data import cost_data
 from edgekit.placement._costs_gpu import product_us
 from edgekit.placement._kernels import Kernel, fuse, join
 
-__all__ = ["Region", "Regions", "regions_of"]
+if TYPE_CHECKING:
+    from edgekit.placement._measured_table import Timed
+
+__all__ = ["Region", "Regions", "connected_parts", "regions_of"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
     """Returns the parts of a network that run fused on the GPU.
 
     Args:
-        model: Times of kernels; measured ones stay as they are.
+        model: Times of kernels; measured ones stay as they are. What a profile timed in pieces,
+            beside a DLA, is the price of breaking the part.
         network: The layer graph.
         able: By layer, whether a DLA can run it; a layer that is not named cannot.
     """
@@ -66,26 +71,40 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
         return Regions()
     factor = model.constants["gpu"][model.target.gpu.arch]["broken"]
     measured = getattr(model, "kernel_measured", None)
+    whole = getattr(model, "timed_fused", None)
+    apart: Mapping[int, Timed] = getattr(model, "apart", dict)()
     consumers = network.consumers()
     saved_us: dict[int, float] = {}
     parts = []
-    for layers in _connected(model, network):
+    known = getattr(model, "fused_parts", lambda: None)()
+    for layers in connected_parts(model, network) if known is None else known:
         price = 0.0
         for i in sorted(layers):
             layer = network.layers[i]
             if layer.kind not in rules["regions"]["fused"] or able.get(layer.name):
                 continue
             kernel = join(network, (i,), consumers)
-            alone = 0.0 if measured and measured(kernel, "GPU") else (
-                model.kernel_us(network, kernel, "GPU")
-            )  # fmt: skip
-            if alone:
+            us = model.kernel_us(network, kernel, "GPU")
+            if whole and whole(kernel):
+                # measured as the fusion has it; without the fusion as predicted
+                alone = CostModel.kernel_us(model, network, kernel, "GPU")
+                price += max(0.0, factor * alone - us)
+            elif us and not (measured and measured(kernel, "GPU")):
                 fused = _product_us(model, network, layer) if layer.macs else 0.0
-                saved_us[i] = max(0.0, alone - fused)
-                price += saved_us[i] + (factor - 1) * alone
+                saved_us[i] = max(0.0, us - fused)
+                if i not in apart:
+                    price += saved_us[i] + (factor - 1) * us
+        pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}
+        price += sum(_apart_us(piece, saved_us) for piece in pieces.values())
         if price:
             parts.append(Region(layers, price))
     return Regions(tuple(parts), saved_us)
+
+
+def _apart_us(piece: Timed, saved_us: Mapping[int, float]) -> float:
+    """Returns how much longer a piece takes, as measured, than it does in the fusion."""
+    fused = piece.bound * piece.predicted_us - sum(saved_us.get(i, 0.0) for i in piece.share)
+    return max(0.0, piece.us - max(0.0, fused))
 
 
 def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
@@ -94,7 +113,7 @@ def _product_us(model: CostModel, network: Network, layer: Layer) -> float:
     return product_us(network, layer, precision, model.target, model.mode, data)
 
 
-def _connected(model: CostModel, network: Network) -> list[frozenset[int]]:
+def connected_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
     """Returns the connected groups of kernels without convolutions that have attention in them."""
     rules = cost_data("kinds")
     fusion, regions = rules["fusion"], rules["regions"]

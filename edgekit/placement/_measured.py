@@ -10,6 +10,7 @@ from edgekit.errors import DataError
 from edgekit.network import Layer, Network, Tensor
 from edgekit.placement._costs import CostModel, Layout
 from edgekit.placement._costs_formats import padded_bytes
+from edgekit.placement._costs_regions import connected_parts
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._measured_match import Matched, match_rows
 from edgekit.placement._measured_table import Table, Timed, shares
@@ -56,6 +57,9 @@ class Measured(CostModel):
 
     A row that covers several kernels (a fusion, a loadable) fixes their sum: its time is shared
     out over them as the model predicts them. A loadable's time contains its launch.
+
+    What the GPU alone runs fused, and a profile timed in pieces beside a DLA, is predicted: the
+    pieces do not add up to the fusion. They bound it, and they are the price of breaking it.
     """
 
     network: Network | None = None
@@ -81,7 +85,9 @@ class Measured(CostModel):
                 code="profile.model", where=profile.path,
                 hint=f"the first unknown one is {matched.unmatched[0]!r}; profile this model",
             )  # fmt: skip
-        table = Table(model, network, profile, matched.groups)
+        table = Table(
+            model, network, profile, matched.groups, connected_parts(model, network)
+        )  # fmt: skip
         if not table.groups:
             raise DataError(
                 f"nothing in the profile was timed for a plan in {model.precision}",
@@ -122,7 +128,8 @@ class Measured(CostModel):
         """Returns the measured time of a kernel as far as there is one, else the predicted."""
         found = self._found(kernel, device)
         if not found:
-            return super().kernel_us(network, kernel, device, format)
+            us = super().kernel_us(network, kernel, device, format)
+            return us * self._bound(network, kernel) if device == "GPU" else us
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
         if device == "GPU" and format is None:
             format = self.formats(network, kernel, device)[0]
@@ -135,6 +142,22 @@ class Measured(CostModel):
             done.add(i)
         left = self._left(network, kernel, done)
         return total + (left and left * super().kernel_us(network, kernel, device, format))
+
+    def apart(self) -> Mapping[int, Timed]:
+        """Returns by layer what the GPU runs fused, and was timed in pieces beside a DLA."""
+        return self.table.apart if self.table is not None else {}
+
+    def fused_parts(self) -> tuple[frozenset[int], ...] | None:
+        """Returns the parts that the GPU runs fused; None: as without a profile."""
+        return self.table.fused if self.table is not None else None
+
+    def _bound(self, network: Network, kernel: Kernel) -> float:
+        """Returns the part of a predicted time that its pieces' measured sum leaves possible."""
+        apart = self.apart()
+        if not any(i in apart for i in kernel.layers):
+            return 1.0
+        part = shares(network, kernel.layers, 1.0)
+        return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the measured time of a conversion of such a tensor, else the predicted."""
@@ -155,6 +178,10 @@ class Measured(CostModel):
             return False
         found = set(self._found(kernel, device))
         return bool(found) and self._left(self.network, kernel, found) < 1 - MOST
+
+    def timed_fused(self, kernel: Kernel) -> bool:
+        """Whether a kernel's time on the GPU is measured with nothing of its fusion on a DLA."""
+        return self.table is not None and self.kernel_measured(kernel, "GPU")
 
     def reformat_measured(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
         """Whether a conversion's time comes from the profile."""
@@ -179,15 +206,45 @@ class Measured(CostModel):
                 continue
             key = (id(timed), device)
             if key not in whole:
-                members = (self.network.layers[i].name for i in timed.group.layers)
-                whole[key] = all(device_of.get(member) == device for member in members)
+                whole[key] = self._on(timed, device, device_of)
             if whole[key]:
                 found.add(name)
+        for timed in self.pieces(device_of):
+            found.update(self.network.layers[i].name for i in timed.group.layers)
         return found
+
+    def pieces(self, device_of: Mapping[str, str]) -> list[Timed]:
+        """Returns the pieces of broken fusions that a placement runs as they were timed."""
+        if self.table is None or self.network is None:
+            return []
+        layers = self.network.layers
+        broken = {
+            i for part in self.table.fused for i in part
+            if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
+        }  # fmt: skip
+        pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
+        return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
+
+    def _on(self, timed: Timed, device: str, device_of: Mapping[str, str]) -> bool:
+        """Whether a placement has all of a group on a device."""
+        assert self.network is not None
+        members = (self.network.layers[i].name for i in timed.group.layers)
+        return all(device_of.get(member) == device for member in members)
 
     def warnings(self) -> list[str]:
         """Returns what to know before believing the measured times, as sentences."""
         found = list(self.profile.notes) if self.profile else []
+        pieces = {id(timed) for timed in self.apart().values()}
+        if pieces:
+            found.append(
+                f"{len(pieces)} of the profile's times are of pieces of what the GPU alone runs "
+                "fused, timed beside a DLA: they are not added up for a plan that keeps it fused"
+            )
+        if self.matched is not None and self.matched.parts:
+            found.append(
+                f"{len(self.matched.parts)} of the profile's rows are parts of a subgraph that was "
+                f"timed as a whole, and not added to it; the first is {self.matched.parts[0]!r}"
+            )
         if self.matched is not None and self.matched.unmatched:
             hits, rows = self.matched.rows - len(self.matched.unmatched), self.matched.rows
             if hits < MOST * rows:

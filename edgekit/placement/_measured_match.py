@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.network import Network
+from edgekit.placement._profile_names import between
 from edgekit.placement._profile_types import Profile, Row
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ class Matched:
         groups: Disjoint on each device.
         unmatched: Names of rows that are none of our layers.
         rows: Rows in all.
+        parts: Names of rows that are a part of a subgraph with a row of its own: timed alone, and
+            in the whole's time already.
     """
 
     groups: tuple[Group, ...]
     unmatched: tuple[str, ...]
     rows: int
+    parts: tuple[str, ...] = ()
 
 
 def match_rows(
@@ -78,6 +82,9 @@ def match_rows(
             whole.append((row, found))
         else:
             unmatched.append(row.name)
+    parts = _parts(network, whole, ranges)
+    whole = [(row, found) for row, found in whole if row.name not in parts]
+    ranges = [one for one in ranges if one[0].name not in parts]
     groups = [Group(_device(row, found, network, able), found, row) for row, found in whole]
     taken = {index for group in groups for index in group.layers}
     for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):
@@ -92,7 +99,26 @@ def match_rows(
         members_ = tuple(within)
         groups.append(Group(_device(row, members_, network, able), members_, row))
     found_groups = _disjoint(groups) if join else groups
-    return Matched(tuple(found_groups), tuple(unmatched), len(profile.rows))
+    return Matched(tuple(found_groups), tuple(unmatched), len(profile.rows), tuple(parts))
+
+
+def _parts(
+    network: Network,
+    whole: Sequence[tuple[Row, tuple[int, ...]]],
+    ranges: Sequence[tuple[Row, int, int]],
+) -> dict[str, None]:
+    """Returns the rows whose layers the GPU runs inside a subgraph that was timed as a whole."""
+    timed = [(row, frozenset(layers)) for row, layers in whole]
+    subgraphs = []
+    for row, start, end in ranges:
+        nodes = [(layer.inputs, layer.outputs) for layer in network.layers[start : end + 1]]
+        subgraphs.append((row, frozenset(start + i for i in between(nodes))))
+    return {
+        row.name: None
+        for subgraph, members in subgraphs
+        for row, layers in (*timed, *subgraphs)
+        if "DLA" not in (subgraph.device, row.device) and layers and layers < members
+    }
 
 
 def _all(names: Names, parts: Sequence[str], place: Mapping[str, int]) -> tuple[int, ...]:

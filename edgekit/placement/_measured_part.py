@@ -26,6 +26,7 @@ def measured_part(
     model: CostModel,
     layers: Sequence[PlacedLayer],
     reformats: Sequence[tuple[float, bool]],
+    unfused_us: float,
     latency_us: float,
 ) -> dict[str, Any] | None:
     """Returns the ``measured`` object of a plan's JSON, None without a profile.
@@ -37,11 +38,13 @@ def measured_part(
         model: The plan's cost model.
         layers: Its layers.
         reformats: Microseconds of each reformat, and whether they were measured.
+        unfused_us: What broken fusions cost; measured as far as their pieces are.
         latency_us: The plan's latency, all in all.
     """
     if not isinstance(model, Measured) or model.profile is None or model.matched is None:
         return None
-    known_layers = model.layers_measured({layer.name: layer.device for layer in layers})
+    device_of = {layer.name: layer.device for layer in layers}
+    known_layers = model.layers_measured(device_of)
     known = on_dla = known_on_dla = total = 0.0
     for layer in layers:
         us = layer.predicted_us
@@ -51,12 +54,20 @@ def measured_part(
             on_dla, known_on_dla = on_dla + us, known_on_dla + own
     total += sum(us for us, _ in reformats)
     known += sum(us for us, measured in reformats if measured)
+    own_us = [layer.predicted_us for layer in layers]
+    longer = (
+        max(0.0, piece.us - sum(own_us[i] for i in piece.group.layers))
+        for piece in model.pieces(device_of)
+    )
+    total += unfused_us
+    known += min(unfused_us, sum(longer))
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
+    fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
     return {
         "file": model.profile.path,
         "kind": model.profile.kind,
-        "fraction": min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0,
+        "fraction": fraction,
         "measured_us": round(known, DIGITS),
         "layers": {
             layer.name: "measured" if layer.name in known_layers else "predicted"
@@ -64,5 +75,10 @@ def measured_part(
         },
         "rows": model.matched.rows,
         "unmatched": list(model.matched.unmatched),
-        "notes": model.warnings(),
+        "notes": [_told(fraction, model.profile.path), *model.warnings()],
     }
+
+
+def _told(fraction: float, path: str) -> str:
+    """Returns the share that is measured, as a sentence."""
+    return f"{100 * fraction:.1f} % of the latency is measured ({path}), the rest predicted"

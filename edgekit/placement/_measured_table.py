@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ class Timed:
     Attributes:
         group: Layers and row.
         share: By layer, its part of the group's time; adds up to 1.
+        predicted_us: What the model predicts for the group.
         us: The group's time in its fastest formats; a loadable's without its launch.
         variants: (layouts read, layouts written, microseconds), as ``us``.
         reads: The tensors that the group reads from outside, by input.
@@ -37,10 +39,16 @@ class Timed:
 
     group: Group
     share: Mapping[int, float]
+    predicted_us: float
     us: float
     variants: tuple[tuple[tuple[Layout | None, ...], tuple[Layout | None, ...], float], ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+
+    @property
+    def bound(self) -> float:
+        """What a prediction is multiplied by at most: a fusion takes no longer than its pieces."""
+        return min(1.0, self.us / self.predicted_us) if self.predicted_us else 1.0
 
     def kernel_us(self, precision: str, form: str | None) -> float:
         """Returns the group's time with a type and format at its borders, where that was timed."""
@@ -78,28 +86,72 @@ class Timed:
 
 
 class Table:
-    """Measured times of one network on one board."""
+    """Measured times of one network on one board.
+
+    Attributes:
+        of: By "GPU" or "DLA" and layer, the group that was timed there.
+        apart: By layer, the group that was timed on the GPU beside a DLA, of what the GPU alone
+            runs fused: its time holds where a DLA breaks the fusion, and bounds it elsewhere.
+        fused: The parts that the GPU alone runs fused.
+    """
 
     def __init__(
-        self, model: CostModel, network: Network, profile: Profile, groups: Sequence[Group]
-    ) -> None:
+        self, model: CostModel, network: Network, profile: Profile, groups: Sequence[Group],
+        fused: Sequence[Collection[int]] = (),
+    ) -> None:  # fmt: skip
         self._model, self._network = model, network
         self.of: dict[str, dict[int, Timed]] = {"GPU": {}, "DLA": {}}
+        self.apart: dict[int, Timed] = {}
+        self.fused = self._joined(fused, groups)
         self.place = {layer.name: i for i, layer in enumerate(network.layers)}
         self._border: dict[tuple[str, str], Timed] = {}
         consumers = network.consumers()
         usable = [group for group in groups if _usable(group, model)]
+        broken = self._broken(groups)
         for device in self.of:
             mine = [group for group in usable if group.device == device]
             weights = self._weights(device, mine)
             for group in mine:
                 timed = self._timed(group, weights, join(network, group.layers, consumers))
-                self.of[device].update(dict.fromkeys(group.layers, timed))
+                apart = device == "GPU" and not broken.isdisjoint(group.layers)
+                times = self.apart if apart else self.of[device]
+                times.update(dict.fromkeys(group.layers, timed))
                 if device == "DLA":
                     self._border.update({(name, "read"): timed for name in timed.reads})
                     self._border.update({(name, "write"): timed for name in timed.writes})
         self.groups = len(usable)
         self.reformats = dict(self._reformats(profile))
+
+    def _joined(
+        self, fused: Sequence[Collection[int]], groups: Sequence[Group]
+    ) -> tuple[frozenset[int], ...]:
+        """Returns the parts that the GPU runs fused, as the profile's engine had them.
+
+        Rewritten for the DLA, a transformer has convolutions of one point between its parts; with
+        a loadable of such layers the engine was in pieces from the first part on.
+        """
+        on_dla = [group.layers for group in groups if group.device == "DLA"]
+        if not any(all(map(self._of_transformer, layers)) for layers in on_dla):
+            return tuple(frozenset(part) for part in fused)
+        joined = {i for part in fused for i in part}
+        live: set[str] = set()
+        for i, layer in enumerate(self._network.layers):
+            if i in joined or (self._of_transformer(i) and not live.isdisjoint(layer.inputs)):
+                joined.add(i)
+                live.update(layer.outputs)
+        return (frozenset(joined),) if joined else ()
+
+    def _broken(self, groups: Sequence[Group]) -> set[int]:
+        """Returns the layers of the parts that the profile's engine had in pieces for a DLA."""
+        on_dla = {i for group in groups if group.device == "DLA" for i in group.layers}
+        return {i for part in self.fused if not on_dla.isdisjoint(part) for i in part}
+
+    def _of_transformer(self, index: int) -> bool:
+        layer = self._network.layers[index]
+        points = math.prod(layer.params.get("kernel", ()))
+        return layer.kind in cost_data("kinds")["regions"]["kinds"] or (
+            layer.kind == "CONVOLUTION" and points == 1
+        )
 
     def _weights(self, device: str, groups: Sequence[Group]) -> dict[int, float]:
         """Returns the predicted time of every layer in a group; a kernel's by its work."""
@@ -131,7 +183,7 @@ class Table:
             for v in _allowed(group, self._model.precision) if v.us is not None
         )  # fmt: skip
         fastest = min((us for *_, us in variants), default=max(0.0, group.row.us - launch))
-        return Timed(group, share, fastest, variants, whole.inputs, whole.outputs)
+        return Timed(group, share, total, fastest, variants, whole.inputs, whole.outputs)
 
     def _reformats(self, profile: Profile) -> Iterator[tuple[tuple[object, ...], float]]:
         """By a tensor's shape and two layouts, which is all that a reformat's time depends on."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from edgekit.buildlog import BuildLog, Combination, Timings, UnitTiming
+from edgekit.placement._profile_names import between, unit_name
 from edgekit.placement._profile_owners import owners
 
 __all__ = ["EngineGraph", "Port", "Wire", "engine_graph"]
@@ -56,8 +57,24 @@ def engine_graph(timings: Timings, log: BuildLog | None = None) -> EngineGraph:
     What the builder chose (its reformat layers, the finished engine) is not looked at.
     """
     units = tuple(_timed(unit) for unit in timings.units)
-    units = tuple(unit for unit in units if unit.combinations)
+    units = _without_parts(tuple(unit for unit in units if unit.combinations), timings)
     return _Graph(replace(timings, units=units), log).build()
+
+
+def _without_parts(units: tuple[UnitTiming, ...], timings: Timings) -> tuple[UnitTiming, ...]:
+    """Leaves out what the GPU runs inside a subgraph that was timed as a whole."""
+    place = {node.name: i for i, node in enumerate(timings.nodes)}
+    held = [frozenset(place[name] for name in unit_name(unit.name, place).nodes) for unit in units]
+    parts: set[int] = set()
+    for unit, ends in zip(units, held, strict=True):
+        if unit.on_dla or len(ends) < 2 or not unit_name(unit.name, place).subgraph:
+            continue
+        start = min(ends)
+        nodes = [(node.inputs, node.outputs) for node in timings.nodes[start : max(ends) + 1]]
+        inside = {start + i for i in between(nodes)}
+        parts.update(n for n, own in enumerate(held)
+                     if own and own < inside and own != ends and not units[n].on_dla)  # fmt: skip
+    return tuple(unit for n, unit in enumerate(units) if n not in parts)
 
 
 def _timed(unit: UnitTiming) -> UnitTiming:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-__all__ = ["UnitName", "around", "unit_name"]
+__all__ = ["UnitName", "around", "between", "unit_name"]
 
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
 _PARTS = re.compile(r" \+ | \|\| |, ")
@@ -44,6 +44,30 @@ def around(name: str, nodes: Container[str]) -> tuple[str, str] | None:
             if plain.startswith(prefix) and plain[len(prefix) :] in nodes:
                 return side, plain[len(prefix) :]
     return None
+
+
+def between(nodes: Sequence[tuple[Sequence[str], Sequence[str]]]) -> set[int]:
+    """Returns what lies on a way from the first node to the last, both included; empty without one.
+
+    A subgraph holds all of that: one that left something out would wait for itself.
+
+    Args:
+        nodes: (tensors read, tensors written), in running order.
+    """
+    below, written = {0}, set(nodes[0][1])
+    for i, (reads, writes) in enumerate(nodes):
+        if i and not written.isdisjoint(reads):
+            below.add(i)
+            written.update(writes)
+    last = len(nodes) - 1
+    if last not in below:
+        return set()
+    above, read = {last}, set(nodes[last][0])
+    for i in reversed(range(last)):
+        if i in below and not read.isdisjoint(nodes[i][1]):
+            above.add(i)
+            read.update(nodes[i][0])
+    return above
 
 
 def _nodes(name: str, nodes: Container[str]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,13 +68,14 @@ class LogPlan:
         tensorrt: Release.
         units: In running order.
         reformats: In the order of the tensors' producers.
-        latency_us: One inference on the device, without copies from and to the host.
+        latency_us: One inference on the device, without copies from and to the host; at most what
+            the same log measured of the whole engine.
         gpu_us: The GPU's part, reformats included.
         dla_us: The DLA's part.
         copies_us: Input and output over the host, least and most; None where shapes are unknown.
         copies_measured: Whether the log itself measured the copies.
         measured: The part of ``latency_us`` that the log measured, 0 to 1.
-        optimal: Proved to a gap of 1e-4, under the log's timings.
+        optimal: Proved to a gap of 1e-4, under the log's timings; never where units have none.
         bound: A proven lower bound of ``latency_us``.
         agrees: Whether the builder put in the same reformats; None where the log does not tell.
         notes: What was missing or guessed.
@@ -189,10 +191,23 @@ def plan_of_log(
     )  # fmt: skip
     reformats = _reformats(asked, placing)
     known = sum(u.us for u in units) + sum(r.us for r in reformats if r.measured)
-    latency = round(sum(placing.load_us), DIGITS)
-    bound = min(round(optimum.bound, DIGITS), latency)
+    gpu_us, dla_us = placing.load_us[0], placing.load_us[1]
+    found = gpu_us + dla_us
+    missing = _untimed_us(profile, units, found)
+    whole = dict(timings.run_us).get("gpu", 0.0)
+    # timed one by one, units cannot take less in an engine that took less as a whole
+    shorter = whole / found if 0 < whole < found else 1.0
+    latency = round(shorter * found + missing, DIGITS)
+    bound = min(round(shorter * optimum.bound, DIGITS), latency)
     copies, copied = _copies(profile)
     notes = list(profile.notes)
+    if missing:
+        notes.append(f"{missing:.6g} us of the latency are predicted, for what has no time")
+    if shorter < 1:
+        notes.append(
+            f"the units' times, each taken alone, add up to {found:.6g} us; the engine as a whole "
+            f"took {whole:.6g} us, which counts"
+        )
     if graph.guessed:
         notes.append(
             f"the log does not name what {len(graph.guessed)} of {len(graph.units)} units read; "
@@ -200,10 +215,24 @@ def plan_of_log(
         )
     return LogPlan(
         profile.path, profile.board, profile.tensorrt, units, reformats, latency,
-        round(placing.load_us[0], DIGITS), round(placing.load_us[1], DIGITS), copies, copied,
-        min(1.0, round(known / latency, DIGITS)) if latency else 1.0,
+        round(shorter * gpu_us + missing, DIGITS), round(shorter * dla_us, DIGITS), copies, copied,
+        min(1.0, round(shorter * known / latency, DIGITS)) if latency else 1.0,
         latency - bound <= OPTIMAL_GAP * latency, bound, _agrees(profile, reformats), tuple(notes),
     )  # fmt: skip
+
+
+def _untimed_us(profile: Profile, units: Sequence[LogUnit], found_us: float) -> float:
+    """Returns what the units without a time take: the rest of the engine's own, else as others."""
+    timings = profile.timings
+    assert timings is not None
+    count = sum(all(c.us is None for c in unit.combinations) for unit in timings.units)
+    if not count:
+        return 0.0
+    if whole := dict(timings.run_us).get("gpu"):
+        return max(0.0, whole - found_us)
+    # loadables are always timed; a unit on the GPU is far shorter than one of those
+    others = [unit.us for unit in units if unit.device == "GPU"]
+    return count * statistics.median(others) if others else 0.0
 
 
 def _load(asked: Asked, node: int, mode: int) -> tuple[float, ...]:

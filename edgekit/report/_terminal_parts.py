@@ -127,11 +127,9 @@ def _told(plan: Plan) -> Iterator[str]:
             "the GPU alone lies within the model's error of this plan: measure both on the board"
         )
     if plan.measured:
-        measured = plan.measured
-        share, file = text.percent(measured["fraction"]), text.clean(measured["file"])
-        yield f"{share} of the latency is measured ({file}), the rest predicted"
-        if measured["unmatched"]:
-            yield f"{text.plural(len(measured['unmatched']), 'row')} of it matched no layer"
+        unmatched = plan.measured["unmatched"]
+        if unmatched:
+            yield f"{text.plural(len(unmatched), 'row')} of the profile matched no layer"
 
 
 def _alike(plan: Plan) -> bool:

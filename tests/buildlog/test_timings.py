@@ -56,6 +56,36 @@ def test_headings_without_names_and_the_builders_cache() -> None:
     assert [[c.us for c in u.combinations] for u in found.units] == [[7.0, 9.0], [7.0, 9.0]]
 
 
+def test_the_cache_tells_times_from_tensorrt_10_on() -> None:
+    """Layers of equal shape are timed once; the others have a line a combination, no heading."""
+    one, two, wide = "Half(64,1)", "Half(8:8,1)", "Half(256,1,1,1)"
+    cached = (
+        f"{tl.V}b [Fc] [{one} -> {one}] got cached result: CaskGemmConvolution, tactic "
+        "0x0000000000020794, 0.0384307 ms",
+        f"{tl.V}b [Fc] [{one} -> {one}] got cached result: CaskConvolution, tactic "
+        "0x00000000000203e8, 0.021 ms",
+        f"{tl.V}b [Fc] [{one}, {two} -> {two}] got cached result: CaskGemmConvolution, tactic "
+        "0x0000000000020796, 3.40282e+38 ms",
+        f"{tl.V}Optimizer Reformat(<in> -> y) [{one} -> {two}] got cached result: Reformat, tactic "
+        "0x00000000000003e8, 0.0125619 ms",
+        f"{tl.V}Optimizer Reformat(x -> <out>) [{one} -> {wide}] got cached result: Reformat, "
+        "tactic 0x00000000000003ea, 0.014 ms",
+    )
+    found = parsed([
+        *tl.header(), *tl.unit("a [Fc]", "CaskGemmConvolution", [([one], [one], 40.0)]),
+        f"{tl.V}=============== Computing costs for b [Fc]", *cached,
+    ])  # fmt: skip
+    first, second = found.units
+    assert (first.name, second.name) == ("a [Fc]", "b [Fc]")
+    assert second.runners == ("CaskGemmConvolution", "CaskConvolution")
+    assert [(c.reads, c.writes, c.us) for c in second.combinations] == [
+        ((one,), (one,), 21.0), ((one, two), (two,), None),
+    ]  # fmt: skip
+    assert [(r.tensor, r.outward, r.goal, r.us) for r in found.reformats] == [
+        ("y", True, two, 12.5619), ("x", False, wide, 14.0),
+    ]  # fmt: skip
+
+
 def test_several_runners_the_fastest_counts() -> None:
     lines = [
         "[TRT] *** Autotuning format combination: Half(8,1) -> Half(8,1) ***************",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from edgekit import dla, targets
 from edgekit.dla import Judgement
 from edgekit.network import Network
-from edgekit.placement import Options, Pin, forecast, place
+from edgekit.placement import Options, Pin, forecast, place, read_profile
 from edgekit.placement._costs import CostModel, cost_data
 from edgekit.placement._costs_regions import regions_of
 from edgekit.placement._place import prepare
 from edgekit.solver import Goal, evaluate
+from tests.buildlog import timing_log as tl
 from tests.dla.dla_nets import detr_like, resnet50
 
 ORIN = targets.get("jetson-agx-orin-64gb")
@@ -103,3 +105,66 @@ def test_a_pin_into_the_part_is_kept_and_costs_the_fusion(net: Network, judged: 
     assert pinned.predicted.gpu_us > 0.9 * part.broken_us
     assert pinned.predicted.latency_us > free.predicted.latency_us
     assert all(name in net.tensors for one in pinned.loadables for name in one.formats)
+
+
+def pieces(path: Path, times: dict[str, float], *, beside: str = "") -> Options:
+    """A build log that timed these on the GPU one by one, beside a loadable."""
+    form = ["Half(512,32,1)"]
+    lines = tl.header()
+    if beside:
+        lines += tl.unit(f"{{ForeignNode[{beside}]}}", "DLA", [(form, form, 90.0)])
+    for name, us in times.items():
+        lines += tl.unit(name, "Myelin" if "ForeignNode" in name else "Cask", [(form, form, us)])
+    file = path / "build.log"
+    file.write_text("\n".join(lines))
+    return Options(profile=read_profile(file), dla_cores=())
+
+
+def test_pieces_of_a_fusion_are_not_added_up(
+    net: Network, judged: Judgement, tmp_path: Path
+) -> None:
+    """A loadable broke the fusion when they were timed: they are the price of that, no more."""
+    kinds = ("MATRIX_MULTIPLY", "SOFTMAX", "SHUFFLE", "CONVOLUTION")
+    stem = {"stem", "body"}
+    slow = {la.name: 400.0 for la in net.layers
+            if la.kind in kinds and not stem & set(la.nodes) and la.nodes != ("up_0",)}  # fmt: skip
+    plain = place(net, judged, ORIN, precision="fp16", options=Options(dla_cores=()))
+    options = pieces(tmp_path, slow, beside="up_0")
+    plan = place(net, judged, ORIN, precision="fp16", options=options)
+    assert plan.measured
+    assert plan.predicted.latency_us == pytest.approx(plain.predicted.latency_us)
+    assert plan.measured["fraction"] < 0.01
+    assert set(plan.measured["layers"].values()) == {"predicted"}
+    # a loadable in there costs what was measured with one
+    pinned = replace(options, dla_cores=(0,), pins=(Pin("up_0", "DLA"),))
+    broken = place(net, judged, ORIN, precision="fp16", options=pinned)
+    assert broken.measured
+    assert broken.predicted.gpu_us > sum(slow.values()) > 2 * plain.predicted.gpu_us
+    assert broken.measured["fraction"] > 0.8
+    assert any("of the latency is measured" in note for note in broken.notes)
+
+
+def test_what_fast_pieces_add_up_to_bounds_the_fusion(
+    net: Network, judged: Judgement, tmp_path: Path
+) -> None:
+    fast = {la.name: 0.5 for la in net.layers if la.kind in ("MATRIX_MULTIPLY", "CONVOLUTION")}
+    plain = place(net, judged, ORIN, precision="fp16", options=Options(dla_cores=()))
+    plan = place(net, judged, ORIN, precision="fp16", options=pieces(tmp_path, fast, beside="up_0"))
+    assert plan.predicted.latency_us < plain.predicted.latency_us
+
+
+def test_a_measured_fusion_is_the_sum_of_its_parts(
+    net: Network, judged: Judgement, tmp_path: Path
+) -> None:
+    """Timed whole, and a part of it once more alone: the whole counts, and counts as measured."""
+    whole = {"{ForeignNode[scores_1...mix_1]}": 60.0}
+    one = place(net, judged, ORIN, precision="fp16", options=pieces(tmp_path, whole))
+    both = pieces(tmp_path, {**whole, "soft_1": 900.0})
+    two = place(net, judged, ORIN, precision="fp16", options=both)
+    assert two.predicted == one.predicted
+    inside = ("scores_1", "soft_1", "mix_1")
+    for plan in (one, two):
+        assert plan.measured
+        took = [la.predicted_us for la in plan.layers if set(la.nodes) & set(inside)]
+        assert sum(took) == pytest.approx(60.0, abs=1e-3)
+        assert plan.measured["measured_us"] == pytest.approx(60.0, abs=1e-3)

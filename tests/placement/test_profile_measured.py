@@ -176,7 +176,7 @@ def test_how_much_is_measured(tmp_path: Path, net: Network) -> None:
     layers = placed(net, model, {"/stem/Conv": "DLA0", "/stem/Relu": "DLA0"})
     spent = sum(layer.predicted_us for layer in layers)
     latency = spent + model.launch_us() + 29.0 + 5.0
-    part = measured_part(model, layers, [(29.0, True), (5.0, False)], latency)
+    part = measured_part(model, layers, [(29.0, True), (5.0, False)], 0.0, latency)
     assert part is not None
     assert part["measured_us"] == pytest.approx(220.0 + 44.0 + 29.0)
     assert part["fraction"] == pytest.approx((220.0 + 44.0 + 29.0) / latency, abs=1e-6)
@@ -186,10 +186,10 @@ def test_how_much_is_measured(tmp_path: Path, net: Network) -> None:
     assert "only 2 of the profile's 3 rows" in part["notes"][-1]
     # a part of a loadable was not timed
     some = placed(net, model, {"/stem/Conv": "DLA0"})
-    torn = measured_part(model, some, [], latency)
+    torn = measured_part(model, some, [], 0.0, latency)
     assert torn is not None
     assert torn["layers"]["/stem/Conv"] == "predicted"
-    assert measured_part(cost_model(), layers, [], latency) is None
+    assert measured_part(cost_model(), layers, [], 0.0, latency) is None
 
 
 @pytest.mark.parametrize(

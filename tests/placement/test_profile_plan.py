@@ -68,6 +68,51 @@ def test_a_run_in_the_same_log_measures_the_copies(tmp_path: Path) -> None:
     assert plan.to_json()["host_copies"]["clock"] == "measured"
 
 
+def test_a_unit_without_a_time_is_no_part_of_what_is_measured(tmp_path: Path) -> None:
+    """Neither free nor measured, and nothing is proved of it."""
+    lines = tl.stem()
+    at = next(i for i, line in enumerate(lines) if "Computing costs for pool" in line)
+    unknown = tl.unit("pool/More", "CaskPooling", [(["Half(9,1)"], ["Half(7,1)"], None)])
+    plan = planned(tmp_path, [*lines[:at], *unknown, *lines[at:]])
+    assert plan.latency_us == pytest.approx(tl.STEM_US + 26.0)
+    assert plan.measured == pytest.approx(tl.STEM_US / (tl.STEM_US + 26.0), abs=1e-5)
+    assert plan.dla_us + plan.gpu_us == pytest.approx(plan.latency_us)
+    assert not plan.optimal
+    # what is known of the whole counts for what is known of no unit
+    whole = planned(tmp_path, [*lines[:at], *unknown, *lines[at:], ran(0.2)])
+    assert whole.latency_us == pytest.approx(200.0)
+    assert whole.measured == pytest.approx(tl.STEM_US / 200, abs=1e-5)
+
+
+def ran(ms: float) -> str:
+    times = f"min = {ms} ms, max = {ms} ms, mean = {ms} ms, median = {ms} ms"
+    return f"{tl.I_}GPU Compute Time: {times}"
+
+
+def test_a_measured_whole_bounds_the_sum_of_its_units(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [*tl.stem(), ran(0.1)])
+    assert plan.latency_us == pytest.approx(100.0)
+    assert plan.dla_us + plan.gpu_us == pytest.approx(100.0)
+    assert plan.measured <= 1.0
+    assert "as a whole" in plan.notes[-1]
+    assert planned(tmp_path, [*tl.stem(), ran(0.3)]).latency_us == pytest.approx(tl.STEM_US)
+
+
+def test_parts_of_a_subgraph_that_was_timed_are_not_added(tmp_path: Path) -> None:
+    shape, form = (1, 8, 4), "Half(32,4,1)"
+    chain = [("first", "MatMul", "x", "a"), ("soft", "Softmax", "a", "b"),
+             ("second", "MatMul", "b", "y"), ("end", "Relu", "y", "z")]  # fmt: skip
+    units = [("{ForeignNode[first...second]}", "Myelin", 30.0), ("soft", "CaskSoftMaxV2", 80.0),
+             ("end", "PointWiseV2", 5.0)]  # fmt: skip
+    plan = planned(tmp_path, [
+        *tl.header(),
+        *tl.network({"x": shape}, [(n, k, {r: shape}, {w: shape}) for n, k, r, w in chain], ["z"]),
+        *(line for name, kind, us in units for line in tl.unit(name, kind, [([form], [form], us)])),
+    ])  # fmt: skip
+    assert [unit.name for unit in plan.units] == [units[0][0], "end"]
+    assert plan.gpu_us == pytest.approx(35.0)
+
+
 def random_log(seed: int) -> tuple[list[str], float]:
     """Units in a branching graph with random times, and the least sum by trying everything."""
     rng = random.Random(seed)
@@ -162,3 +207,13 @@ def test_resnet50_within_two_percent_of_its_run() -> None:
     assert plan.units[0].reads == ("Int8(50176,1:4,224,1)",)
     assert plan.units[0].writes == plan.units[1].reads == ("Int8(3136,49:32,7,1)",)
     assert plan.units[-1].writes == ("Float(1000,1)",)
+
+
+@pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the logs themselves")
+@pytest.mark.parametrize(("name", "us"), [("fp16", 398640.0), ("int8_implicit", 78475.6)])
+def test_detr_within_two_percent_of_its_run(name: str, us: float) -> None:
+    """The median GPU compute time of detr_dla_*.log: most of its units are in the cache."""
+    for log in Path(os.environ["EDGEKIT_LOGS"]).rglob(f"detr_dla_{name}_verbose.log"):
+        plan = plan_of_log(read_profile(log))
+        assert plan.latency_us == pytest.approx(us, rel=0.02)
+        assert plan.measured > 0.99
