@@ -107,6 +107,13 @@ def _add_deploying(commands: Commands) -> None:
     one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
     one.add_argument("--operator", default=None, help="who asks, for others to read")
     one.add_argument("--trust-unsigned", action="store_true")
+    one.add_argument(
+        "--allow-older",
+        default=None,
+        metavar="REASON",
+        help="also a bundle that its counter or its times forbid; REASON is recorded",
+    )
+    one.add_argument("--again", action="store_true", help="also a bundle that was taken back here")
     one = commands.add(
         "resume", start + "do_resume", "carry on deployments that were cut off", "optional"
     )

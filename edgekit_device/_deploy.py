@@ -133,6 +133,7 @@ def _begin(root: Root, app: App, request: Request, job: Optional[str]) -> Journa
         "operator": request.operator,
         "source": request.source,
         "trust_unsigned": request.trust_unsigned,
+        "on_purpose": request.on_purpose,
         "job": job,
         "attempts": 0,
         "started_at": now,

@@ -16,7 +16,7 @@ from ._files import write_durably
 from ._release import rollback
 from ._root import App, Root, no_such_app
 
-__all__ = ["BACK", "do_rollback", "roll_back", "wanted_back"]
+__all__ = ["BACK", "do_rollback", "roll_back", "taken_back_by_hand", "wanted_back"]
 
 BACK = "back.json"
 
@@ -127,6 +127,17 @@ def _taken_back(app: App, release: Optional[str]) -> Optional[str]:
             error = entry.get("error")
             why = error.get("message") if isinstance(error, dict) else None
             return "{}: {}".format(entry.get("state_at"), why or "no reason is known")
+    return None
+
+
+def taken_back_by_hand(app: App, digest: str) -> Optional[str]:
+    """When and why somebody took this bundle's release back; None where it came again since."""
+    for entry in reversed(history(app)):
+        if str(entry.get("release")).endswith("-" + digest[:12]):
+            error = entry.get("error")
+            if not isinstance(error, dict) or error.get("code") != "rollback.asked":
+                return None
+            return "{}: {}".format(entry.get("state_at"), error.get("message"))
     return None
 
 

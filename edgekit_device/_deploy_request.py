@@ -13,6 +13,7 @@ __all__ = ["Request", "read_request"]
 
 _FIELDS = (
     "app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume", "again",
+    "on_purpose",
 )  # fmt: skip
 _MOST_TEXT = 4096
 
@@ -31,6 +32,7 @@ class Request:
         trust_unsigned: Whether the manifest may lack a signature.
         resume: The id of the deployment that is carried on; None for a new one.
         again: Also where the bundle came to serve under the same policy already.
+        on_purpose: Why an operator has it installed although it was refused, and what refused it.
     """
 
     app: str
@@ -42,6 +44,7 @@ class Request:
     trust_unsigned: bool = False
     resume: Optional[str] = None
     again: bool = True
+    on_purpose: Optional[str] = None
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
@@ -58,7 +61,9 @@ def read_request(document: Mapping[str, Any]) -> Request:
         _fail('"app" is no app\'s name')
     if not isinstance(digest, str) or not is_digest(digest):
         _fail('"digest" is no SHA-256')
-    texts = {name: document.get(name) for name in ("source", "operator", "nonce", "resume")}
+    texts = {
+        name: document.get(name) for name in ("source", "operator", "nonce", "resume", "on_purpose")
+    }
     for name, value in texts.items():
         if value is not None and (not isinstance(value, str) or len(value) > _MOST_TEXT):
             _fail('"{}" is no text'.format(name))
@@ -79,6 +84,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
         flags["trust_unsigned"],
         texts["resume"],
         flags["again"],
+        texts["on_purpose"],
     )
 
 

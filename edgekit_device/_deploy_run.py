@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional
 
+from ._counters import count, issued_facts
 from ._deploy_child import Progress, Turn, in_child
 from ._deploy_end import Ending, as_device_error, error_of, told_back
 from ._deploy_soak import soak
@@ -81,6 +82,8 @@ class Deploying(Ending):
         soak(self)
         self._told("soaking")
         free_reserve(self.app, 1)
+        # before it counts as done: a power cut in between soaks again, and counts again
+        count(self.root, self.app.name, facts["digest"], facts.get("issued"))
         # from here on it serves for good: what follows costs space, not the deployment
         self._enter("committed", error=None)
         self._end()
@@ -106,6 +109,7 @@ class Deploying(Ending):
             trust_unsigned=bool(facts.get("trust_unsigned")),
         )
         facts["release"] = staged.release
+        facts["issued"] = issued_facts(staged.checked)
         if not is_ready(self.app.releases_folder / staged.release):
             from ._requires import check_requires
 

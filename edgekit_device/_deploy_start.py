@@ -10,6 +10,8 @@ import time
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from ._checks import parse_json
+from ._counters import check_install
+from ._deploy_back import taken_back_by_hand
 from ._deploy_lock import busy, is_claimed
 from ._deploy_request import Request, read_request
 from ._deployment import read_journal
@@ -17,10 +19,12 @@ from ._errors import DeviceError
 from ._jobs import LIVE, Job, all_jobs, json_of, open_job
 from ._power import mend
 from ._root import App, Root
+from ._verify import Checked
 
 __all__ = ["do_install", "do_resume", "resume", "running"]
 
 _POLL_S = 0.1
+_MOST_REASON = 2048
 
 
 def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
@@ -116,14 +120,40 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
 
     Where the bundle serves already, and whole, nothing is done ("changed" is False).
     """
-    from ._offer import take_offer
+    from ._offer import serves, take_offer
     from ._source import find_bundle, open_sources
 
     policy = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
-    source = "\n".join(_absolute(text) for text in getattr(arguments, "from"))
+    places = [_absolute(text) for text in getattr(arguments, "from")]
+    if arguments.app is None and any("://" in text for text in places):
+        raise DeviceError(
+            "it is not said whose bundle is meant, and a mirror could give any application's",
+            code="source.no-app",
+            hint="give --app NAME",
+        )
+    if arguments.allow_older is not None and not arguments.allow_older.strip():
+        raise DeviceError("--allow-older needs a reason", code="usage", hint="it is recorded")
+    source = "\n".join(places)
     trust = bool(arguments.trust_unsigned)
+    refused: List[str] = []
+
+    def accept(checked: Checked) -> None:
+        del refused[:]
+        if serves(root, checked) is not None:
+            return  # what serves is never refused
+        try:
+            check_install(root, checked)
+        except DeviceError as error:
+            if not arguments.allow_older:
+                raise
+            refused.append(error.message)
+        if not arguments.again:
+            _need_wanted(root, checked)
+
     with open_sources(root, source) as sources:
-        files = find_bundle(root, sources, app=arguments.app, trust_unsigned=trust).files
+        files = find_bundle(
+            root, sources, app=arguments.app, trust_unsigned=trust, accept=accept
+        ).files
     answer = take_offer(root, files.manifest, files.signature, trust)
     app = root.app(answer["app"])
     journal = read_journal(app)
@@ -144,12 +174,33 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
         "operator": arguments.operator or "",
         "nonce": os.urandom(8).hex(),
         "trust_unsigned": trust,
+        "on_purpose": _recorded(arguments.allow_older, refused[0]) if refused else None,
     }
     job = open_job(root, _start(root, request)["job"])
     _ended(job)
     result = job.result()
     names = ("app", "release", "digest", "previous", "state", "health")
     return {"changed": bool(result.get("changed")), **{name: result.get(name) for name in names}}
+
+
+def _need_wanted(root: Root, checked: Checked) -> None:
+    """Refuses a bundle that somebody took back.
+
+    Raises:
+        DeviceError: "install.taken-back".
+    """
+    why = taken_back_by_hand(root.app(checked.manifest.name), checked.manifest.digest)
+    if why is not None:
+        raise DeviceError(
+            "the bundle served here and was taken back; {}".format(why),
+            code="install.taken-back",
+            where=checked.files.where,
+            hint="put a newer bundle on the mirror; an operator may: install --again",
+        )
+
+
+def _recorded(reason: str, refused: str) -> str:
+    return "{} ({})".format(reason[:_MOST_REASON], refused)
 
 
 def _absolute(source: str) -> str:

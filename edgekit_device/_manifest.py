@@ -9,7 +9,7 @@ from . import _checks as check
 from ._errors import DeviceError
 from ._manifest_engines import parse_engines
 from ._manifest_golden import parse_golden
-from ._manifest_health import parse_rebuild, parse_requires, parse_samples
+from ._manifest_health import parse_issued, parse_rebuild, parse_requires, parse_samples
 from ._types import (
     DTYPES,
     WEIGHT_DTYPES,
@@ -36,7 +36,7 @@ _FIELDS = (
     "tensorrt", "fingerprint", "inputs", "outputs", "lanes", "weights", "stripped", "blobs",
     "golden", "placement", "plugins",
 )  # fmt: skip
-_OPTIONAL = ("engines", "rewrites", "requires", "samples", "rebuild")
+_OPTIONAL = ("engines", "rewrites", "requires", "samples", "rebuild", "issued")
 
 
 def parse(data: bytes) -> Manifest:
@@ -85,6 +85,7 @@ def parse(data: bytes) -> Manifest:
         requires=parse_requires(top.get("requires"), lanes, top["backend"]),
         samples=parse_samples(top.get("samples"), inputs, outputs, blobs),
         rebuild=parse_rebuild(top.get("rebuild"), blobs),
+        issued=parse_issued(top.get("issued")),
     )
 
 

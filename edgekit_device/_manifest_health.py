@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import calendar
 import re
+import time
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from . import _checks as check
 from ._deviation import classes_of
 from ._policy import ON_CHANGE
 from ._types import BlobEntry, Lane, TensorEntry, nbytes
-from ._types_health import Rebuild, Requires, SampleCase, Samples
+from ._types_health import Issued, Rebuild, Requires, SampleCase, Samples
 
-__all__ = ["LABELLED", "METRICS", "needs_of", "parse_rebuild", "parse_requires", "parse_samples"]
+__all__ = [
+    "LABELLED",
+    "METRICS",
+    "needs_of",
+    "parse_issued",
+    "parse_rebuild",
+    "parse_requires",
+    "parse_samples",
+]
 
 #: What accuracy is measured in; as the configuration's ``accuracy.metric``.
 METRICS = ("cosine", "snr_db", "top1_agreement")
@@ -24,7 +34,9 @@ _REQUIRES = (
 )  # fmt: skip
 _BOARD = ("module", "l4t", "tensorrt")
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}\Z")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
 _MAX_BYTES = 1 << 50
+_MOST_COUNTER = (1 << 63) - 1
 _MOST_CORES = 16
 _MOST_SAMPLES = 4096
 
@@ -146,6 +158,37 @@ def parse_rebuild(value: object, blobs: Mapping[str, BlobEntry]) -> Optional[Reb
     )
     relative = check.number(entry["relative"], "rebuild.relative", 0, 1e9)
     return Rebuild(request, needed, relative)
+
+
+def parse_issued(value: object) -> Optional[Issued]:
+    """Reads when, with which counter and until when a bundle was issued.
+
+    Raises:
+        DeviceError: "manifest.invalid".
+    """
+    if value is None:
+        return None
+    given = tuple(
+        name for name in ("counter", "valid_until") if isinstance(value, dict) and name in value
+    )
+    entry = check.record(value, "issued", ("at", *given))
+    counter, until = entry.get("counter"), entry.get("valid_until")
+    if "counter" in given:
+        counter = check.integer(counter, "issued.counter", 1, _MOST_COUNTER)
+    if "valid_until" in given:
+        until = _time(until, "issued.valid_until")
+    return Issued(_time(entry["at"], "issued.at"), counter, until)
+
+
+def _time(value: object, where: str) -> int:
+    text = check.text(value, where)
+    try:
+        found = calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        found = -1
+    if found < 0 or not _TIME.match(text):
+        check.fail(where, "expected a time as 2027-01-31T12:00:00Z")
+    return found
 
 
 def _arrays(

@@ -26,7 +26,7 @@ from ._root import App, Root
 from ._types import Manifest
 from ._verify import Checked, check_bundle
 
-__all__ = ["do_offer", "drop_incoming", "incoming", "read_incoming", "take_offer"]
+__all__ = ["do_offer", "drop_incoming", "incoming", "read_incoming", "serves", "take_offer"]
 
 # a manifest's text in JSON, or less: packed ones are smaller
 _MAX_ENVELOPE = 6 * (64 << 20) + (1 << 20)
@@ -110,7 +110,7 @@ def _answer(
     files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     lacking = _missing(root, checked.manifest)
-    serving = None if lacking else _serving(root, checked)
+    serving = None if lacking else serves(root, checked)
     if serving is None:
         _keep(root, checked)
     return {
@@ -136,7 +136,7 @@ def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
     return found
 
 
-def _serving(root: Root, checked: Checked) -> Optional[str]:
+def serves(root: Root, checked: Checked) -> Optional[str]:
     """The current release, if it is this bundle and ready."""
     app = root.app(checked.manifest.name)
     current = app.link("current")

@@ -16,7 +16,7 @@ from ._files import fsync_folder, workspace, write_durably
 from ._links import set_links
 from ._root import App, Root, number_of
 from ._signature import check_signature
-from ._verify import Checked, check_blobs, check_bundle
+from ._verify import Checked, check_blobs, check_bundle, need_app
 
 __all__ = [
     "RECORD",
@@ -66,13 +66,8 @@ def stage(
     files = BundleFiles("the staged bundle", manifest, signature, store.read, store.has)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     name = checked.manifest.name
-    if app is not None and app != name:
-        raise DeviceError(
-            "the bundle is for the app {!r}".format(name),
-            code="bundle.wrong-app",
-            where=app[:80],
-            hint="use --app {}, or build it under the other name".format(name),
-        )
+    if app is not None:
+        need_app(checked, app)
     with root.lock(shared=True), workspace(root.folder) as work:
         check_blobs(checked, checked.manifest.blobs)
         target = root.app(name)

@@ -21,7 +21,7 @@ from ._root import Root
 from ._source_local import LocalSource
 from ._source_web import Mirror, Registry, WebSource
 from ._types import Manifest
-from ._verify import Checked, check_bundle
+from ._verify import Checked, check_bundle, need_app
 
 __all__ = [
     "CREDENTIALS",
@@ -98,20 +98,33 @@ def find_bundle(
     *,
     app: Optional[str] = None,
     trust_unsigned: bool = False,
+    accept: Callable[[Checked], None] = lambda checked: None,
 ) -> Checked:
     """Takes manifest and signature from the first source that has good ones.
 
     Its blobs are to come from the root's store: ``fetch_from`` puts there what is missing.
 
+    Args:
+        root: The installation.
+        sources: Where to look, in this order.
+        app: Whose bundle is meant; a source that offers another application's has none.
+        trust_unsigned: As of ``check_bundle``.
+        accept: Raises DeviceError for a bundle that is good, and not wanted.
+
     Raises:
-        DeviceError: The last source's: "source.*", "bundle.*" or "manifest.*".
+        DeviceError: The last source's: "source.*", "bundle.*" or "manifest.*", or what ``accept``
+            raises.
     """
     store = root.store
 
     def take(source: Source) -> Checked:
         manifest, signature = source.offer(app)
         files = BundleFiles(source.where, manifest, signature, store.read, store.has)
-        return check_bundle(files, root.allowed_signers, trust_unsigned)
+        checked = check_bundle(files, root.allowed_signers, trust_unsigned)
+        if app is not None:
+            need_app(checked, app)
+        accept(checked)
+        return checked
 
     failed: Optional[DeviceError] = None
     for source in sources.all:

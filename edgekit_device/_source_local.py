@@ -40,7 +40,18 @@ class LocalSource:
         if mirrored is not None:
             return map_file(mirrored)
         if self._files is None:
-            self._files = self._open(None)
+            try:
+                self._files = self._open(None)
+            except DeviceError as error:
+                if error.code != "bundle.not-found":
+                    raise
+                # a mirror's folder, which has other blobs: the next source may have this one
+                raise DeviceError(
+                    "the source does not have it",
+                    code="blob.missing",
+                    where=digest,
+                    hint="push the bundle there again",
+                ) from error
         return self._files.blob(digest)
 
     def _open(self, app: Optional[str]) -> BundleFiles:

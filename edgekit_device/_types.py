@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from ._types_health import Rebuild, Requires, Samples
+from ._types_health import Issued, Rebuild, Requires, Samples
 
 __all__ = [
     "DTYPES",
@@ -158,8 +158,8 @@ class GoldenCase:
 class Manifest:
     """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256.
 
-    ``engines`` holds what only TensorRT's engines have, by digest; ``requires``, ``samples`` and
-    ``rebuild`` are None in a bundle without.
+    ``engines`` holds what only TensorRT's engines have, by digest; ``requires``, ``samples``,
+    ``rebuild`` and ``issued`` are None in a bundle without.
     """
 
     digest: str
@@ -176,6 +176,7 @@ class Manifest:
     requires: Optional[Requires] = None
     samples: Optional[Samples] = None
     rebuild: Optional[Rebuild] = None
+    issued: Optional[Issued] = None
 
     def sizes(self) -> Dict[str, int]:
         """Bytes by digest of every blob that the bundle needs, weights included."""

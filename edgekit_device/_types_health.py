@@ -1,11 +1,26 @@
-"""The values that the manifest's "requires", "samples" and "rebuild" are read into."""
+"""The values that the manifest's "requires", "samples", "rebuild" and "issued" are read into."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
-__all__ = ["Rebuild", "Requires", "SampleCase", "Samples"]
+__all__ = ["Issued", "Rebuild", "Requires", "SampleCase", "Samples"]
+
+
+@dataclass(frozen=True)
+class Issued:
+    """What the maker of a bundle says of this release of it; times are seconds since 1970.
+
+    Attributes:
+        at: When it was signed.
+        counter: Higher than that of each release before; None without.
+        valid_until: When it is no longer to be installed; None for never.
+    """
+
+    at: int
+    counter: Optional[int]
+    valid_until: Optional[int]
 
 
 @dataclass(frozen=True)

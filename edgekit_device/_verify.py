@@ -13,7 +13,7 @@ from ._signature import check_signature
 from ._store import sha256
 from ._types import Manifest
 
-__all__ = ["Checked", "check_blobs", "check_bundle", "read_checked"]
+__all__ = ["Checked", "check_blobs", "check_bundle", "need_app", "read_checked"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,18 @@ def check_bundle(files: BundleFiles, allowed_signers: Path, trust_unsigned: bool
         where=files.where,
     )
     return Checked(files, parse(files.manifest), signer)
+
+
+def need_app(checked: Checked, app: str) -> None:
+    """Raises DeviceError "bundle.wrong-app" where the bundle is another application's."""
+    name = checked.manifest.name
+    if app != name:
+        raise DeviceError(
+            "the bundle is for the app {!r}".format(name),
+            code="bundle.wrong-app",
+            where=app[:80],
+            hint="use --app {}, or build it under the other name".format(name),
+        )
 
 
 def read_checked(checked: Checked, digest: str) -> bytes:

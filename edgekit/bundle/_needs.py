@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,29 @@ from edgekit.bundle._types import Blob, Rebuild, Samples, blob_view
 if TYPE_CHECKING:
     from edgekit.build import Artefacts
 
-__all__ = ["Blobs", "rebuild_entry", "requires_of", "samples_entry"]
+__all__ = ["Blobs", "issued_entry", "rebuild_entry", "requires_of", "samples_entry"]
 
 #: Schema of the ``hello`` of the loader that reads such manifests.
 _LOADER = "edgekit.device/1"
 _BOARD = ("module", "l4t", "tensorrt")
+
+
+def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any] | None:
+    """Returns the manifest's "issued" of a bundle that is signed now; None for neither.
+
+    Without it a bundle's bytes depend on no clock; SOURCE_DATE_EPOCH gives a fixed time here, too.
+    """
+    if counter is None and valid_until is None:
+        return None
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    entry: dict[str, Any] = {"at": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    if counter is not None:
+        entry["counter"] = counter
+    if valid_until is not None:
+        day = "T" not in valid_until
+        entry["valid_until"] = valid_until + ("T23:59:59Z" if day else "")
+    return entry
 
 
 class Blobs:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import listed
-from edgekit.bundle._needs import Blobs, rebuild_entry, requires_of, samples_entry
+from edgekit.bundle._needs import Blobs, issued_entry, rebuild_entry, requires_of, samples_entry
 from edgekit.bundle._parts import golden_cases, segment_entry, tensor_io, weight_fields
 from edgekit.bundle._record import canonical
 from edgekit.bundle._types import Bundle, Golden, Rebuild, Samples
@@ -40,6 +40,8 @@ def pack(
     samples: Samples | None = None,
     rebuild: Rebuild | None = None,
     on_change: str = "refuse",
+    counter: int | None = None,
+    valid_until: str | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -55,6 +57,8 @@ def pack(
         samples: Inputs that accuracy is measured on at the board; none when None.
         rebuild: What a board needs to build the engines again; it cannot when None.
         on_change: "refuse" or "rebuild", when a board is no longer what it was tested on.
+        counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
+        valid_until: Until when boards install it unattended: a day or a time, in UTC.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -73,6 +77,9 @@ def pack(
         more["samples"] = samples_entry(samples, blobs)
     if rebuild is not None:
         more["rebuild"] = rebuild_entry(rebuild, blobs)
+    issued = issued_entry(counter, valid_until)
+    if issued is not None:
+        more["issued"] = issued
     weights = weight_fields(artefacts.weights)
     more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights), on_change)
     from edgekit import __version__
@@ -121,6 +128,8 @@ def with_weights(
     model: Model | None = None,
     samples: Samples | None = None,
     rebuild: Rebuild | None = None,
+    counter: int | None = None,
+    valid_until: str | None = None,
 ) -> Bundle:
     """Packs the same engines with other weights: a refit, without a build.
 
@@ -132,6 +141,8 @@ def with_weights(
         model: The model they are from; the old one's digest and source stay without it.
         samples: Inputs with what FP32 makes of them with these weights; none when None.
         rebuild: What a board needs to build engines of these weights; it cannot when None.
+        counter: As of ``pack``.
+        valid_until: As of ``pack``.
 
     Raises:
         DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
@@ -163,8 +174,8 @@ def with_weights(
     cases, results = golden_cases(golden, bundle.manifest["outputs"])
     for digest, result in results.items():
         blobs.add(result, "golden", digest)
-    # samples and requests are of the old weights
-    old_ones = ("samples", "rebuild")
+    # samples and requests are of the old weights, and the counter of the old release
+    old_ones = ("samples", "rebuild", "issued")
     manifest = {name: value for name, value in bundle.manifest.items() if name not in old_ones}
     if model is not None:
         manifest["model"] = {"digest": model.digest, "source": model.source}
@@ -174,6 +185,9 @@ def with_weights(
         manifest["samples"] = samples_entry(samples, blobs)
     if rebuild is not None:
         manifest["rebuild"] = rebuild_entry(rebuild, blobs)
+    issued = issued_entry(counter, valid_until)
+    if issued is not None:
+        manifest["issued"] = issued
     manifest["blobs"] = blobs.entries()
     if "requires" in manifest:
         manifest["requires"] = _resized(bundle.manifest, manifest)

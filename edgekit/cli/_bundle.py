@@ -24,14 +24,34 @@ _ACTIONS = {"push": ("_bundle_push", "Put a bundle on a mirror or into a registr
 )
 @o.config
 @click.option("--full", type=o.FILE, help="Also write the bundle with its weights here.")
+@click.option(
+    "--counter",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Release counter, which boards remember (deploy.release.counter).",
+)
+@click.option(
+    "--valid-until",
+    metavar="DAY",
+    help="Boards install it unattended until then (deploy.release.valid_until).",
+)
 @o.out
 @o.outputs
 @o.force
 @o.talk
 def command(
-    config: str, full: Path | None, outputs: list[str] | None, json: bool, **settings: Any
+    config: str,
+    full: Path | None,
+    counter: int | None,
+    valid_until: str | None,
+    outputs: list[str] | None,
+    json: bool,
+    **settings: Any,
 ) -> None:
-    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
+    given = {"counter": counter, "valid_until": valid_until}
+    release = {name: value for name, value in given.items() if value is not None}
+    over = {"model": {"outputs": outputs}, **({"deploy": {"release": release}} if release else {})}
+    with o.open_pipeline(config, over, **settings) as pipeline:
         document = pipeline.bundle(full=full)
     if json:
         o.print_json(document)

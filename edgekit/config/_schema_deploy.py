@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 from edgekit.config._schema_build import ContainerSection
 from edgekit.config._section import FilePath, Name, Positive, Section
 
-__all__ = ["BoardSection", "DeploySection", "HealthSection"]
+__all__ = ["BoardSection", "DeploySection", "HealthSection", "ReleaseSection"]
 
 _DAY_S = 86_400
 Seconds = Annotated[float, Field(gt=0, le=_DAY_S, allow_inf_nan=False)]
@@ -101,6 +102,31 @@ class BoardSection(Section):
     )
 
 
+class ReleaseSection(Section):
+    """What a signed bundle says of itself, which boards hold unattended installs against."""
+
+    counter: int | None = Field(
+        None,
+        ge=1,
+        lt=1 << 63,
+        description="Release counter: `install` on a board takes no bundle of a lower one than it "
+        "has seen of this signer and application. `edgekit bundle --counter` gives it too.",
+        examples=[42],
+    )
+    valid_until: str | None = Field(
+        None,
+        pattern=r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$",
+        description="`install` takes the bundle until then: a day (its end) or a time, in UTC.",
+        examples=["2027-01-31"],
+    )
+
+    @model_validator(mode="after")
+    def _is_a_time(self) -> ReleaseSection:
+        if self.valid_until is not None:
+            datetime.fromisoformat(self.valid_until.replace("Z", "+00:00"))
+        return self
+
+
 class DeploySection(Section):
     """Boards, releases kept, how a board judges a release, and the signing key."""
 
@@ -116,6 +142,10 @@ class DeploySection(Section):
     )
     health: HealthSection = Field(
         default_factory=HealthSection, description="What a release must reach on a board."
+    )
+    release: ReleaseSection = Field(
+        default_factory=ReleaseSection,
+        description="Release counter and end of validity: [signing.md](signing.md).",
     )
     sign_with: FilePath = Field(
         None,

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._bundles import load_bundle, store_bundle
 from edgekit.pipeline._golden import GOLDEN_SEED, golden_ranges
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgekit.network import Model
     from edgekit.pipeline._building import Building, Built
     from edgekit.pipeline._signing import Signing
+    from edgekit.pipeline._work import Work
 
 __all__ = ["Packing"]
 
@@ -55,7 +56,7 @@ class Packing:
         key = work.cache.key(
             "bundle", built.key, work.file.name, work.file.build.mode, work.plan.to_json(),
             work.source.source, work.inputs_identity, _digest(self._signing.public_key),
-            work.record, health_key(work),
+            work.record, health_key(work), _issued(work),
         )  # fmt: skip
         record = None if work.force else work.cache.get("bundle", key)
         bundle = load_bundle(work.cache, record) if record else None
@@ -128,6 +129,7 @@ class Packing:
         made = floor.with_weights(
             self.bundle_of(built), weights, values, golden, model,
             samples=samples_of(self.work, model), rebuild=rebuild_of(self.work, request),
+            **_issued(self.work),
         )  # fmt: skip
         return made.signed(floor.sign(made.manifest_bytes, self._signing.key))
 
@@ -174,6 +176,7 @@ class Packing:
             samples=samples_of(work),
             rebuild=rebuild_of(work, built.request),
             on_change=work.file.deploy.health.on_change,
+            **_issued(work),
         )
         return bundle.signed(sign(bundle.manifest_bytes, self._signing.key))
 
@@ -214,6 +217,11 @@ class Packing:
         if self._first is not None and self._first[0] == _bytes(inputs):
             return self._first[1]
         return Runner(self.work.artefacts, stripped=False).run(inputs)
+
+
+def _issued(work: Work) -> dict[str, Any]:
+    release = work.file.deploy.release
+    return {"counter": release.counter, "valid_until": release.valid_until}
 
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -174,8 +175,8 @@ def toy_model(seed: int = 0) -> Model:
     return Model(onnx.ModelProto(), {}, digest, f"toy-{seed}.onnx")
 
 
-def toy_bundle(seed: int = 0, name: str = "toy") -> Bundle:
-    """The toy, packed."""
+def toy_bundle(seed: int = 0, name: str = "toy", **more: Any) -> Bundle:
+    """The toy, packed; ``more`` is what else ``pack`` takes."""
     return pack(
         name=name,
         model=toy_model(seed),
@@ -184,4 +185,5 @@ def toy_bundle(seed: int = 0, name: str = "toy") -> Bundle:
         artefacts=artefacts(seed),
         golden=golden(seed),
         mode="split",
+        **more,
     )

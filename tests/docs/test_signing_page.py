@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.bundle import read
 from edgekit.cli import _main
 from tests.boards.fixtures import StartBoard, boards, home
+from tests.pipeline.nets import small_net
 from tests.security.security_keys import make_signer
 
 __all__ = ["boards", "home"]
@@ -58,3 +60,25 @@ def test_every_command(
     assert set(document["revocations"]["fingerprints"]) == {
         keys["ci"].fingerprint, keys["stolen"].fingerprint,
     }  # fmt: skip
+
+
+def test_a_bundle_with_a_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    line = re.search(r"```console\n\$ edgekit (bundle .*)\n", text)
+    assert line is not None
+    small_net(tmp_path / "model.onnx")
+    (tmp_path / "app.yaml").write_text(
+        "version: 1\nname: app\nmodel: {onnx: model.onnx}\ntarget: jetson-agx-orin-64gb\n"
+        "calibration: {count: 8}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
+    with pytest.raises(SystemExit) as caught:
+        _main.main([*shlex.split(line[1]), "-q"])
+    assert caught.value.code == 0
+    assert read(tmp_path / "app.ekb").manifest["issued"] == {
+        "at": "2026-01-01T00:00:00Z", "counter": 42, "valid_until": "2099-12-31T23:59:59Z",
+    }  # fmt: skip
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["bundle", "app.yaml", "--valid-until", "2099-02-31"])
+    assert caught.value.code == 2

@@ -1,0 +1,225 @@
+"""``install`` takes the named application's bundle or none, and never an older one by itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import Bundle, allowed_signers_line, ensure_key, push, sign
+from edgekit_device._deploy import deploy
+from edgekit_device._deploy_request import read_request
+from edgekit_device._deployment import read_journal
+from edgekit_device._offer import take_offer
+from edgekit_device._root import Root
+from tests.bundle.bundle_toys import toy_bundle
+from tests.edgekit_device.deploy_board import Cut, bench_board, cut_at
+from tests.edgekit_device.device_board import BoardFolder, Refused
+
+POLICY = json.dumps({"measure_s": 0})
+# what a maker's clock said
+NOW, LATER = "1767225600", "3471292800"  # 2026-01-01, 2080-01-01
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    return tmp_path / "mirror"
+
+
+@pytest.fixture
+def make(signing_key: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a signed bundle; ``key`` is another signer's."""
+
+    def make(seed: int, name: str = "toy", key: Path = signing_key, at: str = NOW, **more: Any):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", at)
+        bundle = toy_bundle(seed, name, **more)
+        return bundle.signed(sign(bundle.manifest_bytes, key))
+
+    return make
+
+
+def install(board: BoardFolder, source: Path, *more: str, app: str = "toy") -> dict[str, Any]:
+    return board.ask("install", "--from", str(source), "--app", app, "--policy", POLICY, *more)
+
+
+def refused(board: BoardFolder, bundle: Bundle, mirror: Path, *more: str) -> str:
+    push(bundle, str(mirror))
+    with pytest.raises(Refused) as caught:
+        install(board, mirror, *more, app=bundle.name)
+    return caught.value.code
+
+
+def accepted(board: BoardFolder, bundle: Bundle, mirror: Path, *more: str) -> dict[str, Any]:
+    push(bundle, str(mirror))
+    answer = install(board, mirror, *more, app=bundle.name)
+    assert (answer["state"], answer["digest"]) == ("committed", bundle.digest)
+    return answer
+
+
+def app_of(board: BoardFolder, name: str = "toy") -> dict[str, Any]:
+    found: dict[str, Any] = board.ask("status", "--app", name)["apps"][name]
+    return found
+
+
+def give_as(mirror: Path, other: Bundle, app: str) -> None:
+    """The mirror offers a bundle of another application as the newest of this one."""
+    push(other, str(mirror))
+    folder = mirror / app / other.digest
+    shutil.copytree(mirror / other.name / other.digest, folder)
+    (mirror / app / "latest").write_text(other.digest + "\n")
+
+
+def test_a_mirror_that_gives_another_applications_bundle_changes_nothing(
+    board: BoardFolder, toy: Bundle, mirror: Path, tmp_path: Path, make: Any
+) -> None:
+    accepted(board, toy, mirror)
+    before = board.files()
+    give_as(mirror, make(3, "other"), "toy")
+    with pytest.raises(Refused) as caught:
+        install(board, mirror)
+    assert caught.value.code == "bundle.wrong-app"
+    assert {name for name in board.files() - before if "lock" not in name} == set()
+    # another source has the right one
+    good = make(4)
+    push(good, str(tmp_path / "second"))
+    answer = board.ask("install", "--from", str(mirror), "--from", str(tmp_path / "second"),
+                       "--app", "toy", "--policy", POLICY)  # fmt: skip
+    assert answer["digest"] == good.digest
+    assert "other" not in board.ask("status")["apps"]
+
+
+def test_from_a_mirror_or_a_registry_the_application_must_be_named(board: BoardFolder) -> None:
+    for source in ("https://mirror.invalid/", "oci://registry.invalid/boards/toy:1"):
+        with pytest.raises(Refused) as caught:
+            board.ask("install", "--from", source)
+        assert caught.value.code == "source.no-app"
+
+
+def test_counters_only_rise_and_survive_removal(
+    board: BoardFolder, mirror: Path, make: Any
+) -> None:
+    fifth = make(1, counter=5)
+    accepted(board, fifth, mirror)
+    serving = app_of(board)["current"]
+    assert refused(board, make(2, counter=4), mirror) == "install.older"
+    assert refused(board, make(2), mirror) == "install.older"  # none at all
+    assert refused(board, make(2, counter=5), mirror) == "install.older"  # another one's counter
+    assert app_of(board)["current"] == serving
+    board.ask("selftest", "--app", "toy")
+    board.ask("remove", "--app", "toy")
+    assert refused(board, make(2, counter=4), mirror) == "install.older"
+    accepted(board, fifth, mirror)
+    accepted(board, make(2, counter=6), mirror)
+    assert refused(board, fifth, mirror) == "install.older"
+    accepted(board, make(1, "other", counter=1), mirror)  # each application has its own
+
+
+def test_a_signers_last_bundle_is_old_when_another_signer_has_a_newer_one(
+    board: BoardFolder, mirror: Path, make: Any, tmp_path: Path
+) -> None:
+    second = ensure_key(tmp_path / "second")
+    board.trust(allowed_signers_line(second.with_name("second.pub"), "second"))
+    first = make(1, counter=5)
+    accepted(board, first, mirror)
+    accepted(board, make(2, key=second, counter=1), mirror)
+    assert refused(board, first, mirror) == "install.older"
+
+
+def test_going_back_on_purpose_is_recorded_and_lowers_nothing(
+    board: BoardFolder, mirror: Path, make: Any
+) -> None:
+    accepted(board, make(1, counter=5), mirror)
+    older = make(2, counter=4)
+    assert refused(board, older, mirror, "--allow-older", "") == "usage"
+    accepted(board, older, mirror, "--allow-older", "5 drops frames")
+    newest = app_of(board)["history"][-1]
+    assert newest["on_purpose"].startswith("5 drops frames (")
+    # what serves is left alone, whatever its counter
+    assert not install(board, mirror)["changed"]
+    assert refused(board, make(3, counter=4), mirror) == "install.older"
+
+
+def test_what_an_operator_took_back_is_not_installed_again(
+    board: BoardFolder, mirror: Path, make: Any
+) -> None:
+    accepted(board, make(1), mirror)
+    new = make(2)
+    accepted(board, new, mirror)
+    board.ask("rollback", "--app", "toy", "--reason", "too many false alarms")
+    with pytest.raises(Refused, match="too many false alarms") as caught:
+        install(board, mirror)
+    assert caught.value.code == "install.taken-back"
+    assert refused(board, new, mirror, "--allow-older", "it is not older") == "install.taken-back"
+    accepted(board, new, mirror, "--again")
+    assert not install(board, mirror)["changed"]
+
+
+def test_validity_ends_installs_and_nothing_else(
+    board: BoardFolder, mirror: Path, make: Any
+) -> None:
+    accepted(board, make(1, counter=1, valid_until="2999-12-31"), mirror)
+    late = make(2, counter=2, valid_until="2026-01-31")
+    assert refused(board, late, mirror) == "install.expired"
+    accepted(board, late, mirror, "--allow-older", "there is no other")
+    assert not install(board, mirror)["changed"]
+    board.ask("selftest", "--app", "toy")
+
+
+def test_a_clock_before_the_newest_signed_time_refuses_installs_and_not_what_serves(
+    board: BoardFolder, mirror: Path, make: Any
+) -> None:
+    accepted(board, make(1, counter=1), mirror)
+    assert refused(board, make(2, counter=2, at=LATER), mirror) == "install.clock"
+    # also of bundles that are older than the clock
+    assert refused(board, make(3, counter=3), mirror) == "install.clock"
+    assert refused(board, make(4, "other"), mirror) == "install.clock"
+    board.ask("selftest", "--app", "toy")
+    board.ask("switch", "--app", "toy", "--release", app_of(board)["current"])
+
+
+def test_a_damaged_record_refuses_installs_and_not_what_serves(
+    board: BoardFolder, mirror: Path, make: Any
+) -> None:
+    accepted(board, make(1, counter=1), mirror)
+    (board.root / "counters.json").write_text('{"schema": "edgekit.counters/1"')
+    assert refused(board, make(2, counter=2), mirror) == "install.counters"
+    board.ask("selftest", "--app", "toy")
+
+
+def test_what_counts_as_installed_is_remembered_whenever_the_power_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, signer_line: str
+) -> None:
+    first, second = make(1, counter=7), make(2, counter=8)
+
+    def walk(folder: Path, cut: int) -> int:
+        """Deploys both, the power going before the cut-th change of the second's."""
+        with monkeypatch.context() as patch:
+            bench = bench_board(folder, patch)
+            (folder / "allowed_signers").write_text(signer_line + "\n")
+            for bundle in (first, second):
+                bench.offer(bundle)
+                take_offer(bench.root, bundle.manifest_bytes, bundle.signature)
+                request = read_request({"app": "toy", "digest": bundle.digest, "policy": {}})
+                with cut_at(cut if bundle is second else 1 << 30) as seen:
+                    try:
+                        deploy(bench.root, request)
+                    except Cut:
+                        assert bundle is second
+        return len(seen)
+
+    count = walk(tmp_path / "whole", 1 << 30)
+    states = set()
+    for number in range(count - 25, count + 1):
+        folder = tmp_path / str(number)
+        walk(folder, number)
+        journal = read_journal(Root(folder).app("toy"))
+        assert journal is not None
+        known = json.loads((folder / "counters.json").read_text())["apps"]["toy"]["signers"]
+        ((_, seen),) = known.items()
+        states.add((journal.state, seen["counter"]))
+    assert ("committed", 8) in states
+    assert ("committed", 7) not in states
+    assert any(state != "committed" for state, _ in states)
