@@ -29,8 +29,8 @@ class Rows:
 
     Attributes:
         base: Weights of what is minimised; zeros when it is the largest load.
-        sums: Weights of each row; the first ``minimax`` are the devices' loads.
-        limits: Of each row; 0 for the devices' loads.
+        sums: Weights of each row; the period is the largest of the first ``minimax``.
+        limits: Of each row; 0 for these.
         minimax: How many rows the goal is the largest of.
         sizes: By row, a typical value of it over one of the goal.
         unit: A typical value of the goal.
@@ -47,14 +47,14 @@ class Rows:
     def of(cls, problem: Problem, goal: Goal) -> Rows:
         """Returns the rows of a goal."""
         count = len(problem.devices)
-        single = [tuple(float(r == d) for r in range(count + 2)) for d in range(count)]
+        single = [(*row, 0.0, 0.0) for row in problem.shares]
         named: dict[str, list[Vector]] = {
             "latency_us": [(*(1.0,) * (count + 1), 0.0)],
             "energy_uj": [(*(0.0,) * (count + 1), 1.0)],
             "gpu_us": [(*(float(name == "GPU") for name in problem.devices), 0.0, 0.0)],
             "period_us": single,
         }
-        minimax = count if goal.weights is None else 0
+        minimax = len(single) if goal.weights is None else 0
         sums = single[:minimax]
         limits = [0.0] * minimax
         for name, limit in sorted(goal.bounds.items()):

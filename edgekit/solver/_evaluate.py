@@ -173,14 +173,14 @@ def state_goal(
             "latency_us": [every],
             "energy_uj": [energy],
             "gpu_us": [gpu],
-            "period_us": loads[:-1],
+            "period_us": _weighted(problem, loads),
         }[name]
         for expression in limited:
             program.row(Expression().plus(expression, size), high=limit * size)
     total = Expression()
     if goal.weights is None:
         total.add(program.variable(), 1.0)
-        for load in loads[:-1]:
+        for load in _weighted(problem, loads):
             program.row(Expression().plus(total).plus(load, -1.0), low=0.0)
     else:
         for weight, load in zip(goal.weights, loads, strict=True):
@@ -189,6 +189,16 @@ def state_goal(
     for variable, coefficient in total.items():
         program.cost[variable] += scale * coefficient
     return total.constant
+
+
+def _weighted(problem: Problem, loads: Sequence[Expression]) -> list[Expression]:
+    """Returns the sums of loads of which the period is the largest."""
+    found = []
+    for row in problem.shares:
+        found.append(Expression())
+        for weight, load in zip(row, loads, strict=False):
+            found[-1].plus(load, weight)
+    return found
 
 
 def evaluate(problem: Problem, modes: Sequence[int], goal: Goal) -> Placing | None:

@@ -1,10 +1,12 @@
 """Throughput: the best mix of plans, each on the GPU and at most one core.
 
 Frames may use different plans, so the steady state is a linear programme over plans: maximise the
-sum of their rates such that no device works more than a second a second. Its columns are found as
-they are needed (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
-optimiser, which returns the plan that is worth most, or proves that none is missing. Identical
-cores are one resource with their number as capacity; each plan is then mirrored over them.
+sum of their rates such that the devices get done a second's work a second. Devices that slow each
+other down divide the second among the sets of them that work at once (``Problem.together``), which
+keeps the programme linear. Its columns are found as they are needed (Dantzig and Wolfe, 1960): the
+prices of the devices weigh their loads in the exact optimiser, which returns the plan that is worth
+most, or proves that none is missing. Identical cores are one resource with their number as
+capacity; each plan is then mirrored over them.
 
 The bound is that of mixes whose plans have all slots of their core each. Plans of one core share
 its slots, so where the best mix needs more, :mod:`edgekit.solver._mix_slots` chooses among the
@@ -299,7 +301,8 @@ def _balanced(
 ) -> None:
     """Adds each lane's plan with the least period: beside others, none of the hull may be it."""
     for number, lane in enumerate(lanes):
-        placing = minimise(lane.problem, Goal(None, bounds=bounds), effort=effort).placing
+        goal = Goal.of(lane.problem, "period", bounds)
+        placing = minimise(lane.problem, goal, effort=effort).placing
         if placing is not None:
             goal = Goal(lane.weights((), number), bounds=bounds)
             column = Column(number, placing, goal)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from edgekit.solver._highs import Expression, Program
 from edgekit.solver._problem import Goal, Placing, Problem
 
-__all__ = ["Column", "Lane", "capacity", "loads_of", "prices_of", "rates_of"]
+__all__ = ["Column", "Lane", "capacity", "loads_of", "prices_of", "rates_of", "speeds_of"]
 
 LEAST_US = 1e-6  # a plan without any load would have no limit
 
@@ -69,13 +69,31 @@ def loads_of(lanes: Sequence[Lane], column: Column) -> list[float]:
     return load
 
 
-def _limits(lanes: Sequence[Lane]) -> list[float]:
-    return [1.0] * len(lanes[0].shared) + [float(len(lane.cores)) for lane in lanes]
+def speeds_of(lanes: Sequence[Lane]) -> tuple[tuple[float, ...], ...]:
+    """Returns the speeds of the devices in each set of them that can work at once."""
+    problem = lanes[0].problem
+    return problem.together or ((1.0,) * len(problem.devices),)
+
+
+def _limits(lanes: Sequence[Lane]) -> list[list[float]]:
+    """Returns what each resource gets done in the time of each set of devices.
+
+    Cores of a lane are alike, so a set's time is divided evenly among its images under exchanges
+    of cores, and all cores of a lane get the same done.
+    """
+    return [
+        [speeds[d] for d in lanes[0].shared]
+        + [sum(speeds[c] for c in lane.cores) for lane in lanes]
+        for speeds in speeds_of(lanes)
+    ]
 
 
 def capacity(lanes: Sequence[Lane], prices: Sequence[float]) -> float:
     """Returns what all devices together are worth."""
-    return sum(limit * price for limit, price in zip(_limits(lanes), prices, strict=True))
+    return max(
+        sum(limit * price for limit, price in zip(limits, prices, strict=True))
+        for limits in _limits(lanes)
+    )
 
 
 def rates_of(lanes: Sequence[Lane], columns: Sequence[Column]) -> list[float]:
@@ -84,23 +102,34 @@ def rates_of(lanes: Sequence[Lane], columns: Sequence[Column]) -> list[float]:
     program = Program()
     rates = [program.variable(cost=-1.0) for _ in columns]
     loads = [loads_of(lanes, column) for column in columns]
-    for resource, limit in enumerate(_limits(lanes)):
-        used = {f: load[resource] / unit for f, load in zip(rates, loads, strict=True)}
-        program.row(Expression(used), high=limit)
+    sets = _limits(lanes)
+    times = [program.variable() for _ in sets]
+    program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+    for resource in range(len(sets[0])):
+        used = Expression({f: load[resource] / unit for f, load in zip(rates, loads, strict=True)})
+        for time, limits in zip(times, sets, strict=True):
+            used.add(time, -limits[resource])
+        program.row(used, high=0.0)
     values = program.solve().values
     assert values is not None
-    return [max(0.0, value) / unit for value in values]
+    return [max(0.0, values[rate]) / unit for rate in rates]
 
 
 def prices_of(lanes: Sequence[Lane], columns: Sequence[Column]) -> list[float]:
     """Returns the dual prices by resource: every plan is worth at least 1 at them."""
     unit = sum(loads_of(lanes, columns[0]))
     program = Program()
-    prices = [program.variable(cost=limit) for limit in _limits(lanes)]
+    sets = _limits(lanes)
+    prices = [program.variable() for _ in sets[0]]
+    most = program.variable(cost=1.0)
+    for limits in sets:
+        worth = Expression(zip(prices, limits, strict=True))
+        worth.add(most, -1.0)
+        program.row(worth, high=0.0)
     for column in columns:
         load = loads_of(lanes, column)
         terms = {p: us / unit for p, us in zip(prices, load, strict=True)}
         program.row(Expression(terms), low=1.0)
     values = program.solve().values
     assert values is not None
-    return [max(0.0, value) / unit for value in values]
+    return [max(0.0, values[price]) / unit for price in prices]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgekit.solver._highs import Expression, Program
-from edgekit.solver._mix_master import Column, Lane, loads_of
+from edgekit.solver._mix_master import Column, Lane, loads_of, speeds_of
 
 __all__ = ["sharing"]
 
@@ -44,13 +44,22 @@ def _solve(
     rates = [program.variable(cost=-1.0) for _ in options]
     shared = len(lanes[0].shared)
     own = [[us / unit for us in loads_of(lanes, column)] for column, _ in options]
-    for device in range(shared):
-        used = {f: load[device] for f, load in zip(rates, own, strict=True)}
-        program.row(Expression(used), high=1.0)
+    sets = speeds_of(lanes)
+    times = [program.variable() for _ in sets]
+    program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+
+    def within(used: Expression, device: int) -> None:
+        for time, speeds in zip(times, sets, strict=True):
+            used.add(time, -speeds[device])
+        program.row(used, high=0.0)
+
+    for number, device in enumerate(lanes[0].shared):
+        used = {f: load[number] for f, load in zip(rates, own, strict=True)}
+        within(Expression(used), device)
     for core in (core for lane in lanes for core in lane.cores):
         on_core = [i for i, (_, where) in enumerate(options) if where == core]
         loads = {rates[i]: own[i][shared + options[i][0].lane] for i in on_core}
-        program.row(Expression(loads), high=1.0)
+        within(Expression(loads), core)
         if slots is None:
             continue
         taken = Expression()

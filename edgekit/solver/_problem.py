@@ -5,7 +5,8 @@ node gets one mode (a device and the tensor formats it reads and writes there). 
 of loads, so that every objective is a weighted sum of them or their maximum:
 
 - latency: everything one after the other, the sum of all loads;
-- period: one plan in steady state, the largest load of a device;
+- period: one plan in steady state, the largest load of a device; of devices that slow each other
+  down while they work at once, the largest of several weighted sums of loads (``Problem.shares``);
 - gpu_time: the load of the GPU;
 - energy: a sum of its own.
 """
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import combinations
 
 __all__ = [
     "OUTSIDE", "Border", "Cost", "Goal", "Mode", "Optimum", "Placing", "Pool", "Problem", "Step",
@@ -105,6 +107,8 @@ class Problem:
         network_of: By node, the network it belongs to; empty: one network.
         max_transitions: By network, the most device changes along its running order, or None.
         contiguous: By network, whether each device has at most one unbroken run of it.
+        together: Each set of devices that can work at once, as their speeds while they do (0 for
+            the others): work of a microsecond takes 1 / speed. Empty: none slows another down.
     """
 
     devices: tuple[str, ...]
@@ -121,6 +125,16 @@ class Problem:
     network_of: tuple[int, ...] = ()
     max_transitions: tuple[int | None, ...] = (None,)
     contiguous: tuple[bool, ...] = (False,)
+    together: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def shares(self) -> tuple[tuple[float, ...], ...]:
+        """Weights by device: the period is the largest of the loads weighted with any of them."""
+        return shares_of(self.together or ((1.0,) * len(self.devices),))
+
+    def period_us(self, load_us: Sequence[float]) -> float:
+        """Returns the least time in which the devices get loads done, all working at once."""
+        return max(_dot(row, load_us) for row in self.shares)
 
     @cached_property
     def cores(self) -> tuple[int, ...]:
@@ -158,11 +172,14 @@ class Goal:
         weights: By resource (devices, then the delay); None: the largest load of a device.
         energy: Weight of the energy beside the loads.
         bounds: Limits by metric: latency_us, energy_uj, gpu_us, period_us.
+        shares: Without weights, those of the problem whose period is minimised; empty: the
+            largest load counts.
     """
 
     weights: tuple[float, ...] | None
     energy: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)
+    shares: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def of(
@@ -176,12 +193,15 @@ class Goal:
             "energy": (0.0,) * (count + 1),
             "gpu_time": (*(float(d == "GPU") for d in problem.devices), 0.0),
         }
-        return cls(weights[objective], float(objective == "energy"), dict(bounds or {}))
+        energy = float(objective == "energy")
+        return cls(weights[objective], energy, dict(bounds or {}), problem.shares)
 
     def value(self, load_us: Sequence[float], energy_uj: float) -> float:
         """Returns what is minimised; ``load_us`` by resource."""
         if self.weights is None:
-            return max(load_us[:-1])
+            if not self.shares:
+                return max(load_us[:-1])
+            return max(_dot(row, load_us) for row in self.shares)
         total = sum(w * us for w, us in zip(self.weights, load_us, strict=True))
         return total + self.energy * energy_uj
 
@@ -236,5 +256,58 @@ def metrics(problem: Problem, load_us: Sequence[float], energy_uj: float) -> dic
         "latency_us": sum(load_us),
         "energy_uj": energy_uj,
         "gpu_us": sum(load_us[d] for d in gpus),
-        "period_us": max(load_us[:-1]),
+        "period_us": problem.period_us(load_us),
     }
+
+
+def _dot(row: Sequence[float], load_us: Sequence[float]) -> float:
+    return sum(weight * us for weight, us in zip(row, load_us, strict=False))
+
+
+@cache
+def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    """Returns the weights whose largest sum of loads is the least time for them.
+
+    That time is a linear programme: time for each set of devices, such that every device gets its
+    load done. Its dual does not depend on the loads: the weights are the corners of a polytope, of
+    which those below another one are left out. Few devices: all corners are looked at.
+    """
+    count = len(together[0])
+    rows = [(row, 1.0) for row in together]
+    rows += [(tuple(float(d == e) for e in range(count)), 0.0) for d in range(count)]
+    corners: list[tuple[float, ...]] = []
+    for chosen in combinations(rows, count):
+        corner = _solution([[*row, value] for row, value in chosen])
+        if corner is None or min(corner) < -_SMALL:
+            continue
+        if any(_dot(row, corner) > 1 + _SMALL for row in together):
+            continue
+        corner = tuple(max(0.0, round(weight, 12)) for weight in corner)
+        if corner not in corners:
+            corners.append(corner)
+    return tuple(
+        one
+        for one in sorted(corners, reverse=True)
+        if not any(
+            other != one and all(a <= b for a, b in zip(one, other, strict=True))
+            for other in corners
+        )
+    )
+
+
+_SMALL = 1e-9
+
+
+def _solution(rows: list[list[float]]) -> tuple[float, ...] | None:
+    """Returns the solution of linear equations, or None where there is not exactly one."""
+    count = len(rows)
+    for column in range(count):
+        pivot = max(range(column, count), key=lambda r: abs(rows[r][column]))
+        if abs(rows[pivot][column]) < _SMALL:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        for r in range(count):
+            if r != column:
+                factor = rows[r][column] / rows[column][column]
+                rows[r] = [a - factor * b for a, b in zip(rows[r], rows[column], strict=True)]
+    return tuple(rows[r][-1] / rows[r][r] for r in range(count))

@@ -68,10 +68,9 @@ def measures(problem: Problem, goal: Goal) -> tuple[list[tuple[Any, float | None
 
     Each is a function of a cost; the second result says how many form the objective.
     """
-    count = len(problem.devices)
     found: list[tuple[Any, float | None]] = []
     if goal.weights is None:
-        found += [(_load(d), None) for d in range(count)]
+        found += [(_weighted((*row, 0.0), 0.0), None) for row in problem.shares]
     else:
         found.append((_weighted(goal.weights, goal.energy), None))
     objective = len(found)
@@ -81,15 +80,11 @@ def measures(problem: Problem, goal: Goal) -> tuple[list[tuple[Any, float | None
         elif name == "energy_uj":
             found.append((lambda cost: cost.energy_uj, limit))
         elif name == "period_us":
-            found += [(_load(d), limit) for d in range(count)]
+            found += [(_weighted((*row, 0.0), 0.0), limit) for row in problem.shares]
         else:
             gpus = [d for d, device in enumerate(problem.devices) if device == "GPU"]
             found.append((lambda cost, gpus=gpus: sum(cost.load_us[d] for d in gpus), limit))
     return found, objective
-
-
-def _load(device: int) -> Any:
-    return lambda cost: cost.load_us[device]
 
 
 def _weighted(weights: tuple[float, ...], energy: float) -> Any:
@@ -146,6 +141,9 @@ def _exchangeable(problem: Problem, goal: Goal, first: int, second: int) -> bool
         if other is None:
             return False
         image.append(other)
+    swapped = {tuple(row[swap.get(d, d)] for d in range(len(row))) for row in problem.shares}
+    if swapped != set(problem.shares):
+        return False
     weights = goal.weights
     if weights is not None and weights[first] != weights[second]:
         return False

@@ -44,6 +44,11 @@ def _alike(problem: Problem, one: int, other: int) -> bool:
 
     if problem.launch[other] != moved(problem.launch[one]):
         return False
+    turned_speeds = [
+        tuple(row[change.get(d, d)] for d in range(len(row))) for row in problem.together
+    ]
+    if Counter(turned_speeds) != Counter(problem.together):
+        return False
     for row in problem.costs:
         if any(row[image[m]] != moved(cost) for m, cost in enumerate(row)):
             return False

@@ -94,7 +94,8 @@ class Units:
             name: math.ldexp(limit, self.energy if name == "energy_uj" else self.load)
             for name, limit in goal.bounds.items()
         }
-        return Goal(weights, math.ldexp(goal.energy, self.value - self.energy), bounds)
+        energy = math.ldexp(goal.energy, self.value - self.energy)
+        return Goal(weights, energy, bounds, goal.shares)
 
     def placing(self, placing: T, back: int = 1) -> T:
         """Returns a placement (or None) in these units."""

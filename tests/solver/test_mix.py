@@ -150,3 +150,78 @@ def test_plans_of_one_core_share_its_slots() -> None:
         proved += found.qps >= found.bound * (1 - 1e-4)
     assert exact >= 13
     assert 0 < proved < 14
+
+
+def _speeds(rng: random.Random, devices: int, *, twins: bool) -> tuple[tuple[float, ...], ...]:
+    """Returns the speeds of every set of devices; each further one slows the others down."""
+    gpu, core = rng.uniform(0.02, 0.4), rng.uniform(0.02, 0.4)
+    among = core / 3 if twins else rng.uniform(0.01, 0.2)
+    found = []
+    for size in range(1, devices + 1):
+        for inside in itertools.combinations(range(devices), size):
+            row = [0.0] * devices
+            for d in inside:
+                cores = sum(e > 0 for e in inside if e != d)
+                row[d] = 1 / (1 + (cores * gpu if not d else (0 in inside) * core + cores * among))
+            found.append(tuple(row))
+    return tuple(found)
+
+
+def _shared(problem: Problem, plans: list[Plan]) -> float:
+    """Returns the most frames a second when the devices that work at once slow each other down."""
+    program = Program()
+    rates = [program.variable(cost=-1.0) for _ in plans]
+    times = [program.variable() for _ in problem.together]
+    program.row(Expression(dict.fromkeys(times, 1.0)), high=1.0)
+    for device in range(len(problem.devices)):
+        used = Expression({f: plan.loads[device] for f, plan in zip(rates, plans, strict=True)})
+        for time, row in zip(times, problem.together, strict=True):
+            used.add(time, -row[device])
+        program.row(used, high=0.0)
+    return -1e6 * program.solve().value
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sharing_memory_is_a_part_of_the_mix_and_its_bound(seed: int) -> None:
+    rng = random.Random(5000 + seed)
+    alone = branching(rng, 5, 1 + seed % 2, twins=True)
+    problem = replace(alone, together=_speeds(rng, len(alone.devices), twins=True))
+    free = Goal.of(problem, "latency")
+    plans = [p for p in every_plan(problem, free) if len(set(p.devices) - {0}) <= 1]
+    found = mix_plans(problem, {})
+    assert found is not None
+    best = _shared(problem, plans)
+    assert found.qps == pytest.approx(best, rel=1e-5)
+    assert best * (1 - 1e-6) <= found.bound <= best * (1 + 1e-4)
+    without = mix_plans(alone, {})
+    assert without is not None
+    assert found.qps <= without.qps * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_period_is_the_least_time_in_which_shared_devices_do_their_work(seed: int) -> None:
+    rng = random.Random(6000 + seed)
+    alone = branching(rng, 5, 1 + seed % 2, twins=seed % 3 > 0)
+    problem = replace(alone, together=_speeds(rng, len(alone.devices), twins=seed % 3 > 0))
+    plans = every_plan(problem, Goal.of(problem, "period"))
+    best = min(1e6 / _shared(problem, [plan]) for plan in plans)
+    found = minimise(problem, Goal.of(problem, "period"))
+    assert found.placing is not None
+    assert found.placing.value == pytest.approx(best, rel=1e-5)
+    assert found.bound == pytest.approx(best, rel=2e-4)
+    # a bound on the period is the same sum
+    limited = Goal.of(problem, "energy", {"period_us": best * 1.2})
+    cheapest = minimise(problem, limited).placing
+    assert cheapest is not None
+    assert 1e6 / _shared(problem, [Plan((), {}, cheapest.load_us)]) <= best * 1.2 * (1 + 1e-6)
+
+
+def test_a_device_that_works_alone_is_not_slowed_down() -> None:
+    problem = branching(random.Random(3), 4, 2, twins=True)
+    shared = replace(problem, together=_speeds(random.Random(3), 3, twins=True))
+    for device in range(3):
+        load = [7.0 * (d == device) for d in range(4)]
+        assert shared.period_us(load) == pytest.approx(7.0)
+    both = shared.period_us([7.0, 7.0, 0.0, 0.0])
+    assert problem.period_us([7.0, 7.0, 0.0, 0.0]) == 7.0
+    assert 7.0 < both < 14.0
