@@ -166,7 +166,7 @@ def mobilenetv3(
             mean = g.add("REDUCE", (y,), (batch, inner, 1, 1))
             mean = g.conv(mean, max(8, (inner // 4 + 4) // 8 * 8), 1)
             share = g.conv(mean, inner, 1)
-            y = g.add("ELEMENTWISE", (y, share), g.tensors[y].shape)
+            y = g.add("ELEMENTWISE", (y, share), g.tensors[y].shape, function="PROD")
         y = g.conv(y, out, 1, relu=False)
         x = g.addition(y, x, relu=False) if stride == 1 and before == out else y
     wide, hidden = (576, 1024) if name == "small" else (960, 1280)
@@ -195,8 +195,8 @@ def mixnet(
         return active(y) if act else y
 
     def active(x: str) -> str:
-        y = g.add("ACTIVATION", (x,), g.tensors[x].shape)
-        return g.add("ELEMENTWISE", (x, y), g.tensors[x].shape) if g.silu else y
+        y = g.add("ACTIVATION", (x,), g.tensors[x].shape, function="SIGMOID")
+        return g.add("ELEMENTWISE", (x, y), g.tensors[x].shape, function="PROD") if g.silu else y
 
     x = g.conv("input", wide(16 if name == "s" else 24), 3, 2)
     for count, times, out, kernels, expanded, projected, step, swish, ratio in (
@@ -217,8 +217,8 @@ def mixnet(
             if ratio:
                 mean = g.add("REDUCE", (y,), (batch, inner, 1, 1))
                 gate = g.conv(g.conv(mean, before // ratio, 1), inner, 1, relu=False)
-                gate = g.add("ACTIVATION", (gate,), (batch, inner, 1, 1))
-                y = g.add("ELEMENTWISE", (y, gate), g.tensors[y].shape)
+                gate = g.add("ACTIVATION", (gate,), (batch, inner, 1, 1), function="SIGMOID")
+                y = g.add("ELEMENTWISE", (y, gate), g.tensors[y].shape, function="PROD")
             y = point(y, wide(out), projected, act=False)
             x = g.addition(y, x, relu=False) if stride == 1 and before == wide(out) else y
     g.silu = False
@@ -249,12 +249,14 @@ def reduceformer(name: str, size: int, batch: int = 1) -> Network:
         q, k, v = (g.add("SLICE", (y,), shape) for _ in range(3))
         q, k = (g.add("ACTIVATION", (y,), shape) for y in (q, k))
         sum_k = g.add("REDUCE", (k,), one)
-        sum_v = g.add("REDUCE", (g.add("ELEMENTWISE", (v, sum_k), shape),), one)
-        sum_kv = g.add("REDUCE", (g.add("ELEMENTWISE", (k, sum_v), shape),), one)
+        sum_v = g.add("REDUCE", (g.add("ELEMENTWISE", (v, sum_k), shape, function="PROD"),), one)
+        sum_kv = g.add("REDUCE", (g.add("ELEMENTWISE", (k, sum_v), shape, function="PROD"),), one)
         sum_q = g.add("REDUCE", (q,), (batch, 1, *rest))
-        top = g.add("ELEMENTWISE", (q, sum_kv), shape)
-        under = g.add("ELEMENTWISE", (sum_q, sum_k), shape)
-        y = g.add("ELEMENTWISE", (top, g.add("ELEMENTWISE", (under,), shape)), shape)
+        top = g.add("ELEMENTWISE", (q, sum_kv), shape, function="PROD")
+        under = g.add("ELEMENTWISE", (sum_q, sum_k), shape, function="PROD")
+        y = g.add(
+            "ELEMENTWISE", (top, g.add("ELEMENTWISE", (under,), shape, function="PROD")), shape
+        )
         return g.addition(g.conv(y, channels, 1, relu=False), x, relu=False)
 
     x = g.conv("input", widths[0], 3, 2)
@@ -268,8 +270,8 @@ def reduceformer(name: str, size: int, batch: int = 1) -> Network:
     x = g.add("REDUCE", (x,), (batch, head[0], 1, 1))
     x = g.conv(x, head[1], 1, relu=False)
     x = g.add("NORMALIZATION", (x,), g.tensors[x].shape)
-    gate = g.add("ACTIVATION", (x,), g.tensors[x].shape)
-    x = g.add("ELEMENTWISE", (x, gate), g.tensors[x].shape)
+    gate = g.add("ACTIVATION", (x,), g.tensors[x].shape, function="SIGMOID")
+    x = g.add("ELEMENTWISE", (x, gate), g.tensors[x].shape, function="PROD")
     return g.network(g.conv(x, 1000, 1, relu=False))
 
 
@@ -289,7 +291,7 @@ def vit_b32(batch: int = 1) -> Network:
         q = g.turn(parts[0], (batch * heads, tokens, each))
         k = g.turn(parts[1], (batch * heads, each, tokens))
         v = g.turn(parts[2], (batch * heads, tokens, each))
-        q = g.add("ELEMENTWISE", (q,), g.shape(q))
+        q = g.add("ELEMENTWISE", (q,), g.shape(q), function="PROD")
         y = g.matmul(q, k)
         y = g.matmul(g.add("SOFTMAX", (y,), g.shape(y)), v)
         x = g.sum(x, g.linear(g.turn(y, (batch * tokens, width)), width))

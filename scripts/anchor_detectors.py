@@ -173,7 +173,7 @@ def yolox(name: str, size: int, batch: int = 1, classes: int = 80) -> Network:
         x = g.conv(feature, 4 * base, 1)
         kinds, boxes = (wide(wide(x, 4 * base), 4 * base) for _ in range(2))
         scores = [g.conv(y, out, 1, relu=False) for y, out in ((boxes, 1), (kinds, classes))]
-        sure = [g.add("ACTIVATION", (y,), g.tensors[y].shape) for y in scores]
+        sure = [g.add("ACTIVATION", (y,), g.tensors[y].shape, function="SIGMOID") for y in scores]
         level = g.concat(g.conv(boxes, 4, 1, relu=False), *sure)
         shape = g.tensors[level].shape
         flat = (batch, shape[1], shape[2] * shape[3])
@@ -254,7 +254,9 @@ def yolov7(size: int, batch: int = 1) -> Network:
         x = g.add("SHUFFLE", (x,), shape, mode="TRANSPOSE")
         x = g.add("ACTIVATION", (x,), shape)
         parts = [g.add("SLICE", (x,), (*shape[:4], part)) for part in (2, 2, 81)]
-        parts[:2] = [g.add("ELEMENTWISE", (y,), g.tensors[y].shape) for y in parts[:2]]
+        parts[:2] = [
+            g.add("ELEMENTWISE", (y,), g.tensors[y].shape, function="PROD") for y in parts[:2]
+        ]
         x = g.add("CONCATENATION", tuple(parts), shape)
         levels.append(g.add("SHUFFLE", (x,), (batch, 3 * height * width, 85), mode="RESHAPE"))
     cells = sum(g.tensors[level].shape[1] for level in levels)

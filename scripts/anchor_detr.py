@@ -49,8 +49,10 @@ class Transformer(Graph):
         q = self.turn(self.linear(query, WIDTH), (HEADS, rows, each))
         k = self.turn(self.linear(key, WIDTH), (HEADS, each, columns))
         v = self.turn(self.linear(value, WIDTH), (HEADS, columns, each))
-        q = self.add("ELEMENTWISE", (q,), self.shape(q))  # by the root of 1 / sqrt(32), both
-        k = self.add("ELEMENTWISE", (k,), self.shape(k))
+        q = self.add(
+            "ELEMENTWISE", (q,), self.shape(q), function="PROD"
+        )  # by the root of 1 / sqrt(32), both
+        k = self.add("ELEMENTWISE", (k,), self.shape(k), function="PROD")
         x = self.matmul(q, k)
         x = self.matmul(self.add("SOFTMAX", (x,), self.shape(x)), v)
         return self.linear(self.turn(x, (rows, WIDTH)), WIDTH)
@@ -92,7 +94,7 @@ def detr(height: int = 800, width: int = 1066) -> Network:
     x = g.add("NORMALIZATION", (x,), g.shape(x))
     classes = g.linear(x, 92)
     boxes = g.linear(g.linear(g.linear(x, WIDTH, relu=True), WIDTH, relu=True), 4)
-    boxes = g.add("ACTIVATION", (boxes,), g.shape(boxes))
+    boxes = g.add("ACTIVATION", (boxes,), g.shape(boxes), function="SIGMOID")
     inputs = ("input", "positions", "queries", "zero")
     return Network("detr", tuple(g.layers), g.tensors, inputs, (classes, boxes))
 

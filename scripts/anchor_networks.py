@@ -64,8 +64,15 @@ class Graph:
         )  # fmt: skip
         if not relu:
             return y
-        x = self.add("ACTIVATION", (y,), shape)
-        return self.add("ELEMENTWISE", (y, x), shape) if self.silu else x
+        if not self.silu:
+            return self.add("ACTIVATION", (y,), shape, function="RELU")
+        return self.gated(y)
+
+    def gated(self, x: str, function: str = "SIGMOID") -> str:
+        """A tensor times an activation of it: SiLU, or HardSwish by ``HARD_SIGMOID``."""
+        shape = self.tensors[x].shape
+        y = self.add("ACTIVATION", (x,), shape, function=function)
+        return self.add("ELEMENTWISE", (x, y), shape, function="PROD")
 
     def deconv(self, x: str, out: int, stride: int) -> str:
         """Deconvolves with a kernel of its stride."""
@@ -89,8 +96,8 @@ class Graph:
 
     def addition(self, x: str, y: str, relu: bool = True) -> str:
         shape = self.tensors[x].shape
-        z = self.add("ELEMENTWISE", (x, y), shape)
-        return self.add("ACTIVATION", (z,), shape) if relu else z
+        z = self.add("ELEMENTWISE", (x, y), shape, function="SUM")
+        return self.add("ACTIVATION", (z,), shape, function="RELU") if relu else z
 
     def resize(self, x: str, factor: int) -> str:
         batch, channels, height, width = self.tensors[x].shape
@@ -246,5 +253,8 @@ def products(first: int, second: int) -> Network:
     """Two pointwise products, of 8 x first x 32 and 8 x 32 x second."""
     g = Graph("products", (1, 8, first, 32))
     g.tensors["other"] = Tensor("other", (1, 8, 32, second), "float32")
-    outputs = [g.add("ELEMENTWISE", (name,), g.tensors[name].shape) for name in ("input", "other")]
+    outputs = [
+        g.add("ELEMENTWISE", (name,), g.tensors[name].shape, function="PROD")
+        for name in ("input", "other")
+    ]
     return Network("products", tuple(g.layers), g.tensors, ("input", "other"), tuple(outputs))

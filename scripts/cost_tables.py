@@ -10,7 +10,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fit_costs import FITTED, LIMITS, Anchor, anchors, describe, errors, ratios, summary
+from fit_costs import (
+    FITTED,
+    LIMITS,
+    Anchor,
+    Spread,
+    anchors,
+    constants_now,
+    describe,
+    errors,
+    family,
+    left_out_errors,
+    ratios,
+    summary,
+)
 
 from edgekit.placement._costs import cost_data
 
@@ -23,12 +36,15 @@ def cost_page() -> str:
     """Returns the page with its tables written anew; its text is written by hand."""
     text = PAGE.read_text(encoding="utf-8")
     rows = anchors()
-    found = errors(rows, cost_data("devices"))
+    found = errors(rows, constants_now())
     for name, table in (
         ("constants", _constants()),
         ("sources", _sources()),
         ("reformats", _reformats()),
-        ("bands", _bands(rows, found)),
+        ("bands", _bands(rows)),
+        ("networks", _left_out(rows, 0)),
+        ("boards", _left_out(rows, 1)),
+        ("sealed", _sealed()),
         ("errors", _errors(rows, found)),
     ):
         before, _, rest = text.partition(f"<!-- {name} -->\n")
@@ -44,7 +60,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def _constants() -> str:
     rows: list[tuple[str, ...]] = []
-    for family, kinds in (
+    for name_, kinds in (
         ("gpu", cost_data("devices")["gpu"]),
         ("dla", cost_data("devices")["dla"]),
     ):
@@ -53,8 +69,8 @@ def _constants() -> str:
                 if name != "source" and not name.endswith("note"):
                     origin = _origin(name, constants["source"])
                     if origin == "fitted":
-                        origin = _fitted(family, kind, name, value)
-                    rows.append((f"{family} {kind}", f"`{name}`", _value(value), origin))
+                        origin = _fitted(name_, kind, name, value)
+                    rows.append((f"{name_} {kind}", f"`{name}`", _value(value), origin))
     return _table(("device", "constant", "value", "where from"), rows)
 
 
@@ -72,6 +88,7 @@ def _origin(name: str, source: dict[str, Any]) -> str:
 def _fitted(family: str, kind: str, name: str, value: Any) -> str:
     """Returns "fitted", by type where only some are, and where the fit stopped at a limit."""
     of_fit = {*FITTED.get(family, ()), *FITTED[f"{family}.{kind}"]}
+    of_fit |= {"broken"} if kind == "ampere" else set()  # the one board with rows of it
     said = []
     for part, number in value.items() if isinstance(value, dict) else [("", value)]:
         how = "fitted" if f"{name}.{part}".rstrip(".") in of_fit else "assumed"
@@ -107,29 +124,74 @@ def _reformats() -> str:
     return _table(head, [*rows, total])
 
 
-def _bands(rows: Sequence[Anchor], found: Sequence[float]) -> str:
-    measured = ratios(rows, found)
+def _bands(rows: Sequence[Anchor]) -> str:
+    found = ratios(rows)
     lines: list[tuple[str, ...]] = []
     for name, (low, high) in cost_data("error")["bands"].items():
-        some = measured[name]
-        inside = sum(low <= ratio <= high for ratio in some)
-        share = f"{100 * inside / len(some):.0f} %"
-        lines.append((name.replace("_", " "), str(len(some)), f"{low}", f"{high}", share))
-    return _table(("what", "rows", "low", "high", "inside"), lines)
+        measured, _ = found[name]
+        half = len(measured) // 2
+        shares = (
+            f"{100 * sum(low <= ratio <= high for ratio in some) / half:.0f} %"
+            for some in (measured[:half], measured[half:])
+        )
+        lines.append((name.replace("_", " "), str(half), f"{low}", f"{high}", *shares))
+    low, high = cost_data("extrapolated")["band"]
+    lines.append(("extrapolated", "0", f"{low}", f"{high}", "", ""))
+    head = ("what", "rows", "low", "high", "inside, without their network", "without their board")
+    return _table(head, lines)
+
+
+def _left_out(rows: Sequence[Anchor], which: int) -> str:
+    """Returns the errors of each network, or board, by constants fitted without it."""
+    groups: dict[str, list[float]] = {}
+    for row, error in zip(rows, left_out_errors(rows, which), strict=True):
+        if error is not None and not row.is_operation:
+            key = row.row["target"] if which else family(row.row["network"])
+            groups.setdefault(key, []).append(error)
+    groups["all"] = [error for some in list(groups.values()) for error in some]
+    lines = []
+    for name, some in groups.items():
+        spread, middle = Spread(some), sorted(some)[len(some) // 2]
+        lines.append(
+            (name, str(spread.rows), f"{100 * middle:+.0f} %", f"{spread.median:.0f} %",
+             f"{spread.most_of:.0f} %", f"{spread.sizes[-1]:.0f} %", str(spread.far))
+        )  # fmt: skip
+    head = ("board" if which else "network", "rows", "median", "median size", "90 % within",
+            "at most", "off by over 2")  # fmt: skip
+    return _table(head, lines)
+
+
+def _sealed() -> str:
+    from fit_costs import SEALED
+
+    if not SEALED.exists():
+        return "They are still sealed.\n"
+    rows = cost_data("sealed")["rows"]
+    found = [row["predicted_us"] / row["us"] - 1 for row in rows]
+    lines = [
+        (row["row"], f"{row['predicted_us']:.0f}", f"{row['us']:.0f}", f"{100 * error:+.1f} %")
+        for row, error in zip(rows, found, strict=True)
+    ]
+    table = _table(("row", "predicted us", "measured us", "error"), lines)
+    bands, inside = cost_data("error")["bands"], []
+    for row, error in zip(rows, found, strict=True):
+        device, precision = row["row"].split()[-2:]
+        kind = "all" if device == "ALL" else f"{device[:3].lower()}_{precision}"
+        low, high = bands[kind]
+        inside.append(low <= 1 / (1 + error) <= high)
+    share = f"{sum(inside)} of them ({100 * sum(inside) / len(rows):.0f} %) lie in the 80 % band"
+    return f"{len(rows)} rows: {Spread(found)}; {share} below.\n\n{table}"
 
 
 def _errors(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     lines: list[tuple[str, ...]] = []
-    for row, error in zip(rows, found, strict=True):
+    by_network, by_board = left_out_errors(rows, 0), left_out_errors(rows, 1)
+    for row, *three in zip(rows, found, by_network, by_board, strict=True):
+        said = ("" if error is None else f"{100 * error:+.1f} %" for error in three)
         lines.append(
-            (
-                " ".join(describe(row).replace(" (held out)", "").split()),
-                f"{(1 + error) * row.us:.0f}",
-                f"{row.us:.0f}",
-                f"{100 * error:+.1f} %",
-                "held out" if row.held_out else "fitted",
-                row.row["source"],
-            )
-        )
-    head = ("row", "predicted us", "measured us", "error", "used", "source")
+            (" ".join(describe(row).split()), f"{(1 + three[0]) * row.us:.0f}",
+             f"{row.us:.0f}", *said, row.row["source"])
+        )  # fmt: skip
+    head = ("row", "predicted us", "measured us", "error", "without its network",
+            "without its board", "source")  # fmt: skip
     return f"{summary(rows, found)}.\n\n{_table(head, lines)}"

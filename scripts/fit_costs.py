@@ -1,8 +1,9 @@
 """Checks the cost model on the published measurements, or fits its constants on them.
 
 scripts/fit_costs.py            print every row with its error
-scripts/fit_costs.py --write    and keep the summary in targets/costs/error.yaml
-scripts/fit_costs.py --fit      search better constants and print them (edit devices.yaml)
+scripts/fit_costs.py --write    leave every network and every board out of a fit once, and keep what
+                                comes out in targets/costs/left_out.yaml and error.yaml (minutes)
+scripts/fit_costs.py --fit      fit the constants, print them (edit devices.yaml, contention.yaml)
 scripts/fit_costs.py --unseal   score the sealed rows, once, and keep what comes out
 
 Sealed rows (the rule stands in targets/costs/anchors.yaml) are left out of everything but --unseal.
@@ -17,11 +18,15 @@ import math
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -51,7 +56,10 @@ from anchor_yolo11 import yolo11, yolo26, yolov10
 from edgekit import targets
 from edgekit.dla import LoadableCandidate
 from edgekit.network import Network
+from edgekit.placement._contention import slowdown
 from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._costs_dla import dla_time, dla_works
+from edgekit.placement._costs_gpu import ON_CHIP, gpu_time, gpu_works
 from edgekit.placement._costs_regions import regions_of
 from edgekit.placement._forecast import Clock
 from edgekit.placement._kernels import Kernel, fuse
@@ -82,34 +90,58 @@ NETWORKS: dict[str, Callable[..., Network]] = {
 OPERATIONS = ("op_pairs", "dla_ops")  # sources of single operations, timed alone
 FITTED = {
     "gpu.volta": [
-        "launch_us",
-        "floor_us",
-        "efficiency.int8",
-        "efficiency.fp16",
-        "grouped",
-        "depth_us",
+        "launch_us", "floor_us", "light_floor_us", "efficiency.int8", "efficiency.fp16",
+        "depthwise", "depth_us", "out_half", "depth_half",
     ],
     "gpu.ampere": [
-        "launch_us",
-        "floor_us",
-        "depth_us",
-        "efficiency.int8",
-        "efficiency.fp16",
-        "broken",
+        "launch_us", "floor_us", "light_floor_us", "efficiency.int8", "efficiency.fp16",
+        "efficiency.fp32", "depthwise", "depth_us", "out_half", "depth_half",
     ],
-    "gpu": ["memory", "cache_speedup", "tile_exponent", "clock_exponent"],
-    "dla.1.0": ["memory", "efficiency.fp16"],
-    "dla.2.0": ["operation_us", "grouped_atom", "memory", "efficiency.int8"],
-}
+    "gpu": [
+        "memory", "cache_speedup", "tile_exponent", "clock_exponent", "overlap", "groups",
+    ],
+    "dla.1.0": ["memory", "efficiency.int8", "efficiency.fp16"],
+    "dla.2.0": ["memory", "efficiency.int8", "efficiency.fp16"],
+    "dla": [
+        "operation_us", "grouped_atom.int8", "grouped_atom.fp16", "channel_half", "overlap",
+    ],
+    "contention.1.0": ["gpu_by_dla", "dla_by_gpu"],
+    "contention.2.0": ["gpu_by_dla", "dla_by_gpu", "dla_by_dla"],
+}  # fmt: skip
 COSTS = Path(__file__).parent.parent / "targets" / "costs"
-DEVICES, SEALED = COSTS / "devices.yaml", COSTS / "sealed.yaml"
+DEVICES, SEALED, LEFT_OUT = (COSTS / f"{name}.yaml" for name in ("devices", "sealed", "left_out"))
+OPERATIONS = ("op_pairs", "dla_ops")  # sources that timed single operations, not networks
 FEWEST = 5  # rows that a device and precision needs for a band of its own
 LIMITS = {
-    "launch_us": (1, 5), "floor_us": (4, 25), "memory": (0.2, 0.7), "efficiency": (0.2, 0.9),
-    "cache_speedup": (1, 2), "tile_exponent": (0.1, 1), "clock_exponent": (0.3, 1),
-    "broken": (1, 8), "depth_us": (1, 20),
-    "grouped": (0.01, 0.4), "operation_us": (0.5, 2), "grouped_atom": (32, 1024),
+    "launch_us": (0.3, 5), "floor_us": (2, 20), "light_floor_us": (2, 15), "memory": (0.15, 0.85),
+    "efficiency": (0.15, 0.95), "cache_speedup": (1, 4), "tile_exponent": (0.1, 1),
+    "clock_exponent": (0.5, 1), "depthwise": (0.005, 0.4), "groups": (0.05, 1),
+    "depth_us": (0.2, 20), "out_half": (0.5, 200), "depth_half": (0.5, 500), "overlap": (1, 8),
+    "operation_us": (0.3, 4), "grouped_atom": (8, 1024), "channel_half": (0.5, 80),
+    "gpu_by_dla": (0.01, 1), "dla_by_gpu": (0.01, 1), "dla_by_dla": (0.01, 0.5), "broken": (1, 8),
 }  # fmt: skip
+# What a constant is expected to be before any row is looked at, and the logarithmic spread of that
+# (1 unless named): what rows do not decide stays near it, and no fold of a cross-validation begins
+# with what the rows that it leaves out have taught.
+EXPECTED = {
+    "gpu": {
+        "launch_us": 2, "floor_us": 11, "light_floor_us": 7, "efficiency": 0.7, "depthwise": 0.04,
+        "depth_us": 5, "out_half": 20, "depth_half": 50, "memory": 0.6, "cache_speedup": 1.5,
+        "tile_exponent": 0.8, "clock_exponent": 0.95, "overlap": 2, "groups": 0.8,
+    },
+    "dla": {
+        "memory": 0.28, "efficiency": 0.6, "operation_us": 1.5, "grouped_atom": 64,
+        "channel_half": 10, "overlap": 3,
+    },
+    "contention": {"gpu_by_dla": 0.13, "dla_by_gpu": 0.2, "dla_by_dla": 0.06},
+}  # fmt: skip
+SPREAD = {
+    "overlap": 0.5, "launch_us": 0.5, "memory": 0.4, "efficiency": 0.4, "tile_exponent": 0.5,
+    "clock_exponent": 0.3,
+}  # fmt: skip
+NOISE = 0.12  # relative error that a published time is expected to have
+FAR = 0.25  # logarithmic error beyond which a row's pull grows no further
+STEPS = 30
 
 
 def network_of(row: Mapping[str, Any], batch: int | None = None) -> Network:
@@ -164,7 +196,6 @@ class Anchor:
     def __init__(self, row: Mapping[str, Any]) -> None:
         self.row = row
         self.us = float(row["us"])
-        self.held_out = bool(row.get("held_out"))
         self.is_operation = row.get("source") in OPERATIONS
         self.target = targets.get(row["target"])
         self.mode = mode_of(row, self.target)
@@ -173,6 +204,9 @@ class Anchor:
             cores = [f"DLA{core}" for core in range(self.target.dla.cores)]
             self.parts = [self._part("GPU", None)]
             self.parts += [self._part(core, row["dla_batch"]) for core in cores]
+        self.reformats_us = 0.0
+        if "linear" in row:
+            self.reformats_us = self._reformats_us(self.model(constants_now()), self.parts[0][2])
 
     def _part(self, device: str, batch: int | None) -> tuple[str, int, Network, tuple[Kernel, ...]]:
         network = network_of(self.row, batch)
@@ -182,18 +216,38 @@ class Anchor:
 
     def predict(self, constants: Mapping[str, Any]) -> float:
         """Returns the model's time in microseconds."""
-        precision = self.row["precision"]
-        model = CostModel(self.target, self.mode, precision, frozenset(), constants)
+        model = self.model(constants)
         if "side" in self.row:
             return self._automatic(model)
+        return self.whole([self._part_us(model, *part) for part in self.parts], constants)
+
+    def model(self, constants: Mapping[str, Any]) -> CostModel:
+        """Returns the cost model of the row's board, mode and precision."""
+        return CostModel(self.target, self.mode, self.row["precision"], frozenset(), constants)
+
+    @staticmethod
+    def _part_us(
+        model: CostModel, device: str, batch: int, network: Network, kernels: tuple[Kernel, ...]
+    ) -> float:
+        if device == "GPU":
+            return Clock(network, model, {}).gpu_only_us
+        return sum(model.kernel_us(network, kernel, device) for kernel in kernels)
+
+    def whole(self, parts_us: Sequence[float], constants: Mapping[str, Any]) -> float:
+        """Returns the row's time from the kernels' times of its parts, which share the DRAM."""
+        generation = self.target.dla.generation
+        extra = constants.get("contention", cost_data("contention")["extra"]).get(generation)
+        cores = sum(part[0] != "GPU" for part in self.parts)
         rate = 0.0
-        for device, batch, network, kernels in self.parts:
-            time = sum(model.kernel_us(network, kernel, device) for kernel in kernels)
-            time += model.launch_us() if device != "GPU" else 0.0
-            time += self.row.get("builder_us", 0) * len(kernels)
-            time -= sum(regions_of(model, network, {}).saved_us.values()) * (device == "GPU")
-            time += self._reformats_us(model, network) if "linear" in self.row else 0.0
-            rate += (batch if len(self.parts) > 1 else 1) / time
+        for (device, batch, _, kernels), kernels_us in zip(self.parts, parts_us, strict=True):
+            time = kernels_us + self.row.get("builder_us", 0) * len(kernels) + self.reformats_us
+            if device != "GPU":
+                time += constants["dla"][generation]["launch_us"]
+            if len(self.parts) == 1:
+                return float(time)
+            on_core = device != "GPU"
+            time *= slowdown(extra, on_core, cores - on_core, on_core)
+            rate += batch / time
         return 1 / rate
 
     def _reformats_us(self, model: CostModel, network: Network) -> float:
@@ -261,10 +315,15 @@ def unseal() -> str:
         f"constants: {hashlib.sha256(DEVICES.read_bytes()).hexdigest()}",
         "rows:",
     ]
-    for row, error in zip(rows, errors(rows, cost_data("devices")), strict=True):
+    for row, error in zip(rows, errors(rows, constants_now()), strict=True):
         said = f"row: {' '.join(describe(row).split())!r}, us: {row.us:g}"
         lines.append(f"  - {{{said}, predicted_us: {row.us * (1 + error):.1f}}}")
     return "\n".join(lines) + "\n"
+
+
+def constants_now() -> dict[str, Any]:
+    """Returns the constants that a fit begins with and a prediction uses."""
+    return {**cost_data("devices"), "contention": cost_data("contention")["extra"]}
 
 
 def errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> list[float]:
@@ -272,42 +331,207 @@ def errors(rows: Sequence[Anchor], constants: Mapping[str, Any]) -> list[float]:
     return [row.predict(constants) / row.us - 1 for row in rows]
 
 
-def fit(rows: Sequence[Anchor]) -> dict[str, Any]:
-    """Coordinate descent on the logarithmic errors; rows that a constant does not touch rest."""
-    constants = copy.deepcopy(dict(cost_data("devices")))
+class Works:
+    """What rows ask of devices, as arrays: predicts all rows at once for any constants."""
 
-    def sizes() -> list[float]:
-        return [abs(math.log(1 + error)) ** 1.5 for error in errors(rows, constants)]
+    def __init__(self, rows: Sequence[Anchor]) -> None:
+        self.rows = rows
+        self.log_us = np.log([row.us for row in rows])
+        self._starts: list[int] = []
+        self._fixed: list[float] = []  # reformats between kernels, whose times are fitted elsewhere
+        found: dict[tuple[str, str, str], list[tuple[int, Any, Any]]] = {}
+        part = 0
+        for row in rows:
+            self._starts.append(part)
+            model = row.model(constants_now())
+            for device, _, network, kernels in row.parts:
+                for key, *entry in _works(model, device, network, kernels):
+                    found.setdefault(key, []).append((part, *entry))
+                clock = Clock(network, model, {}) if device == "GPU" else None
+                self._fixed.append(clock.between_us if clock else 0.0)
+                part += 1
+        self._parts = part
+        self._groups = {key: _Group(entries) for key, entries in found.items()}
 
-    best = sum(sizes())
-    step = 1.3
-    while step > 1.02:
-        better = False
-        for group, names in FITTED.items():
-            for name in names:
-                places = list(_places(constants, group, name))
-                low, high = LIMITS[name.split(".")[0]]
-                for factor in (step, 1 / step):
-                    before = [holder[key] for holder, key in places]
-                    for (holder, key), value in zip(places, before, strict=True):
-                        holder[key] = min(high, max(low, value * factor))
-                    now = sum(sizes())
-                    if now < best - 1e-9:
-                        best, better = now, True
-                        continue
-                    for (holder, key), value in zip(places, before, strict=True):
-                        holder[key] = value
-        if not better:
-            step = 1 + (step - 1) / 2
+    def predict(self, constants: Mapping[str, Any]) -> Any:
+        """Returns the rows' times in microseconds."""
+        us = np.array(self._fixed)
+        for (family, kind, precision), group in self._groups.items():
+            times = group.times(family, precision, constants[family][kind])
+            us += np.bincount(group.parts, times, self._parts)
+        return np.array([
+            row.whole(us[start : start + len(row.parts)], constants)
+            for row, start in zip(self.rows, self._starts, strict=True)
+        ])  # fmt: skip
+
+
+class _Group:
+    def __init__(self, entries: Sequence[tuple[int, Any, Any]]) -> None:
+        self.parts = np.array([part for part, _, _ in entries])
+        self._works = _arrays([work for _, work, _ in entries])
+        self._gone = [i for i, (_, _, inside) in enumerate(entries) if inside == 0]
+        self._fused = [i for i, (_, _, inside) in enumerate(entries) if inside not in (0, None)]
+        self._inside = _arrays([entries[i][2] for i in self._fused])
+
+    def times(self, family: str, precision: str, data: Mapping[str, Any]) -> Any:
+        time = gpu_time if family == "gpu" else dla_time
+        us = np.array(time(self._works, precision, data))
+        us[self._gone] = 0
+        if self._fused:
+            inside = time(self._inside, precision, data)
+            us[self._fused] = np.minimum(us[self._fused], inside)
+        return us
+
+
+def _arrays(works: Sequence[Any]) -> Any:
+    names = [f.name for f in fields(works[0])] if works else []
+    return SimpleNamespace(**{n: np.array([getattr(work, n) for work in works]) for n in names})
+
+
+def _works(
+    model: CostModel, device: str, network: Network, kernels: Sequence[Kernel]
+) -> Iterator[tuple[tuple[str, str, str], Any, Any]]:
+    """Yields family, kind and precision, a kernel's work, and what a fused part leaves of it."""
+    target, mode = model.target, model.mode
+    saved = regions_of(model, network, {}).saved_us if device == "GPU" else {}
+    for kernel in kernels:
+        layer = network.layers[kernel.layers[0]]
+        precision = model.layer_precision(layer, device)
+        if device == "GPU":
+            form = model.formats(network, kernel, device)[0]
+            data = model.constants["gpu"][target.gpu.arch]
+            for _, work in gpu_works(network, kernel, precision, form, target, mode, data):
+                inside: Any = None
+                if kernel.layers[0] in saved:
+                    inside = replace(work, **ON_CHIP) if layer.macs else 0
+                yield ("gpu", target.gpu.arch, precision), work, inside
+        else:
+            generation = str(target.dla.generation)
+            data = model.constants["dla"][generation]
+            for _, own in dla_works(network, kernel, precision, 0, target, mode, data):
+                yield ("dla", generation, precision), own, None
+
+
+def _names() -> list[tuple[str, str]]:
+    return [(group, name) for group, names in FITTED.items() for name in names]
+
+
+def _read(constants: dict[str, Any]) -> Any:
+    return np.log([next(h[k] for h, k in _places(constants, *name)) for name in _names()])
+
+
+def _set(constants: dict[str, Any], x: Any) -> None:
+    for name, value in zip(_names(), x, strict=True):
+        for holder, key in _places(constants, *name):
+            holder[key] = math.exp(value)
+
+
+def _expected() -> Any:
+    return np.log([
+        EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()
+    ])  # fmt: skip
+
+
+def _limits(side: int) -> Any:
+    return np.log([LIMITS[name.split(".")[0]][side] for _, name in _names()])
+
+
+def weights(rows: Sequence[Anchor]) -> Any:
+    """Returns what a row counts for: those of one network and setting share what one would."""
+    keys = [
+        (*(row.row[name] for name in ("network", "target", "mode", "precision", "device")),
+         row.is_operation)
+        for row in rows
+    ]  # fmt: skip
+    many = Counter(keys)
+    return np.array([(0.5 if key[-1] else 1.0) / math.sqrt(many[key]) for key in keys])
+
+
+def fit(
+    works: Works, inside: Any, start: Mapping[str, Any], first: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns constants fitted on some rows (Levenberg and Marquardt on logarithmic errors).
+
+    Args:
+        works: All rows.
+        inside: By row, whether it counts.
+        start: Constants, of which those that are not fitted stay.
+        first: Where to begin, at what is expected if None.
+    """
+    constants = copy.deepcopy(dict(start))
+    expected, low, high = _expected(), _limits(0), _limits(1)
+    spread = np.array([SPREAD.get(name.split(".")[0], 1.0) for _, name in _names()])
+    counts = (weights(works.rows) / NOISE)[inside]
+    pairs = cost_data("contention")["pairs"]
+
+    def residuals(x: Any) -> Any:
+        _set(constants, x)
+        of_rows = (np.log(works.predict(constants)) - works.log_us)[inside]
+        of_pairs = [
+            slowdown(constants["contention"][p["generation"]], p["device"] == "dla", p["cores"],
+                     bool(p["gpus"])) / p["slowdown"]
+            for p in pairs
+        ]  # fmt: skip
+        return np.concatenate([of_rows, np.log(of_pairs)])
+
+    weight = np.concatenate([counts, np.full(len(pairs), 1 / NOISE)]) ** 2
+
+    def size(r: Any, x: Any) -> float:
+        a = np.abs(r)
+        of_rows = np.where(a < FAR, a * a / 2, FAR * (a - FAR / 2))
+        return float((weight * of_rows).sum() + (((x - expected) / spread) ** 2).sum() / 2)
+
+    x = np.clip(expected if first is None else _read(copy.deepcopy(dict(first))), low, high)
+    r = residuals(x)
+    best, damping = size(r, x), 1e-2
+    for _ in range(STEPS):
+        slopes = np.empty((len(r), len(x)))
+        for j in range(len(x)):
+            d = 1e-3 if x[j] + 1e-3 <= high[j] else -1e-3
+            y = x.copy()
+            y[j] += d
+            slopes[:, j] = (residuals(y) - r) / d
+        pull = weight * np.where(np.abs(r) < FAR, 1, FAR / np.maximum(np.abs(r), 1e-9))
+        curve = slopes.T @ (slopes * pull[:, None]) + np.diag(1 / spread**2)
+        slope = slopes.T @ (pull * r) + (x - expected) / spread**2
+        gain = 0.0
+        for _ in range(6):
+            free = ~(((x <= low + 1e-9) & (slope > 0)) | ((x >= high - 1e-9) & (slope < 0)))
+            inner = curve[np.ix_(free, free)]
+            step = np.zeros_like(x)
+            step[free] = -np.linalg.solve(inner + damping * np.diag(np.diag(inner)), slope[free])
+            y = np.clip(x + np.clip(step, -0.5, 0.5), low, high)
+            again = residuals(y)
+            now = size(again, y)
+            if now < best - 1e-9:
+                gain, x, r, best = best - now, y, again, now
+                damping = max(damping / 5, 1e-5)
+                break
+            damping *= 5
+        if gain < 1e-4 * max(1.0, best):
+            break
+    _set(constants, x)
     return constants
+
+
+def left_out(works: Works, start: Mapping[str, Any], key: Callable[[Anchor], str]) -> Any:
+    """Returns each row's time by constants that were fitted without all rows of its key."""
+    found = np.zeros(len(works.rows))
+    keys = np.array([key(row) for row in works.rows])
+    all_of_it = fit(works, np.ones(len(keys), bool), start)
+    for name in sorted(set(keys)):
+        inside = keys != name
+        found[~inside] = works.predict(fit(works, inside, start, all_of_it))[~inside]
+    return found
 
 
 def _places(
     constants: dict[str, Any], group: str, name: str
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yields where a constant stands; that of a whole family stands in each of its kinds."""
-    family, _, kind = group.partition(".")
-    for holder in [constants[family][kind]] if kind else constants[family].values():
+    name_of_family, _, kind = group.partition(".")
+    family_ = constants[name_of_family]
+    for holder in [family_[kind]] if kind else family_.values():
         outer, _, inner = name.partition(".")
         yield (holder[outer], inner) if inner else (holder, outer)
 
@@ -328,7 +552,7 @@ def describe(anchor: Anchor) -> str:
     own = " own clocks" if "clocks" in row else ""
     what = " ".join((row["network"], *shape))
     where = f"{row['target']} {row['mode']}{own} {row['device']} {row['precision']}"
-    return f"{what:30} {where}{' (held out)' if anchor.held_out else ''}"
+    return f"{what:30} {where}"
 
 
 def main() -> None:
@@ -343,90 +567,199 @@ def main() -> None:
         print(SEALED.read_text(encoding="utf-8"))
         return
     rows = anchors()
-    constants: Mapping[str, Any] = cost_data("devices")
+    constants: Mapping[str, Any] = constants_now()
     if options.fit:
-        constants = fit([row for row in rows if not row.held_out])
+        constants = fitted(rows)
         for group, names in FITTED.items():
             values = {n: next(h[k] for h, k in _places(constants, group, n)) for n in names}
-            print(group, {n: round(value, 4) for n, value in values.items()})
+            print(group, {n: float(f"{value:.3g}") for n, value in values.items()})
+        print("broken", [kind["broken"] for kind in constants["gpu"].values()])
     found = errors(rows, constants)
     for anchor, error in zip(rows, found, strict=True):
         print(f"{describe(anchor):86} {anchor.us:>8.0f} us {100 * error:+6.1f} %")
-    print(summary(rows, found))
     if options.write:
+        LEFT_OUT.write_text(left_out_file(rows), encoding="utf-8")
+        cost_data.cache_clear()
         (COSTS / "error.yaml").write_text(error_file(rows, found), encoding="utf-8")
+    print(summary(rows, found))
+
+
+def fitted(rows: Sequence[Anchor]) -> dict[str, Any]:
+    """Returns constants fitted on all rows, and then what a DLA breaks of a transformer's part."""
+    whole = [row for row in rows if "side" not in row.row]
+    works = Works(whole)
+    constants = fit(works, np.ones(len(whole), bool), constants_now())
+    beside = [row for row in rows if row.row.get("side") == "GPU"]
+
+    def size(broken: float) -> float:
+        for kind in constants["gpu"].values():
+            kind["broken"] = broken
+        return max(abs(math.log(row.predict(constants) / row.us)) for row in beside)
+
+    low, high = LIMITS["broken"]
+    best = min((low + 0.1 * step for step in range(round(10 * (high - low)) + 1)), key=size)
+    size(round(best, 1))
+    return constants
+
+
+def left_out_file(rows: Sequence[Anchor]) -> str:
+    """Returns ``targets/costs/left_out.yaml``; every network and every board is left out once."""
+    whole = [row for row in rows if "side" not in row.row]
+    works = Works(whole)
+    by_network = left_out(works, constants_now(), lambda row: family(row.row["network"]))
+    by_board = left_out(works, constants_now(), lambda row: row.row["target"])
+    lines = [
+        "schema: edgekit.costs/1",
+        "# Written by scripts/fit_costs.py --write; do not edit. Microseconds predicted for each",
+        "# open row of anchors.yaml, in its order, by constants fitted without all rows of its",
+        "# network family, and without all rows of its board. What TensorRT placed by itself",
+        "# (device AUTO) has none.",
+        "us:",
+    ]
+    number = 0
+    for row in rows:
+        if "side" in row.row:
+            lines.append("  - []")
+            continue
+        lines.append(f"  - [{by_network[number]:.1f}, {by_board[number]:.1f}]")
+        number += 1
+    return "\n".join(lines) + "\n"
+
+
+def left_out_errors(rows: Sequence[Anchor], which: int) -> list[float | None]:
+    """Returns predicted over measured, minus one, left out by network (0) or board (1)."""
+    found = cost_data("left_out")["us"]
+    return [us[which] / row.us - 1 if us else None for row, us in zip(rows, found, strict=True)]
+
+
+class Spread:
+    """How large some errors are, in percent."""
+
+    def __init__(self, found: Sequence[float]) -> None:
+        self.sizes = sorted(100 * abs(error) for error in found)
+        self.rows = len(self.sizes)
+        self.median = statistics.median(self.sizes)
+        self.most_of = self.sizes[max(0, math.ceil(0.9 * self.rows) - 1)]
+        self.far = sum(not 0.5 <= 1 + error <= 2 for error in found)
+
+    def __str__(self) -> str:
+        return (
+            f"median {self.median:.1f} %, 90 % within {self.most_of:.1f} %, at most "
+            f"{self.sizes[-1]:.1f} %, {self.far} off by more than a factor of 2"
+        )
+
+    def yaml(self) -> str:
+        """Returns it as an entry of ``error.yaml``."""
+        return (
+            f"{{rows: {self.rows}, median_percent: {self.median:.1f}, "
+            f"of_90_percent: {self.most_of:.1f}, max_percent: {self.sizes[-1]:.1f}}}"
+        )
+
+
+def spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, Spread]:
+    """Returns the errors of networks as fitted and left out, and of single operations."""
+
+    def of(errors_: Sequence[float | None], operations: bool) -> Spread:
+        return Spread([
+            error for row, error in zip(rows, errors_, strict=True)
+            if error is not None and row.is_operation == operations
+        ])  # fmt: skip
+
+    return {
+        "fitted": of(found, False),
+        "without_network": of(left_out_errors(rows, 0), False),
+        "without_board": of(left_out_errors(rows, 1), False),
+        "operations": of(found, True),
+    }
 
 
 def summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
-    """Returns medians and the largest factor, in words."""
-    said = []
-    for what, operations in (
-        ("rows of networks", False),
-        ("operations that a builder timed", True),
-    ):
-        some = [(r, e) for r, e in zip(rows, found, strict=True) if r.is_operation == operations]
-        sizes = [100 * abs(error) for _, error in some]
-        held = [100 * abs(error) for row, error in some if row.held_out]
-        far = sum(not 0.5 <= 1 + error <= 2 for _, error in some)
-        said.append(
-            f"{len(sizes)} {what}: median {statistics.median(sizes):.1f} %, at most "
-            f"{max(sizes):.1f} %; {len(held)} held out: median {statistics.median(held):.1f} %; "
-            f"{far} off by more than a factor of 2"
-        )
-    return ".\n".join(said)
+    """Returns medians and the largest error, in words."""
+    by = spreads(rows, found)
+    return (
+        f"{by['fitted'].rows} rows of networks: {by['fitted']}. "
+        f"By constants fitted without the row's network: {by['without_network']}. "
+        f"By constants fitted without its board: {by['without_board']}.\n"
+        f"{by['operations'].rows} operations that were timed alone: {by['operations']}"
+    )
 
 
 def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     """Returns ``targets/costs/error.yaml``."""
-    sizes, held, timed = [], [], []
-    for row, error in zip(rows, found, strict=True):
-        (timed if row.is_operation else sizes).append(100 * abs(error))
-        held += [100 * abs(error)] * (row.held_out and not row.is_operation)
     lines = [
         "schema: edgekit.costs/1",
-        "# Written by scripts/fit_costs.py --write; do not edit. bands: measured over predicted;",
-        "# 80 % of the rows or more lie inside, all of them where there are fewer than 19; rows",
-        "# that the constants were not fitted on included.",
-        "# operations: what a builder timed alone, no run of a network.",
-        f"rows: {len(sizes)}",
-        f"held_out: {len(held)}",
-        f"median_percent: {statistics.median(sizes):.1f}",
-        f"median_percent_held_out: {statistics.median(held):.1f}",
-        f"max_percent: {max(sizes):.1f}",
-        f"operations: {{rows: {len(timed)}, median_percent: {statistics.median(timed):.1f}, "
-        f"max_percent: {max(timed):.1f}}}",
+        "# Written by scripts/fit_costs.py --write; do not edit. Errors of networks by the",
+        "# constants as they are, and by constants fitted without a row's network or board;",
+        "# operations: what was timed alone. bands: measured over predicted; 80 % of the rows lie",
+        "# inside, each by constants fitted without its network, and without its board. rows_of:",
+        "# open rows by device and precision; without any, a prediction is extrapolated.",
+        *(f"{name}: {spread.yaml()}" for name, spread in spreads(rows, found).items()),
         "bands:",
     ]
-    for name, found_in in sorted(ratios(rows, found).items()):
-        if len(found_in) >= FEWEST:
-            low, high = band(found_in)
+    for name, (measured, counts) in sorted(ratios(rows).items()):
+        if len(measured) >= 2 * FEWEST:
+            low, high = band(measured, counts)
             lines.append(f"  {name}: [{low:.2f}, {high:.2f}]")
+    lines.append("rows_of:")
+    lines += [f"  {name}: {count}" for name, count in sorted(rows_of(rows).items())]
     return "\n".join(lines) + "\n"
 
 
-def ratios(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, list[float]]:
-    """Returns measured over predicted, of all rows and by device and precision."""
-    groups: dict[str, list[float]] = {"all": []}
-    for row, error in zip(rows, found, strict=True):
-        ratio = 1 / (1 + error)
-        groups["all"].append(ratio)
+def rows_of(rows: Sequence[Anchor]) -> Counter[str]:
+    """Returns the rows by device family, kind and precision."""
+    found: Counter[str] = Counter()
+    for row in rows:
         side = row.row.get("side", row.row["device"])
-        if side not in ("ALL", "both"):
-            kind = "gpu" if side == "GPU" else "dla"
-            groups.setdefault(f"{kind}_{row.row['precision']}", []).append(ratio)
+        precision = row.row["precision"]
+        if side == "GPU" or side in ("ALL", "both"):
+            found[f"gpu {row.target.gpu.arch} {precision}"] += 1
+        if side != "GPU":
+            found[f"dla {row.target.dla.generation} {precision}"] += 1
+    return found
+
+
+def ratios(rows: Sequence[Anchor]) -> dict[str, tuple[list[float], list[float]]]:
+    """Returns measured over predicted, left out by network and by board, and what each counts for.
+
+    Of all rows of networks and by device and precision; rows of one network and setting share
+    what one would count for.
+    """
+    groups: dict[str, tuple[list[float], list[float]]] = {}
+    counts = weights(rows) ** 2
+    for which in (0, 1):
+        for row, error, count in zip(rows, left_out_errors(rows, which), counts, strict=True):
+            if error is None or row.is_operation:
+                continue
+            names = ["all"]
+            if row.row["device"] != "ALL":
+                kind = "gpu" if row.row["device"] == "GPU" else "dla"
+                names.append(f"{kind}_{row.row['precision']}")
+            for name in names:
+                measured, counted = groups.setdefault(name, ([], []))
+                measured.append(1 / (1 + error))
+                counted.append(float(count))
     return groups
 
 
-def band(measured: Sequence[float]) -> tuple[float, float]:
-    """Returns a conservative 80 % interval of ratios, rounded outwards, with 1 inside.
+def band(measured: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
+    """Returns an interval of ratios with 80 % inside, rounded outwards, with 1 inside.
 
-    Of n rows and one more like them, at most a tenth lies below the k-th smallest for
-    k = floor((n + 1) / 10) (split conformal prediction). Below 9 rows there is no such k; the
-    smallest and the largest are taken, which hold the next row with (n - 1) / (n + 1) only.
+    At most a tenth lies below and above, in numbers and in what they count for. Few ratios are all
+    inside: of n, floor((n + 1) / 10) - 1 are left out at either end (split conformal prediction).
     """
-    order = sorted(measured)
-    outside = max(0, (len(order) + 1) // 10 - 1)
-    low, high = order[outside], order[-1 - outside]
+    order = sorted(zip(measured, counts, strict=True))
+    allowed = max(0, (len(order) + 1) // 10 - 1)
+    tenth = sum(counts) / 10
+
+    def end(values: Sequence[tuple[float, float]]) -> float:
+        left = 0.0
+        for number, (value, count) in enumerate(values):
+            left += count
+            if number >= allowed or left > tenth:
+                return value
+        return values[-1][0]
+
+    low, high = end(order), end(order[::-1])
     return min(1.0, math.floor(100 * low) / 100), max(1.0, math.ceil(100 * high) / 100)
 
 

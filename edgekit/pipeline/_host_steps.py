@@ -162,9 +162,11 @@ class HostSteps:
 
     def _plan(self) -> None:
         with self._step("plan") as step:
+            from edgekit.placement import proof_of
+
             plan = self.work.plan
             on_dla = sum(layer.device != "GPU" for layer in plan.layers)
-            proof = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"
+            proof = proof_of(plan.optimal, plan.extrapolated) or f"gap {plan.gap:.2%}"
             step.detail = (
                 f"{on_dla} of {len(plan.layers)} layers on the DLA, "
                 f"{_count(len(plan.loadables), 'loadable')}, {plan.objective}, {proof}"

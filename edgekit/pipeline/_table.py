@@ -130,7 +130,8 @@ def _plan(work: Work, board: Target, mode: str, objective: str, row: dict[str, A
 def _proof(plan: Plan) -> dict[str, Any]:
     from edgekit.placement import plan_summary
 
-    kept = ("value", "unit", "optimal", "bound", "gap", "layers", "loadables", "transitions")
+    kept = ("value", "unit", "optimal", "bound", "gap", "extrapolated", "layers", "loadables",
+            "transitions")  # fmt: skip
     summary = plan_summary(plan)
     total = sum(layer.predicted_us for layer in plan.layers)
     on_gpu = sum(layer.predicted_us for layer in plan.layers if layer.device == "GPU")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Reformat,
         Share,
         Unfused,
+        proof_of,
     )
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "plan_to_json",
     "plan_value",
     "prepare",
+    "proof_of",
     "read_profile",
     "together",
     "transitions",
@@ -118,6 +120,6 @@ __getattr__ = lazy(
         "_several_plans": "Plans Shared Slot",
         "_transitions": "transitions",
         "_types": "OBJECTIVES Loadable Options Pin PlacedLayer Plan Predicted Reformat Share "
-        "Unfused",
+        "Unfused proof_of",
     },
 )

@@ -11,13 +11,15 @@ from edgekit.placement._adopt import as_the_builder_groups
 from edgekit.placement._baselines import Baseline
 from edgekit.placement._builder import builder_of, told
 from edgekit.placement._built import Built
-from edgekit.placement._costs import model_error
+from edgekit.placement._contention import contention_table
+from edgekit.placement._costs import cost_data, model_error
+from edgekit.placement._costs_shapes import function, is_depthwise
 from edgekit.placement._measured_part import measured_part
 from edgekit.placement._optimise import Solved, objective_value
 from edgekit.placement._request import Request
 from edgekit.placement._running import DIGITS, Running, pools_of, transitions_of
 from edgekit.placement._search import keeping
-from edgekit.placement._types import Loadable, Plan, Predicted, Share
+from edgekit.placement._types import Loadable, Plan, Predicted, Share, proof_of
 from edgekit.solver import Problem, metrics
 
 __all__ = ["OPTIMAL_GAP", "assemble"]
@@ -71,6 +73,7 @@ def assemble(
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.opaque if name in unmeasured)
+    extrapolated = extrapolated_by(request, [one.share for one in shown])
     return Plan(
         target=model.target.name,
         power_mode=model.mode.name,
@@ -92,7 +95,7 @@ def assemble(
         },
         model_error=model_error(),
         notes=(
-            *_notes(request, shown, gap),
+            *_notes(request, shown, gap, extrapolated),
             *told(builder),
             *_without(unknown),
             *notes,
@@ -100,7 +103,7 @@ def assemble(
         ),
         reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
         builder=builder,
-        bands=_bands(request, predicted, shown),
+        bands=_bands(request, predicted, shown, bool(extrapolated)),
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
@@ -108,7 +111,32 @@ def assemble(
             name: None if b is None else keeping(request, problem, b) is not None
             for name, b in compared.items()
         },
+        extrapolated=extrapolated,
     )
+
+
+def extrapolated_by(request: Request, shares: Sequence[Share]) -> tuple[str, ...]:
+    """Returns what plans predict that no published time supports."""
+    model, network = request.model, request.network
+    found: dict[str, None] = {}
+    used = {(layer.device, layer.precision) for share in shares for layer in share.layers}
+    for device, precision in sorted(used):
+        if not model.has_rows(device, precision):
+            board = model.target.gpu.arch if device == "GPU" else "the DLA"
+            what = f"the GPU ({board})" if device == "GPU" else board
+            found[f"{precision.upper()} on {what} has no published time"] = None
+    rule = cost_data("extrapolated")["mobile_on_dla"]
+    on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
+    if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
+        gates = any(function(layer) in rule["gates"] for layer in network.layers)
+        shuffles = any(
+            layer.kind == "SHUFFLE"
+            and any(len(network.tensors[n].shape) >= rule["shuffle_rank"] for n in layer.inputs)
+            for layer in network.layers
+        )
+        if gates or shuffles:
+            found[f"{rule['why']} have no published time"] = None
+    return tuple(found)
 
 
 def _shown(request: Request, built: Built, solved: Solved, number: int) -> _Shown:
@@ -149,23 +177,27 @@ def _mixed(problem: Problem, shares: Sequence[float], shown: Sequence[_Shown]) -
     def mean(values: Sequence[float]) -> float:
         return sum(s * value for s, value in zip(shares, values, strict=True))
 
-    busiest = max(mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices)))
+    loads = [mean([one.load_us[d] for one in shown]) for d in range(len(problem.devices))]
+    period = problem.period_us(loads)
     return Predicted(
         round(max(have["latency_us"] for have in each), DIGITS),
-        round(1e6 / busiest, DIGITS) if busiest else 0.0,
+        round(1e6 / period, DIGITS) if period else 0.0,
         round(mean([have["energy_uj"] for have in each]), DIGITS),
         round(mean([have["gpu_us"] for have in each]), DIGITS),
     )
 
 
 def _bands(
-    request: Request, predicted: Predicted, shown: Sequence[_Shown]
+    request: Request, predicted: Predicted, shown: Sequence[_Shown], extrapolated: bool
 ) -> dict[str, tuple[float, float]]:
     """Returns the values between which the predicted ones may lie, by the model's known errors."""
     band = getattr(request.model, "band", None)
     if band is None:
         return {}
     factors = [band(name, request.model.precision) for name in request.devices]
+    if extrapolated:
+        wide = tuple(map(float, cost_data("extrapolated")["band"]))
+        factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
     busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
     total = sum(busy)
     if not total:
@@ -223,15 +255,32 @@ def _without(unknown: Sequence[str]) -> list[str]:
     ]
 
 
-def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:
+def _shared(generation: str | None, overlapping: bool) -> str:
+    """Returns what the plan's figures contain of the memory that devices share."""
+    table = contention_table(generation)
+    if not table:
+        return "contention for memory is not known on this board: together, devices are slower"
+    gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
+    what = "throughput and energy contain" if overlapping else "throughput contains"
+    return (
+        f"{what} what sharing the memory costs: the GPU takes {gpu:.0f} % longer beside a DLA "
+        f"core, and the core {dla:.0f} %"
+    )
+
+
+def _notes(
+    request: Request, shown: Sequence[_Shown], gap: float, extrapolated: Sequence[str]
+) -> list[str]:
     """Returns what a reader should know about this plan."""
     notes = []
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
-    if gap <= OPTIMAL_GAP:
-        notes.append("optimal under the model: the board's own times are not known to it")
+    proof = proof_of(gap <= OPTIMAL_GAP, extrapolated)
+    if proof:
+        notes.append(f"{proof}: the board's own times are not known to it")
     else:
         notes.append(f"not proved optimal under the model: at most {100 * gap:.2g} % from the best")
+    notes += [f"extrapolated: {why}; the band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
     elif model.precision == "fp32":
@@ -244,10 +293,7 @@ def _notes(request: Request, shown: Sequence[_Shown], gap: float) -> list[str]:
         among = " of all placements that keep what is asked" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
     if on_dla and request.options.gpu:
-        notes.append(
-            "contention for memory between the GPU and the DLA is not modelled: run together, "
-            "both are slower than predicted"
-        )
+        notes.append(_shared(model.target.dla.generation, bool(model.beside)))
     if model.mode.warning:
         notes.append(model.mode.warning)
     return notes

@@ -86,12 +86,15 @@ class Borders:
                 yield from self._from_core(name, source, goals, kernels[v], several)
                 continue
             on_gpu: dict[Layout, list[tuple[int, int]]] = {}
+            fused = v != OUTSIDE and users and all(
+                self.handover.is_fused(kernels[v], kernels[u]) for u in users
+            )  # fmt: skip
             for goal in goals:
                 other = self.modes.layouts[goal]
                 if other is None:
                     able = [kernels[u] for u in users if goal in self.allowed[u]]
                     yield [(source, goal)], self._some(self.handover.into(name, layout, able))
-                elif self._differs(source, goal):
+                elif self._differs(source, goal, fused=bool(fused)):
                     on_gpu.setdefault(other, []).append((source, goal))
             for other, pairs in on_gpu.items():
                 yield pairs, [self._on_gpu(name, layout, other)]
@@ -112,12 +115,12 @@ class Borders:
             ways = self.handover.out_of(name, layout, writer)
             yield pairs, ways[:1] if several else self._some(ways)
 
-    def _differs(self, source: int, goal: int) -> bool:
-        """Whether two modes of the GPU, or of the caller, have different formats of a tensor."""
-        if self.modes.best[source] and self.modes.best[goal]:
-            return False
+    def _differs(self, source: int, goal: int, *, fused: bool) -> bool:
+        """Whether a tensor is reformatted between two modes of the GPU, or of the caller."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
-        return a[1] != b[1]
+        converts = not fused and 0 not in (source, goal) and self.handover.changes_type(a, b)
+        best = self.modes.best[source] and self.modes.best[goal]
+        return converts or (not best and a[1] != b[1])
 
     def _on_gpu(self, name: str, source: Layout, goal: Layout) -> Way:
         tensor = self.network.tensors[name]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgekit.network import Layer
 from edgekit.placement._borders import Borders
 from edgekit.placement._built import Built
+from edgekit.placement._contention import together
 from edgekit.placement._cuts import dla_kernels, gpu_kernels, parts
 from edgekit.placement._fused import fused
 from edgekit.placement._kernels import Kernel
@@ -93,6 +94,7 @@ def problem_of(
         min_size=options.min_loadable_layers if options.min_loadable_layers > 1 else 0,
         sizes=tuple(len(kernel.layers) for kernel in kernels),
         max_transitions=(options.max_transitions,),
+        together=together(names, model.target.dla.generation),
     )
     return Built(kernels, problem, tuple(tensors), ways, free)
 

@@ -26,6 +26,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "optimal": plan.optimal,
         "bound": plan.bound,
         "gap": plan.gap,
+        "extrapolated": list(plan.extrapolated),
         "predicted": plan.predicted.to_json(),
         "bands": {name: list(band) for name, band in plan.bands.items()},
         "layers": dict(sorted(Counter(layer.device for layer in plan.layers).items())),

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.network import Layer, Network, Tensor
+from edgekit.placement._contention import energy_factors
 from edgekit.placement._costs_data import cost_data, model_error
-from edgekit.placement._costs_dla import dla_us, io_us
+from edgekit.placement._costs_dla import dla_joins, dla_us, io_us
 from edgekit.placement._costs_formats import (
+    BYTES,
     Layout,
     dla_formats,
     gpu_formats,
 )  # fmt: skip
-from edgekit.placement._costs_gpu import gpu_slowdown, gpu_us
+from edgekit.placement._costs_gpu import gpu_joins, gpu_slowdown, gpu_us
 from edgekit.placement._costs_reformat import fixed_us, moving_us
-from edgekit.placement._kernels import Kernel
+from edgekit.placement._kernels import Kernel, operations
 from edgekit.targets import PowerMode, Target
 
 __all__ = ["CostModel", "Layout", "cost_data", "model_error"]
@@ -48,6 +50,9 @@ class CostModel:
         precision: "int8", "fp16" or "fp32".
         fp16_layers: Layers that run in FP16 although the precision is INT8.
         constants: ``targets/costs/devices.yaml``, or a trial of the fitting script.
+        beside: "dla" or "gpu": all work of this kind of device has the other one at its side, and
+            its watts contain what sharing the DRAM costs both; empty: frames run one after the
+            other, and nothing works at once.
         power: What the whole network runs in, if that is not ``precision``: watts are known by
             precision of a whole build.
     """
@@ -58,6 +63,7 @@ class CostModel:
     fp16_layers: frozenset[str]
     constants: Mapping[str, Any]
     power: str = ""
+    beside: str = ""
     _reformats: dict[Any, float] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -105,6 +111,57 @@ class CostModel:
         constants = self.constants["gpu"][self.target.gpu.arch]
         return gpu_us(network, kernel, precision, form, self.target, self.mode, constants)
 
+    def layer_shares(self, network: Network, kernel: Kernel, device: str) -> tuple[float, ...]:
+        """Returns each layer's part of a kernel's time, in the order of its layers.
+
+        An operation's time belongs to its layers by what each adds to it: multiply-accumulates,
+        weights and the tensors that it reads from elsewhere. A ReLU in a convolution adds nothing.
+        """
+        if len(kernel.layers) == 1:
+            return (1.0,)
+        parts = self._parts(network, kernel, device)
+        took = [self.kernel_us(network, part, device) for part in parts]
+        total = sum(took)
+        share: dict[int, float] = {}
+        for part, us in zip(parts, took, strict=True):
+            own = [self._added_us(network, part, i, device) for i in part.layers]
+            whole = sum(own)
+            for i, added in zip(part.layers, own, strict=True):
+                within = added / whole if whole else 1 / len(own)
+                share[i] = within * (us / total if total else len(own) / len(kernel.layers))
+        found = [share[i] for i in kernel.layers]
+        return tuple(one / sum(found) for one in found)
+
+    def _parts(self, network: Network, kernel: Kernel, device: str) -> tuple[Kernel, ...]:
+        return operations(network, kernel, gpu_joins if device == "GPU" else dla_joins)
+
+    def _added_us(self, network: Network, part: Kernel, index: int, device: str) -> float:
+        """Returns what a layer adds to an operation, arithmetic and traffic one after the other."""
+        layer = network.layers[index]
+        names = [name for name in layer.inputs if name in part.inputs]
+        if index == part.layers[0]:  # what comes out would do so without the layers that follow
+            names += part.outputs
+        moved = sum(network.tensors[name].elements for name in dict.fromkeys(names))
+        moved += layer.weight_elements
+        precision = self.layer_precision(network.layers[part.layers[0]], device)
+        dram = self.target.dram.bytes_per_second * self.mode.memory_share / 1e6
+        if device == "GPU":
+            gpu, data = self.target.gpu, self.constants["gpu"][self.target.gpu.arch]
+            ops = gpu.int8_ops_per_clock_per_sm
+            if precision != "int8":
+                ops = gpu.fp16_ops_per_clock_per_sm
+            peak = ops / 2 * self.mode.gpu_sms * self.mode.gpu_mhz
+            if precision == "fp32":
+                peak *= data["fp32_of_fp16"]
+        else:
+            data = self.constants["dla"][self.target.dla.generation]
+            rate = self.target.dla.int8_macs_per_clock
+            if precision != "int8":
+                rate = data["fp16_macs_per_clock"]
+            peak = rate * self.mode.dla_mhz[int(device.removeprefix("DLA"))]
+        busy = layer.macs / (peak * data["efficiency"][precision])
+        return float(busy + moved * BYTES[precision] / (dram * data["memory"]))
+
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
         if source == goal or len(tensor.shape) == 0 or not tensor.elements:
@@ -117,9 +174,11 @@ class CostModel:
 
     def _reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
         generation = self.target.dla.generation or "2.0"
-        measured = cost_data("reformat")["measured_on"]["dram_bytes_per_second"]
-        share = self.target.dram.bytes_per_second * self.mode.memory_share / measured
-        slower = gpu_slowdown(self.target, self.mode, self.constants["gpu"][self.target.gpu.arch])
+        board = cost_data("reformat")["measured_on"]
+        share = self.target.dram.bytes_per_second * self.mode.memory_share
+        share /= board["dram_bytes_per_second"]
+        constants = self.constants["gpu"][self.target.gpu.arch]
+        slower = gpu_slowdown(self.mode, board["gpu_mhz"], constants)
         moving = moving_us(tensor.shape, source, goal, generation)
         return float(fixed_us() * slower + moving / share)
 
@@ -140,13 +199,21 @@ class CostModel:
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
         """Returns the factors between which measured times lie of predicted ones, mostly.
 
-        Four of five of the published rows of this kind of device and precision do, those that the
-        fit did not see included; where there are fewer than 19 of them, all do.
+        Four of five of the published rows of this kind of device and precision do, by constants
+        fitted without their network or board; where there is none, the band is wide.
         """
-        kind = "gpu" if device == "GPU" else "dla"
+        kind, own = "gpu" if device == "GPU" else "dla", precision or self.precision
         bands = cost_data("error")["bands"]
-        low, high = bands.get(f"{kind}_{precision or self.precision}", bands["all"])
+        low, high = bands.get(f"{kind}_{own}", bands["all"])
+        if not self.has_rows(device, own):
+            low, high = cost_data("extrapolated")["band"]
         return float(low), float(high)
+
+    def has_rows(self, device: str, precision: str) -> bool:
+        """Whether the model has seen a published time of this kind of device and precision."""
+        kind = self.target.gpu.arch if device == "GPU" else self.target.dla.generation
+        family = "gpu" if device == "GPU" else "dla"
+        return bool(cost_data("error")["rows_of"].get(f"{family} {kind} {precision}"))
 
     def launch_us(self) -> float:
         """Returns the cost of starting one loadable; 0 without a DLA."""
@@ -155,7 +222,15 @@ class CostModel:
         return float(self.constants["dla"][self.target.dla.generation]["launch_us"])
 
     def watts(self, device: str) -> float:
-        """Returns the module's power while one device works."""
+        """Returns the module's power while one device works, and what ``beside`` adds to it."""
+        alone = self._watts(device)
+        kind, other = ("gpu", "DLA0") if device == "GPU" else ("dla", "GPU")
+        if kind != self.beside or not self.target.dla.cores:
+            return alone
+        own, others = energy_factors(self.target.dla.generation)[kind]
+        return own * alone + others * self._watts(other)
+
+    def _watts(self, device: str) -> float:
         data = cost_data("power")
         idle = data["idle_watts"].get(self.target.name, data["idle_watts"]["default"])
         exponent = data["clock_exponent"]

@@ -21,9 +21,9 @@ def cost_data(name: str) -> Mapping[str, Any]:
 
 def model_error() -> str:
     """Returns what is known about the model's error, as one sentence."""
-    error = cost_data("error")
+    error = cost_data("error")["without_network"]
     return (
-        f"predicted by a model with a median error of {error['median_percent']} % and at most "
-        f"{error['max_percent']} % on {error['rows']} published measurements of networks, of which "
-        f"it was fitted on {error['rows'] - error['held_out']}"
+        f"predicted by a model with a median error of {error['median_percent']} %, 90 % within "
+        f"{error['of_90_percent']} %, on {error['rows']} published measurements of networks, each "
+        "by constants fitted without that network"
     )

@@ -1,18 +1,68 @@
-"""A DLA operation's time, and what a tensor's format at a loadable's border adds."""
+"""A DLA operation's time, and what a tensor's format at a loadable's border adds.
+
+As on the GPU, what an operation's shape gives (:class:`DlaWork`) and what the constants make of it
+(:func:`dla_time`) are apart.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from edgekit.network import Layer, Network
+from edgekit.placement._costs_data import cost_data
 from edgekit.placement._costs_formats import BYTES, DLA_VECTOR, padded_bytes
-from edgekit.placement._costs_shapes import batches, channels, groups, is_depthwise, rows
-from edgekit.placement._kernels import Kernel
+from edgekit.placement._costs_shapes import batches, channels, function, groups, is_depthwise, rows
+from edgekit.placement._kernels import Kernel, operations
 from edgekit.targets import PowerMode, Target
 
-__all__ = ["dla_us", "io_us"]
+__all__ = ["DlaWork", "dla_joins", "dla_time", "dla_us", "dla_works", "io_us"]
+
+
+@dataclass(frozen=True, slots=True)
+class DlaWork:
+    """What one operation asks of a DLA core, whatever the fitted constants are.
+
+    Attributes:
+        macs_us: Its multiply-accumulates at the peak rate, with what fills up channels.
+        deep_us: Those of a depthwise convolution at the peak rate, unpadded.
+        few: Channels in over ``channel_half`` more, where they are few.
+        moved_us: Reading and writing tensors, and weights for every item of a batch, at the
+            DRAM's full rate.
+        again: Bytes of weights, read again for every row of a Gemm.
+        pooled: Bytes that a pooling reads, over the clock in MHz.
+        slowdown: The highest clock over the clock.
+    """
+
+    macs_us: float
+    deep_us: float
+    few: float
+    moved_us: float
+    again: float
+    pooled: float
+    slowdown: float
+
+
+def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
+    """Returns the microseconds of an operation; of many, where ``work`` has arrays.
+
+    Args:
+        work: A :class:`DlaWork`, or anything with its attributes.
+        precision: "int8" or "fp16".
+        data: The constants of the DLA's generation.
+    """
+    few = 1 + data["channel_half"] * work.few
+    busy = (work.macs_us * few + work.deep_us * data["grouped_atom"][precision]) / data[
+        "efficiency"
+    ][precision]
+    moved = work.moved_us / data["memory"]
+    again = work.again / (data["row_gb_per_second"] * 1e3)
+    pooled = work.pooled / data["pool_bytes_per_clock"]
+    power = data["overlap"]
+    together = (busy**power + moved**power + again**power + pooled**power) ** (1 / power)
+    return data["operation_us"] * work.slowdown + together
 
 
 def dla_us(
@@ -24,10 +74,9 @@ def dla_us(
     mode: PowerMode,
     data: Mapping[str, Any],
 ) -> float:
-    """Returns microseconds of one operation inside a loadable.
+    """Returns microseconds of a kernel inside a loadable.
 
-    ``operation + max(arithmetic, traffic, weights again for every row)``. Weights are read for
-    every item of a batch, so a batch of n takes n times as long.
+    Weights are read for every item of a batch, so a batch of n takes n times as long.
 
     Args:
         network, kernel: What runs.
@@ -36,22 +85,83 @@ def dla_us(
         target, mode: The board and its clocks.
         data: The constants of the DLA's generation.
     """
-    layers = [network.layers[i] for i in kernel.layers]
+    works = dla_works(network, kernel, precision, core, target, mode, data)
+    return float(sum(dla_time(work, precision, data) for _, work in works))
+
+
+def dla_works(
+    network: Network,
+    kernel: Kernel,
+    precision: str,
+    core: int,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> Iterator[tuple[Kernel, DlaWork]]:
+    """Yields the operations of a kernel, one after the other, each with its work."""
+    for part in operations(network, kernel, dla_joins):
+        layers = [network.layers[i] for i in part.layers]
+        yield part, _work(network, part, layers, precision, core, target, mode, data)
+
+
+def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
+    """What the pointwise engine does on the way out of an operation is no pass of its own."""
+    allowed = cost_data("kinds")["runs_as_one"]["dla"]
+    done = [function(one) for one in before[1:]]
+    own = function(layer)
+    if not before[0].macs:
+        return own in allowed and own != "SUM" and not done
+    return own in allowed and not (own == "SUM" and "SUM" in done)
+
+
+def _work(
+    network: Network,
+    kernel: Kernel,
+    layers: Sequence[Layer],
+    precision: str,
+    core: int,
+    target: Target,
+    mode: PowerMode,
+    data: Mapping[str, Any],
+) -> DlaWork:
     slow = precision != "int8"
     rate = data["fp16_macs_per_clock"] if slow else target.dla.int8_macs_per_clock
     mhz = mode.dla_mhz[core]
-    peak = rate * mhz * data["efficiency"][precision]
-    work = sum(layer.macs * _padding(network, layer, data) for layer in layers) / peak
+    peak = rate * mhz
+    macs_us = deep_us = few = 0.0
+    for layer in layers:
+        if is_depthwise(network, layer):
+            deep_us += layer.macs / peak
+        else:
+            macs_us += layer.macs * _padding(network, layer, precision, data) / peak
+            inside = max(1, channels(network, layer) // groups(layer))
+            if layer.weight_elements and inside > data["image_channels"] and not slow:
+                few = 1 / inside
     many = max(batches(network, layer) for layer in layers)
     weights = BYTES[precision] * sum(layer.weight_elements for layer in layers)
-    layout = (precision, DLA_VECTOR.get(precision, "LINEAR"))
+    held = precision
+    if any(function(layer) in _IN_FP16 for layer in layers):
+        held = "fp16"
+    layout = (held, DLA_VECTOR.get(held, "LINEAR"))
     names: Sequence[str] = (*kernel.inputs, *kernel.outputs)
     moved = many * weights + sum(_held(network.tensors[name].shape, layout) for name in names)
-    bandwidth = target.dram.bytes_per_second * mode.memory_share * data["memory"] / 1e6
+    rate_us = target.dram.bytes_per_second * mode.memory_share / 1e6
     most = max((rows(network, layer) for layer in layers), default=1)
-    again = most * weights / (data["row_gb_per_second"] * 1e3) if most > 1 else 0.0
-    operation = data["operation_us"] * target.dla.max_mhz / mhz
-    return float(operation + max(work, moved / bandwidth, again))
+    pooled = 0.0
+    if layers[0].kind == "POOLING":
+        pooled = sum(_held(network.tensors[name].shape, layout) for name in kernel.inputs) / mhz
+    return DlaWork(
+        macs_us,
+        deep_us,
+        few,
+        moved / rate_us,
+        float(most * weights if most > 1 else 0),
+        pooled,
+        target.dla.max_mhz / mhz,
+    )
+
+
+_IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
 
 
 def _held(shape: tuple[int, ...], layout: tuple[str, str]) -> float:
@@ -61,15 +171,13 @@ def _held(shape: tuple[int, ...], layout: tuple[str, str]) -> float:
     return math.prod(shape) * BYTES[layout[0]]
 
 
-def _padding(network: Network, layer: Layer, data: Mapping[str, Any]) -> float:
+def _padding(network: Network, layer: Layer, precision: str, data: Mapping[str, Any]) -> float:
     """Returns how much more the MAC array does than the layer asks for."""
     if not layer.macs or not layer.weight_elements:
         return 1.0
     many = groups(layer)
     inside = max(1, channels(network, layer) // many)
-    atom = data["channel_atom"]
-    if is_depthwise(network, layer):
-        return float(data["grouped_atom"])
+    atom = data["channel_atom"][precision]
     if many > 1:  # one group at a time: few channels in and few out, both padded
         maps = int(layer.params.get("out_maps", 0) or channels(network, layer)) // many
         return _filled(inside, atom) * _filled(max(1, maps), atom)

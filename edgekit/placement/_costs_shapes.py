@@ -6,7 +6,7 @@ import math
 
 from edgekit.network import Layer, Network
 
-__all__ = ["batches", "channels", "groups", "is_depthwise", "rows"]
+__all__ = ["batches", "channels", "function", "groups", "is_depthwise", "rows"]
 
 
 def groups(layer: Layer) -> int:
@@ -39,3 +39,11 @@ def rows(network: Network, layer: Layer) -> int:
     shape = network.tensors[layer.outputs[0]].shape
     out = int(layer.params.get("out_maps", shape[-1] if shape else 1) or 1)
     return max(1, math.prod(shape) // out)
+
+
+def function(layer: Layer) -> str:
+    """Returns what a pointwise layer computes ("RELU", "SUM"); what does not say is the usual."""
+    usual = {"ACTIVATION": "RELU", "ELEMENTWISE": "SUM", "SCALE": "SCALE"}
+    if layer.kind == "SCALE":
+        return "SCALE"
+    return str(layer.params.get("function") or usual.get(layer.kind, layer.kind))

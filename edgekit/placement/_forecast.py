@@ -39,7 +39,7 @@ class Forecast:
         dla_us: The part of it spent in loadables, their start included.
         gpu_only_us: Latency on the GPU alone.
         layer_us: The automatic placement's time by layer; a kernel's time is shared out by
-            multiply-accumulates, and hand-over and launches belong to no layer.
+            what each layer adds to it, and hand-over and launches belong to no layer.
     """
 
     power_mode: str
@@ -114,11 +114,14 @@ class Clock:
         self._model = model
         self._rules = cost_data("kinds")["fusion"]
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
-        self._handover = Handover(network, model)
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
         self._regions = regions_of(model, network, able)
-        self._gpu_only = sum(self._devices(())[2:])
+        self._handover = Handover(network, model, [part.layers for part in self._regions.parts])
+        kernels, on_dla, *loads = self._devices(())
+        self._gpu_only = sum(loads)
+        #: What converting tensors between the GPU's kernels takes, when all layers are on it.
+        self.between_us = self._handovers(kernels, on_dla)[0]
 
     @property
     def target(self) -> Target:
@@ -141,9 +144,8 @@ class Clock:
         layer_us: dict[int, float] = {}
         for kernel, dla in zip(kernels, on_dla, strict=True):
             time = self._time(kernel, dla)
-            macs = sum(layers[i].macs for i in kernel.layers)
-            for i in kernel.layers:
-                share = layers[i].macs / macs if macs else 1 / len(kernel.layers)
+            shares = self._model.layer_shares(self._network, kernel, CORE if dla else "GPU")
+            for i, share in zip(kernel.layers, shares, strict=True):
                 layer_us[i] = round(time * share, DIGITS)
         return Forecast(
             self._model.mode.name,
@@ -174,8 +176,8 @@ class Clock:
         if run_of:
             inside = {i for i, layer in enumerate(layers) if layer.name in run_of}
             load[0] += self._regions.broken_us(inside)
-            for device, us in enumerate(self._handovers(kernels, on_dla)):
-                load[device] += us
+        for device, us in enumerate(self._handovers(kernels, on_dla)):
+            load[device] += us
         load[1] += self._model.launch_us() * len(set(run_of.values()))
         return kernels, on_dla, load[0], load[1]
 
@@ -198,6 +200,7 @@ class Clock:
                 readers.setdefault(name, []).append(v)
         handover = self._handover
         ways: list[Way] = []
+        converted = 0.0
         for name in self._network.inputs:
             inside = [kernels[u] for u in readers.get(name, ()) if on_dla[u]]
             if inside:
@@ -207,11 +210,22 @@ class Clock:
                 users = readers.get(name, ())
                 if not on_dla[v]:
                     inside = [kernels[u] for u in users if on_dla[u]]
+                    own = handover.gpu(kernel)[0]
                     if inside:
-                        ways.append(handover.into(name, handover.gpu(kernel)[0], inside)[0])
+                        ways.append(handover.into(name, own, inside)[0])
+                    fused = all(handover.is_fused(kernel, kernels[u]) for u in users)
+                    others = dict.fromkeys(
+                        handover.gpu(kernels[u])[0] for u in users if not on_dla[u] and not fused
+                    )
+                    tensor = self._network.tensors[name]
+                    converted += sum(
+                        handover.reformat_us(tensor, own, goal)
+                        for goal in others
+                        if handover.changes_type(own, goal)
+                    )
                     continue
                 goals = dict.fromkeys(handover.gpu(kernels[u])[0] for u in users if not on_dla[u])
                 if name in self._outputs:
                     goals[CALLER] = None
                 ways += [handover.out_of(name, goal, kernel)[0] for goal in goals]
-        return sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
+        return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)

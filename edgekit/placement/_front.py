@@ -53,7 +53,8 @@ def pareto_front(
         gap = max(0.0, point.first - point.bound) / point.first if point.first else 0.0
         points.append(
             {**predicted, first: point.first, second: point.second, "bound": point.bound,
-             "gap": gap, "optimal": point.optimal, "loadables": summary["loadables"],
+             "gap": gap, "optimal": point.optimal, "extrapolated": list(plan.extrapolated),
+             "loadables": summary["loadables"],
              "transitions": summary["transitions"],
              "dla_layers": sum(layer.device != "GPU" for layer in plan.layers),
              "layers": {layer.name: layer.device for layer in plan.layers}}

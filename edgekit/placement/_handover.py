@@ -2,8 +2,9 @@
 
 A loadable reads and writes a tensor in one of the DLA's formats. Where the GPU's kernel has the
 same layout nothing is to be done; otherwise a GPU kernel reformats the tensor, or the loadable
-takes a format that is nearer to the GPU's and is slower for it. GPU kernels in their best formats
-follow each other for nothing: the fitted kernel times contain the reformats between them.
+takes a format that is nearer to the GPU's and is slower for it. GPU kernels of one type in their
+best formats follow each other for nothing: the fitted kernel times contain the reformats between
+them. From INT8 to FP16 and back a kernel of its own converts, except in parts that run fused.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def read_formats(
 class Handover:
     """Layouts and ways for one network; what it has computed once it remembers."""
 
-    def __init__(self, network: Network, model: CostModel) -> None:
+    def __init__(
+        self, network: Network, model: CostModel, fused: Sequence[frozenset[int]] = ()
+    ) -> None:
         self._network = network
         self._model = model
+        self._part_of = {i: n for n, part in enumerate(fused) for i in part}
         self._gpu: dict[tuple[int, ...], tuple[Layout, ...]] = {}
         self._ways: dict[tuple[str, Layout, bool, str, tuple[str, ...]], tuple[Way, ...]] = {}
 
@@ -74,6 +78,16 @@ class Handover:
             formats = self._model.formats(self._network, kernel, "GPU")
             known = self._gpu[kernel.layers] = tuple((precision, form) for form in formats)
         return known
+
+    @staticmethod
+    def changes_type(one: Layout, other: Layout) -> bool:
+        """Whether the GPU converts a tensor between kernels that have their best layouts."""
+        return one[0] != other[0] and "int8" in (one[0], other[0])
+
+    def is_fused(self, one: Kernel, other: Kernel) -> bool:
+        """Whether two kernels belong to one part that the GPU runs fused."""
+        part = self._part_of.get(one.layers[0])
+        return part is not None and part == self._part_of.get(other.layers[0])
 
     def into(self, name: str, source: Layout, readers: Sequence[Kernel]) -> tuple[Way, ...]:
         """Returns the ways of a tensor into a loadable in which the first of ``readers`` runs."""

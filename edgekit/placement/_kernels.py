@@ -1,7 +1,8 @@
-"""Kernels: groups of layers that one GPU kernel or one DLA operation runs together.
+"""Kernels: groups of layers that are placed together, because some device runs them as one.
 
 TensorRT fuses a convolution with what follows it pointwise (vertical fusion). Verdicts and pins
-count layers, costs count kernels; a kernel lies on one device.
+count layers, costs count kernels; a kernel lies on one device. Where that device does not run all
+of it as one, it takes several operations (:func:`operations`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 
 from edgekit.network import Layer, Network
 
-__all__ = ["Kernel", "fuse", "join", "joined"]
+__all__ = ["Kernel", "fuse", "join", "joined", "operations"]
 
+GATE = 3  # layers between a tensor and the product with it: one of SiLU, two of Mish
 LONGEST = 64  # layers: what a kernel can be cut from grows no further, and it must fit a loadable
 
 
@@ -42,6 +44,7 @@ def fuse(
     A layer of a kind in ``tails`` joins the kernel that ends in one of its inputs when nobody
     else reads that tensor, the kernel starts with a kind in ``heads`` and ``key`` is the same for
     both (same capability, pin and precision). An addition of two convolutions joins the later one.
+    A gate (SiLU, HardSwish, Mish: a product of a tensor and an activation of it) joins as a whole.
     Kernels leave only through their last layer, so the kernel graph has no cycle.
     """
     consumers = network.consumers()
@@ -60,10 +63,39 @@ def fuse(
         started = head.kind in first and not head.opaque and len(group) < LONGEST
         if started and len(layer.outputs) == 1:
             tensor = layer.outputs[0]
-            if tensor not in leaves and len(consumers.get(tensor, ())) == 1:
+            if tensor in leaves:
+                continue
+            users = consumers.get(tensor, ())
+            gate = _gate(users, tensor, consumers, leaves) if len(users) == 2 else []
+            same = [x.kind in joining and key(x) == key(layer) for x in gate]
+            if len(users) == 1 or (same and all(same)):
                 ends[tensor] = group
     groups.sort(key=lambda group: group[-1])
     return tuple(_kernel(network, group, consumers, leaves) for group in groups)
+
+
+def _gate(
+    users: Sequence[Layer],
+    tensor: str,
+    consumers: Mapping[str, Sequence[Layer]],
+    leaves: Set[str],
+) -> list[Layer]:
+    """Returns the layers of a gate: the second of two readers multiplies the tensor by what the
+    first makes of it. Empty where it is none."""
+    layer, product = users
+    found = [product]
+    for _ in range(GATE):
+        if layer.inputs != (tensor,) or len(layer.outputs) != 1:
+            return []
+        found.append(layer)
+        tensor = layer.outputs[0]
+        after = consumers.get(tensor, ())
+        if tensor in leaves or len(after) != 1:
+            return []
+        layer = after[0]
+        if layer is product:
+            return found if product.kind == "ELEMENTWISE" else []
+    return []
 
 
 def _host(
@@ -79,6 +111,38 @@ def _host(
     open_ends = [ends[name] for name in layer.inputs if name in ends]
     fitting = [group for group in open_ends if key(network.layers[group[-1]]) == key(layer)]
     return max(fitting, key=lambda group: group[-1], default=None)
+
+
+def operations(
+    network: Network, kernel: Kernel, joins: Callable[[Sequence[Layer], Layer], bool]
+) -> tuple[Kernel, ...]:
+    """Returns what a device runs one after the other for a kernel.
+
+    Args:
+        network: The layer graph.
+        kernel: Layers that are placed together.
+        joins: Whether a device runs the next layer along with those before it.
+    """
+    if len(kernel.layers) == 1:
+        return (kernel,)
+    groups: list[list[int]] = []
+    for i in kernel.layers:
+        layer = network.layers[i]
+        if groups and joins([network.layers[j] for j in groups[-1]], layer):
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    if len(groups) == 1:
+        return (kernel,)
+    found, after = [], set(kernel.outputs)
+    for group in reversed(groups):
+        members = [network.layers[i] for i in group]
+        written = dict.fromkeys(name for layer in members for name in layer.outputs)
+        read = dict.fromkeys(n for layer in members for n in layer.inputs if n not in written)
+        kept = tuple(name for name in written if name in after)
+        found.append(Kernel(tuple(group), tuple(read), kept))
+        after |= set(read)
+    return tuple(reversed(found))
 
 
 def join(

@@ -95,8 +95,10 @@ def make_request(
             why = options.cores_why or f"only DLA core {cores[0]} is in use (dla_cores)"
             raise _pin_error(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
+    verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
+    fused = [part.layers for part in regions_of(model, network, verdicts).parts]
     request = Request(
-        network, judgement, model, options, cores, able, pins, Handover(network, model),
+        network, judgement, model, options, cores, able, pins, Handover(network, model, fused),
         Room(network, model, options, precisions),
     )  # fmt: skip
     if not options.gpu:

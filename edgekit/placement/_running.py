@@ -40,8 +40,8 @@ class Running:
     def layers(self) -> tuple[PlacedLayer, ...]:
         """Returns every layer with its device and segment, in graph order.
 
-        A kernel's time is shared out by multiply-accumulates; reformats, launches and what borders
-        cost belong to no layer: they are with loadables, reformats and unfused parts.
+        A kernel's time is shared out by what each layer adds to it; reformats, launches and what
+        borders cost belong to no layer: they are with loadables, reformats and unfused parts.
         """
         found: dict[int, PlacedLayer] = {}
         for segment, step in enumerate(self.placing.steps):
@@ -50,9 +50,8 @@ class Running:
                 layers = [(i, self.network.layers[i]) for i in self.built.kernels[v].layers]
                 cost = self._cost(v)
                 time, energy = cost.load_us[step.device], cost.energy_uj
-                total = sum(layer.macs for _, layer in layers)
-                for index, layer in layers:
-                    share = layer.macs / total if total else 1 / len(layers)
+                shares = self.model.layer_shares(self.network, self.built.kernels[v], device)
+                for (index, layer), share in zip(layers, shares, strict=True):
                     found[index] = PlacedLayer(
                         layer.name,
                         layer.nodes,

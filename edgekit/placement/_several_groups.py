@@ -157,7 +157,7 @@ class _Chain:
         for a in self.devices:
             source = self.mode[crossing.producer].get(a)
             for b in self.devices:
-                if a == b or source is None:
+                if source is None:
                     continue
                 goals = {self.mode[u].get(b) for u in crossing.consumers if u >= place}
                 pairs = {(source, m) for m in goals if m is not None}

@@ -103,6 +103,11 @@ class Plans:
         """Whether ``lower`` is proved optimal under the model."""
         return self.gap <= OPTIMAL_GAP
 
+    @property
+    def extrapolated(self) -> tuple[str, ...]:
+        """What the networks' plans predict without any published time of its kind."""
+        return tuple(dict.fromkeys(why for one in self.networks for why in one.plan.extrapolated))
+
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plans/1`` document."""
         return {
@@ -115,6 +120,7 @@ class Plans:
             "unit": self.unit,
             "lower": {
                 "value": self.lower, "bound": self.bound, "gap": self.gap, "optimal": self.optimal,
+                "extrapolated": list(self.extrapolated),
                 "any_placement": self.any_placement,
             },
             "upper": {"value": self.upper},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.placement._contention import contention_table
 from edgekit.placement._costs import cost_data
 from edgekit.solver import Slowdown, Workload
 from edgekit.targets import Target
@@ -14,7 +15,7 @@ __all__ = ["slowdown_of"]
 def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, dict[str, Any]]:
     """Returns the slowdown by device, and what the plan's document says of it."""
     data = cost_data("contention")
-    table = data["slowdown"].get(target.dla.generation, {})
+    table = contention_table(target.dla.generation)
     source = data["source"]["measured"].get(target.dla.generation, "")
     cores = frozenset(workload.cores)
 

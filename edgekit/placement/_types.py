@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from edgekit.dla import MemoryNeed, loadables_per_core
 
 __all__ = [
     "OBJECTIVES", "Loadable", "Options", "Pin", "PlacedLayer", "Plan", "Predicted", "Reformat",
-    "Share", "Unfused",
+    "Share", "Unfused", "proof_of",
 ]  # fmt: skip
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
@@ -171,6 +171,8 @@ class Plan:
     wishes without which a plan of the GPU alone would use the DLA, as far as that was looked for.
     ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, and shapes
     that the data decide.
+    ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
+    are wide, and whoever calls it optimal says so (:func:`proof_of`).
     """
 
     target: str
@@ -198,9 +200,17 @@ class Plan:
     baselines_keep: Mapping[str, bool | None] = field(default_factory=dict)
     kept_off: tuple[str, ...] = ()
     unknown_cost: tuple[str, ...] = ()
+    extrapolated: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ``edgekit.plan/1`` document."""
         from edgekit.placement._json import plan_to_json
 
         return plan_to_json(self)
+
+
+def proof_of(optimal: bool, extrapolated: Sequence[str]) -> str:
+    """Returns "optimal under the model" as it must be said; "" for a plan that is not proved."""
+    if not optimal:
+        return ""
+    return "optimal under the model, extrapolated" if extrapolated else "optimal under the model"

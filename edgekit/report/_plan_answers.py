@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from edgekit.placement import proof_of
 from edgekit.report import _text as text
 from edgekit.report._page import Page
 
@@ -29,8 +30,9 @@ SHOWN = 12  # layers listed before "and N more"
 
 def proof(document: Mapping[str, Any]) -> str:
     """Returns "optimal under the model", or the bound and the gap."""
-    if document["optimal"]:
-        return "optimal under the model"
+    proved = proof_of(document["optimal"], document.get("extrapolated", ()))
+    if proved:
+        return proved
     bound = text.significant(document["bound"], 4)
     return f"not proved optimal: bound {bound}, gap {text.percent(document['gap'], 2)}"
 
@@ -89,7 +91,7 @@ def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: boo
             name, *([] if aim else [row["objective"]]), text.microseconds(row["latency_us"]),
             text.significant(row["throughput_qps"]), text.energy(row["energy_uj"]),
             text.percent(plan["dla_share"], 0),
-            "optimal" if plan["optimal"] else f"gap {text.percent(plan['gap'], 2)}",
+            _short(plan["optimal"], [plan]) or f"gap {text.percent(plan['gap'], 2)}",
         ])  # fmt: skip
     head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
             "per second", "energy", "on DLA", "proof"]  # fmt: skip
@@ -99,6 +101,14 @@ def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: boo
     for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
         page.add(f"note: {note}", style="yellow", hang=2)
     return str(page)
+
+
+def _short(optimal: bool, documents: Iterable[Mapping[str, Any]]) -> str:
+    """Returns "optimal", with "extrapolated" where a figure has no published time behind it."""
+    if not optimal:
+        return ""
+    extrapolated = any(document.get("extrapolated") for document in documents)
+    return "optimal, extrapolated" if extrapolated else "optimal"
 
 
 def pareto_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
@@ -112,7 +122,7 @@ def pareto_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = 
     page.table(
         [*(METRICS[key][0] for key in keys), "on DLA", "loadables", "proof"],
         [[*(METRICS[key][1](point[key]) for key in keys), f"{point['dla_layers']:,}",
-          f"{point['loadables']:,}", "optimal" if point["optimal"] else
+          f"{point['loadables']:,}", _short(point["optimal"], [point]) or
           f"gap {text.percent(point['gap'], 2)}"] for point in document["points"]],
         "r" * (len(keys) + 2) + "l",
     )  # fmt: skip

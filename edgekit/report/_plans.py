@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgekit.placement import proof_of
 from edgekit.report import _text as text
 from edgekit.report._page import Page
 
@@ -73,7 +74,7 @@ def plans_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = F
         "everything is predicted", style="dim",
     )  # fmt: skip
     lower, upper = document["lower"], document["upper"]
-    proof = "optimal under the model" if lower["optimal"] else (
+    proof = proof_of(lower["optimal"], lower.get("extrapolated", ())) or (
         f"not proved optimal: bound {value_text(document, lower['bound'])}, gap "
         f"{text.percent(lower['gap'], 2)}"
     )  # fmt: skip

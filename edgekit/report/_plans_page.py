@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit.placement import proof_of
 from edgekit.report import _text as text
 from edgekit.report._gantt import COLOURS, busy_window, gantt
 from edgekit.report._html import page_of
@@ -34,7 +35,7 @@ def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     from markupsafe import Markup
 
     lower, upper = document["lower"], document["upper"]
-    proof = "optimal under the model" if lower["optimal"] else (
+    proof = proof_of(lower["optimal"], lower.get("extrapolated", ())) or (
         f"bound {value_text(document, lower['bound'])}, gap {text.percent(lower['gap'], 2)}"
     )  # fmt: skip
     figures = [("One cycle" if document["repeats"] else "All networks once", gantt(document))]

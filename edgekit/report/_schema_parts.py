@@ -100,6 +100,7 @@ class Placement(Part):
     objective: str
     optimal: bool
     gap: float
+    extrapolated: list[str] = []
     shares: list[float]
 
 

@@ -51,7 +51,11 @@ def _devices(placement: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _optimality(placement: Mapping[str, Any]) -> str:
     goal = OBJECTIVES.get(placement["objective"], placement["objective"])
     if placement["optimal"]:
-        return f"Objective: {goal}. Optimal under the model (proved)."
+        wide = placement.get("extrapolated")
+        what = "Optimal under the model (proved), extrapolated" if wide else (
+            "Optimal under the model (proved)"
+        )  # fmt: skip
+        return f"Objective: {goal}. {what}."
     return f"Objective: {goal}. Within {text.percent(placement['gap'], 2)} of the proved bound."
 
 

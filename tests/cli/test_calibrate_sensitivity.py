@@ -53,7 +53,7 @@ def test_the_ranking_is_the_same_in_both_forms(run):
         assert row["layers"][0] in line
     assert "conv1 + bn + relu1 (first)" in text
     assert "softmax" in text
-    assert "[softmax.precision]" in text
+    assert "not INT8: softmax: fp16 in the plan" in text
     assert "against the FP32 network on 16 synthetic" in " ".join(text.split())
 
 

@@ -42,6 +42,7 @@ def config_of(net, board, folder):
         f"version: 1\nname: {net.replace('_', '-')}-{board}\nmodel: {{builtin: {net}}}\n"
         f"target: {target}\nprecision: {precision}\ncalibration: {{count: 2}}\n"
         f"placement: {{objective: {objective}}}\n"
+        "rewrite: {always: true}\n"  # the form for the DLA, whatever is predicted of it
         "bench: {warmup_ms: 0, duration_s: 0, iterations: 1}\n"
     )
     return parse_config(text, "net.yaml", folder)

@@ -83,7 +83,7 @@ def test_the_best_mix_is_found_where_working_together_costs(net: Network) -> Non
     found = tuned(ask, world, wish={"tolerance": 0.04, "turns": 5})
     best = best_mix(ask, world, 2)
     assert world.cost(found.start, "throughput") > 1.5 * best
-    assert world.cost(found.winner.plan, "throughput") <= 1.05 * best
+    assert world.cost(found.winner.plan, "throughput") <= 1.07 * best
     assert len(found.winner.plan.plans) > 1
 
 
@@ -103,7 +103,7 @@ def test_predictions_that_are_wrong_by_five_either_way(net: Network) -> None:
     assert world.cost(found.winner.plan, "latency") <= 1.02 * least(ask, world)
 
 
-@pytest.mark.parametrize(("objective", "board"), [("latency", 12), ("latency", 16), ("energy", 3)])
+@pytest.mark.parametrize(("objective", "board"), [("latency", 2), ("latency", 8), ("energy", 2)])
 def test_a_layer_that_is_far_off_is_seen_beside_the_best(
     net: Network, objective: str, board: int
 ) -> None:
@@ -181,7 +181,7 @@ def test_the_start_stays_where_nothing_is_really_better(net: Network) -> None:
 def test_a_plan_that_does_not_build_is_dropped_and_the_search_goes_on(net: Network) -> None:
     ask = asked(net)
     world = world_of(ask, GPU, DLA, fails=frozenset({"fc"}))
-    found = tuned(ask, world, wish={"rounds": 7, "tolerance": 0.1})
+    found = tuned(ask, world, wish={"rounds": 12, "tolerance": 0.02})
     dropped = [trial for trial in found.trials if trial.dropped]
     assert dropped
     assert all("build.failed" in trial.dropped for trial in dropped)
@@ -232,7 +232,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     better = f"plan {found.winner.number} is better: {spoken(turns['ours'])}, the starting plan "
     assert f"{better}{spoken(turns['theirs'])}, medians of 5 turns; {turns['fraction']:.1%}" in text
     assert text.count(f"{len(found.trials)} plans") == 1
-    assert not re.search(r"\d us|\de[+-]\d|\b1 \w+s\b", text), text
+    assert not re.search(r"\d us|\de[+-]\d|(?<![.\d])1 \w+s\b", text), text
     # the table that it leaves makes a plan of the same times
     path = tmp_path / "tuned.profile.json"
     path.write_text(json.dumps(found.table()))

@@ -50,7 +50,7 @@ def test_it_says_what_the_baselines_of_a_plan_say(
     assert told.auto_us == pytest.approx(expected.latency_us, abs=1e-5)
     assert told.dla_us == pytest.approx(told.auto_us - expected.gpu_us, abs=1e-5)
     assert set(told.layer_us) == {layer.name for layer in small.layers}
-    assert sum(told.layer_us.values()) <= told.auto_us + 1e-6
+    assert sum(told.layer_us.values()) <= told.auto_us + 1e-5  # each is rounded
 
 
 def test_power_modes_and_boards_without_cost_data(small: Network) -> None:

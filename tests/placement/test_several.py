@@ -131,9 +131,11 @@ def test_deadlines_that_hold_alone_and_not_together_are_named(small):
 
 
 def test_deadlines_that_only_contention_breaks_and_pins_that_leave_no_placement_are_named(small):
-    free = place_several([small("a", 1000, dla_cores=()), small("b", 1000)], TARGET).to_json()
+    on_dla = (Pin("conv1", "DLA0"), Pin("conv2", "DLA0"))
+    members = [small("a", 1000, dla_cores=()), small("b", 1000, pins=on_dla)]
+    free = place_several(members, TARGET).to_json()
     between = (free["lower"]["value"] + free["upper"]["value"]) / 2
-    members = [small("a", 1000, between, dla_cores=()), small("b", 1000, between)]
+    members = [small("a", 1000, dla_cores=()), small("b", 1000, between, pins=on_dla)]
     with pytest.raises(GateError, match="hold only without contention") as caught:
         place_several(members, TARGET)
     assert caught.value.extra["binding"]["kind"] == "contention"

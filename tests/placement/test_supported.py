@@ -1,0 +1,150 @@
+"""What sharing the memory costs, and what no published time supports, in plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgekit
+from edgekit.placement._costs import cost_data
+
+BOARD = "jetson-agx-orin-64gb"
+
+
+def save(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, tuple[int, ...]]) -> str:
+    random = np.random.default_rng(0)
+    stored = [
+        numpy_helper.from_array((random.standard_normal(shape) / 20).astype(np.float32), name)
+        for name, shape in weights.items()
+    ]
+    graph = helper.make_graph(
+        nodes, "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 56, 56])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], stored,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return str(path)
+
+
+def chain(path: Path, layers: int = 10) -> str:
+    """Convolutions and ReLUs: any part of it can be on either device."""
+    nodes, weights, last = [], {}, "x"
+    for number in range(layers):
+        weights[f"w{number}"] = (64, 64, 3, 3)
+        out = "y" if number == layers - 1 else f"r{number}"
+        nodes.append(helper.make_node("Conv", [last, f"w{number}"], [f"c{number}"],
+                                      pads=[1] * 4, name=f"conv{number}"))  # fmt: skip
+        nodes.append(helper.make_node("Relu", [f"c{number}"], [out], name=f"relu{number}"))
+        last = out
+    return save(path, nodes, weights)
+
+
+def gated(path: Path) -> str:
+    """A depthwise convolution, squeeze and excitation."""
+    nodes = [
+        helper.make_node("Conv", ["x", "deep"], ["d"], pads=[1] * 4, group=64, name="deep"),
+        helper.make_node("Conv", ["d", "wide"], ["w"], name="wide"),
+        helper.make_node("GlobalAveragePool", ["w"], ["p"], name="pool"),
+        helper.make_node("Conv", ["p", "gate"], ["g"], name="gate"),
+        helper.make_node("Sigmoid", ["g"], ["s"], name="sigmoid"),
+        helper.make_node("Mul", ["w", "s"], ["y"], name="scale"),
+    ]
+    return save(path, nodes, {"deep": (64, 1, 3, 3), "wide": (64, 64, 1, 1),
+                              "gate": (64, 64, 1, 1)})  # fmt: skip
+
+
+def plan(model: str, objective: str, target: str = BOARD, **placement: object) -> object:
+    options = {"objective": objective, **placement}
+    return edgekit.plan(model, target=target, precision="int8", placement=options)
+
+
+@pytest.mark.parametrize("objective", ["throughput", "period"])
+def test_frames_that_overlap_carry_what_sharing_costs(tmp_path: Path, objective: str) -> None:
+    made = plan(chain(tmp_path / "chain.onnx"), objective, dla_cores=[0])
+    alone = made.baselines["gpu_only"].throughput_qps
+    assert made.optimal
+    assert made.predicted.throughput_qps > alone
+    # by device, the time of a frame as if nothing were shared
+    loads = dict.fromkeys(("GPU", "DLA0"), 0.0)
+    for part in made.plans:
+        for layer in part.layers:
+            loads[layer.device] += part.share * layer.predicted_us
+    assert min(loads.values()) > 0
+    assert made.predicted.throughput_qps < 1e6 / max(loads.values())
+    extra = cost_data("contention")["extra"]["2.0"]["gpu_by_dla"]
+    assert any(f"{100 * extra:.0f} % longer beside a DLA core" in note for note in made.notes)
+
+
+def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) -> None:
+    model = chain(tmp_path / "chain.onnx")
+    cheapest = plan(model, "energy", dla_cores=[0])
+    alone = plan(model, "energy", dla_cores=[])
+    assert cheapest.optimal
+    assert cheapest.predicted.energy_uj <= alone.predicted.energy_uj * (1 + 1e-9)
+    gpu = plan(model, "latency", dla_cores=[]).baselines["gpu_only"]
+    assert alone.predicted.energy_uj == pytest.approx(gpu.energy_uj)
+    # one loadable in the middle of the GPU's work: more energy than the two one after the other
+    pins = [{"layers": f"conv{n}", "device": "DLA"} for n in (3, 4, 5)]
+    pins += [{"layers": f"conv{n}", "device": "GPU"} for n in (0, 1, 2, 6, 7, 8, 9)]
+    in_a_row = plan(model, "latency", dla_cores=[0], pin=pins)
+    shared = plan(model, "energy", dla_cores=[0], pin=pins)
+    assert shared.predicted.energy_uj > in_a_row.predicted.energy_uj * 1.005
+
+
+def test_what_nothing_supports_is_extrapolated_wherever_it_is_called_optimal(
+    tmp_path: Path,
+) -> None:
+    low, high = cost_data("extrapolated")["band"]
+    model = gated(tmp_path / "gated.onnx")
+    pins = [{"layers": "deep", "device": "DLA"}]
+    on_dla = plan(model, "latency", dla_cores=[0], pin=pins)
+    thor = plan(model, "latency", target="jetson-agx-thor")
+    for made in (on_dla, thor):
+        assert made.optimal
+        assert made.extrapolated
+        value = made.predicted.latency_us
+        assert made.bands["latency_us"][0] <= value * low * 1.001
+        assert made.bands["latency_us"][1] >= value * high * 0.999
+        document = made.to_json()
+        assert document["extrapolated"] == list(made.extrapolated)
+        said = [note for note in made.notes if "optimal" in note]
+        assert said
+        assert all("extrapolated" in note for note in said)
+    supported = plan(chain(tmp_path / "chain.onnx"), "latency", dla_cores=[0])
+    assert supported.extrapolated == ()
+    assert supported.bands["latency_us"][1] < supported.predicted.latency_us * high
+
+
+def test_the_terminal_says_extrapolated_beside_optimal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from edgekit.cli import _main
+
+    model = chain(tmp_path / "chain.onnx", 3)
+    with pytest.raises(SystemExit):
+        _main.main(["plan", model, "-t", "jetson-agx-thor", "--precision", "int8", "-q"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "optimal under the model, extrapolated" in printed
+
+
+def test_an_fp16_head_of_an_int8_network_pays_for_its_conversion(tmp_path: Path) -> None:
+    model = chain(tmp_path / "chain.onnx", 4)
+    whole = plan(model, "latency", dla_cores=[])
+    both = edgekit.plan(model, target=BOARD, precision="fp16", placement={"dla_cores": []})
+    assert both.predicted.latency_us > whole.predicted.latency_us
+    from edgekit import dla, network, targets
+    from edgekit.placement import Options, place
+
+    loaded = network.load(model)
+    net, board = network.layers(loaded), targets.get(BOARD)
+    judged = dla.judge(net, board, precision="int8", tensorrt="10.3")
+    head = frozenset(layer.name for layer in net.layers[-2:])
+    mixed = place(net, judged, board, precision="int8",
+                  options=Options(dla_cores=(), fp16_layers=head))  # fmt: skip
+    costs = {layer.name: layer.predicted_us for layer in mixed.layers}
+    assert mixed.predicted.latency_us > sum(costs.values()) + 10  # a kernel of its own
