@@ -22,6 +22,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         ModelError: ``model.missing``, ``model.directory``, ``model.unreadable``, ``model.empty``,
             ``model.truncated`` or ``model.not_onnx``.
     """
+    import numpy as np
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -35,7 +36,8 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         size = path.stat().st_size
         if size == 0:
             raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)
-        data = map_array(path)
+        # one file: map_array, for many of them, would import what nothing else of a check needs
+        data = np.memmap(path, dtype=np.uint8, mode="r")
     except FileNotFoundError as error:
         raise ModelError(
             "there is no such file", code="model.missing", where=where, hint=hint

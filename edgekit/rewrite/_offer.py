@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from edgekit.rewrite._chosen import chosen
+from edgekit.rewrite._all import exact_for
 from edgekit.rewrite._decide import Judge
 from edgekit.rewrite._graph import Graph
 from edgekit.rewrite._regions import regions
@@ -51,7 +51,8 @@ def offers(
     judge = Judge(target, precision, tensorrt, None)
     graph = Graph(raised)
     near = None if nodes is None else _near(graph, nodes)
-    search = Search(graph, chosen("all", (), ()), judge, proved=False, near=near)
+    items = exact_for({node.op_type for node in raised.proto.graph.node})
+    search = Search(graph, items, judge, proved=False, near=near)
     search.run()
     steps = [item.step for item in search.taken]
     found: dict[str, str] = {}
