@@ -82,12 +82,15 @@ class _Errors:
     def __init__(self, work: Placing, plan: Plan) -> None:
         import numpy as np
 
+        from edgekit.network import before_opaque
         from edgekit.quantize import METHODS
 
         self.count = 0
         self._work = work
         self._plan = plan
-        outputs = len(work.model.proto.graph.output)
+        # what ONNX Runtime can run
+        self._model = before_opaque(work.model)
+        outputs = len(self._model.proto.graph.output)
         self._squares = {method: np.zeros((0, outputs)) for method in METHODS}
         # mean and mean square of the FP32 outputs
         self._moments = np.zeros((0, outputs, 2))
@@ -99,8 +102,8 @@ class _Errors:
         from edgekit.network import session
 
         work = self._work
-        names = [value.name for value in work.model.proto.graph.output]
-        runner = session(work.model, outputs=names)
+        names = [value.name for value in self._model.proto.graph.output]
+        runner = session(self._model, outputs=names)
         real = [[_floats(x) for x in runner.run(names, dict(feed))] for feed, _ in inputs]
         rows = [[[x.mean(), (x**2).mean()] for x in outputs] for outputs in real]
         self._moments = np.concatenate([self._moments, np.reshape(rows, (-1, len(names), 2))])
