@@ -152,8 +152,7 @@ def average_without_its_padding():
     )
 
 
-# with FP16 the parts are predicted to be slower than the GPU
-@entry("Conv", int8=(), xavier=())
+@entry(int8=(), xavier=())
 def large_dilation():
     return between(
         node("Conv", "c k", "h", dilations=[1, 40], pads=[0, 40, 0, 40]), shape=(1, 8, 4, 96),
@@ -161,7 +160,7 @@ def large_dilation():
     )  # fmt: skip
 
 
-@entry("Conv", int8=(), xavier=())
+@entry(int8=(), xavier=())
 def large_padding():
     return between(
         node("Conv", "c k", "h", pads=[0, 40, 0, 40]), shape=(1, 8, 4, 64),
