@@ -20,7 +20,8 @@ class Beat:
     """While the block lasts and is long: a spinner on a terminal, elsewhere a line now and then.
 
     Call it with what is done from now on. A thread tells it, for what takes long may be one call of
-    a library; rich is imported by then only, for it would cost a short command its start.
+    a library; rich is imported by then only, and on a terminal only: it would cost a short command
+    its start.
 
     Args:
         name: The command.
@@ -53,6 +54,9 @@ class Beat:
 
     def _tell(self) -> None:
         if self._end.wait(_SOON_S):
+            return
+        if not sys.stderr.isatty():
+            self.lines(self._end.wait)
             return
         from edgekit.cli._talk import console
 
