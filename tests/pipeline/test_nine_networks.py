@@ -22,6 +22,10 @@ FIRST_CLASSIFIER = {
 }  # fmt: skip
 
 
+# in INT8 their first fully connected layer, 75 and 103 million weights, is predicted to be slower
+# on a DLA than on the GPU, so that it is not made a convolution for one
+SLOWER = {"light_vgg19", "light_zfnet512"}
+
 # What is built; the others are rewritten, calibrated, judged and planned. In INT8 all but one
 # Inception and the three whose first classifier layer takes most of the time.
 # FP16 rounds alike on every board: a small network is built for all of them, two more for Orin (one
@@ -82,6 +86,10 @@ def assert_is_placed(net, board, work):
 def assert_fits_the_dla(net, board, work):
     """It is one loadable; on Orin nothing is beside it but the shuffle of a 2-D result."""
     judgement, layers = work.judgement, work.network.layers
+    if board == "orin-int8" and net in SLOWER:
+        assert "gemm-to-conv" not in {item.rewrite for item in work.rewrites}
+        assert any("predicted to be slower" in note for note in work.notes)
+        return
     assert sum(group.kept for group in judgement.candidates) == 1
     beside = [layer for layer in layers if judgement.placed[layer.name] == "GPU"]
     if board == "xavier-fp16":
