@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from edgekit.rewrite import Match, _chosen, _replay, rewrite
+from edgekit.rewrite import Match, _chosen, _offer, _replay, rewrite
 from edgekit.targets import get
 from tests.rewrite.nets import net, node, weight
 
@@ -127,6 +127,7 @@ def run(monkeypatch, model, *toys, **options):
     """The engine with ``toys`` as all the rewrites that there are."""
     for module in (_chosen, _replay):
         monkeypatch.setattr(module, "rewrites", lambda: toys)
+    monkeypatch.setattr(_offer, "exact_for", lambda operators: toys)
     options = {"precision": "fp16", "target": ORIN, **options}
     return rewrite(model, options.pop("target"), **options)
 
