@@ -154,6 +154,7 @@ def test_after_a_start_of_the_board_only_the_mode_is_taken_back(board: FakeBoard
     os.kill(guard_of(process), signal.SIGKILL)
     process.kill()
     process.communicate()
+    let_guard_end(board)
     board.stored.unlink()  # /run is empty then
     (board.folder / "clocks").write_text("free\n")
     said = mend(board.root, system=board.system, clocks_file=str(board.stored))
