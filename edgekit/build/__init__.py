@@ -1,7 +1,7 @@
 """Backends: from a plan to engines. The reference backend runs the target's numerics on a CPU."""
 
 from edgekit._callable import make_callable
-from edgekit.build._accuracy import Deviation, accuracy, parts_told, worst_of
+from edgekit.build._accuracy import Deviation, accuracy, channels_told, parts_told, worst_of
 from edgekit.build._graph import Cut, Graph, cut, node_reads
 from edgekit.build._kernels import Kernel, Kernels
 from edgekit.build._reference import build_reference, full_engine
@@ -21,6 +21,7 @@ __all__ = [
     "Weight",
     "accuracy",
     "build_reference",
+    "channels_told",
     "cut",
     "derive_weights",
     "digest_of",

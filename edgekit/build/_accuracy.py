@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.build._types import Artefacts, Segment
     from edgekit.network import Model
 
-__all__ = ["Deviation", "accuracy", "worst_of"]
+__all__ = ["Deviation", "accuracy", "channels_told", "parts_told", "worst_of"]
 
 
 def accuracy(
@@ -122,7 +122,7 @@ def _failures(
     segments: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]
 ) -> list[str]:
     found = [
-        f"{_channels(group['channels'])} of output {group['output']!r} collapse: SNR "
+        f"{channels_told(group['channels'])} of output {group['output']!r} collapse: SNR "
         f"{_decibels(group['snr_db'])}, cosine {group['cosine']:.3g} (worst is channel "
         f"{group['worst']['channel']}, {_decibels(group['worst']['snr_db'])})"
         for group in groups
@@ -137,7 +137,7 @@ def _failures(
 
 
 def parts_told(accuracy: Mapping[str, Any]) -> list[str]:
-    """Says how near the parts of a network's outputs are to FP32, of each output the worst.
+    """Says of each output whose channels differ in range which are the worst, and what it keeps.
 
     Args:
         accuracy: What :func:`accuracy` returned.
@@ -148,9 +148,9 @@ def parts_told(accuracy: Mapping[str, Any]) -> list[str]:
         if known is None or _rank(group) < _rank(known):
             worst[group["output"]] = group
     told = [
-        f"the channels of output {name!r} differ in range: {_channels(group['channels'])} (up to "
-        f"{group['range']:.3g}) have an SNR of {_decibels(group['snr_db'])}, the worst of them, "
-        f"{group['worst']['channel']}, {_decibels(group['worst']['snr_db'])}"
+        f"of output {name!r}, {channels_told(group['channels'])} (up to {group['range']:.3g}) are "
+        f"the worst: SNR {_decibels(group['snr_db'])}, channel {group['worst']['channel']} "
+        f"{_decibels(group['worst']['snr_db'])}"
         for name, group in worst.items()
     ]
     return told + [
@@ -173,7 +173,8 @@ def _lost(detected: Iterable[Mapping[str, Any]], least: float) -> list[str]:
     ]
 
 
-def _channels(spans: Iterable[Sequence[int]]) -> str:
+def channels_told(spans: Iterable[Sequence[int]]) -> str:
+    """Returns "channels 0 to 3, 7" for pairs of first and last."""
     told = [f"{a}" if a == b else f"{a} to {b}" for a, b in spans]
     return f"channels {', '.join(told)}"
 

@@ -39,6 +39,8 @@ def command(
     if json:
         o.print_json(document)
         return
+    from edgekit.build import parts_told
+
     accuracy, count = document["accuracy"], len(document["segments"])
     print(
         f"{count} segment{'' if count == 1 else 's'}, backend {document['backend']}; against FP32: "
@@ -46,6 +48,8 @@ def command(
     )
     emulated = ", emulated on this CPU" if document["boards"] else ""
     o.say(f"  on {accuracy['data']}{emulated}")
+    for told in parts_told(accuracy):
+        o.say(f"  {told}")
     for board in document["boards"]:
         _show(board)
     o.say_notes(document)

@@ -233,11 +233,8 @@ class HostSteps:
 
     def notes(self) -> list[str]:
         """Returns what a person should know about the result."""
-        from edgekit.build import parts_told
-
         work = self.work
         told = [one["told"] for one in work.accuracy.get("nonfinite") or ()]
-        told += parts_told(work.accuracy)
         scales = work.plan_scales
         told += [*work.notes, *(scales.warnings if scales else ())]
         told += [*work.plan.notes, *work.artefacts.notes]

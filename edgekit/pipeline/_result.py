@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["board_document", "report_facts", "run_document", "segments_of"]
 
-_ACCURACY = ("cosine", "snr_db", "max_abs", "top1_agreement")
+_ACCURACY = (
+    "cosine", "snr_db", "max_abs", "top1_agreement", "groups", "scores", "failures",
+)  # fmt: skip
 
 
 def segments_of(artefacts: Artefacts) -> list[dict[str, Any]]:

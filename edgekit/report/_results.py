@@ -15,6 +15,7 @@ __all__ = [
     "compared_on",
     "measure_words",
     "nonfinite_words",
+    "part_words",
     "tiles",
 ]
 
@@ -51,6 +52,13 @@ def compared_on(accuracy: Mapping[str, Any]) -> str:
 def nonfinite_words(accuracy: Mapping[str, Any]) -> list[str]:
     """Returns a sentence for each output that holds NaN or infinity, which no cosine tells."""
     return [text.clean(one["told"]) for one in accuracy.get("nonfinite") or ()]
+
+
+def part_words(accuracy: Mapping[str, Any]) -> list[str]:
+    """Returns the worst channels of outputs whose channels differ in range, and scores kept."""
+    from edgekit.build import parts_told
+
+    return [text.clean(one) for one in parts_told(accuracy)]
 
 
 def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -148,6 +156,8 @@ def accuracy_view(
         if calibration
         else "",
         "changes": _changes(calibration.get("changes", ()) if calibration else ()),
+        "groups": _groups(accuracy.get("groups") or ()),
+        "scores": part_words({"scores": accuracy.get("scores") or ()}),
         "columns": [name for _, name in SEGMENT_MEASURES],
         "segments": [
             {
@@ -159,6 +169,28 @@ def accuracy_view(
             for position, segment in enumerate(accuracy.get("segments") or ())
         ],
     }  # fmt: skip
+
+
+def _groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Returns a row for each group of channels, as the outputs have them."""
+    from edgekit.build import channels_told
+
+    return [
+        {
+            "output": text.clean(group["output"]),
+            "channels": channels_told(group["channels"]).removeprefix("channels "),
+            "range": text.significant(group["range"]),
+            "snr": _decibels(group),
+            "cosine": measure_words(group, "cosine"),
+            "worst": f"{group['worst']['channel']} ({_decibels(group['worst'])})",
+        }
+        for group in groups
+    ]
+
+
+def _decibels(measures: Mapping[str, Any]) -> str:
+    value = measures.get("snr_db")
+    return "infinite" if value is None else f"{value:.1f} dB"
 
 
 def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from edgekit.errors import DataError
 from edgekit.report._schema_layers import Layer, MeasuredPart, Why
 from edgekit.report._schema_parts import (
+    Accuracy,
     Bench,
     Board,
     Facts,
@@ -58,7 +59,7 @@ class Report(Part):
     verdict: Verdict = Verdict()
     placement: Placement
     predicted: Predicted
-    accuracy: Facts | None = None
+    accuracy: Accuracy | None = None
     calibration: Facts | None = None
     bundle: Facts | None = None
     refit: Facts | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "Bench", "Board", "Device", "Facts", "Graph", "Micro", "Part", "Placement", "Power",
+    "Accuracy", "Bench", "Board", "Device", "Facts", "Graph", "Micro", "Part", "Placement", "Power",
     "Predicted", "Timeline", "Verdict",
 ]  # fmt: skip
 
@@ -186,6 +186,46 @@ class Power(Part):
     series: dict[str, list[Line]] = {}
     energy: Facts | None = None
     settings: Facts | None = None
+
+
+class Worst(Part):
+    """The channel of a group that is farthest from FP32; null decibels: exact."""
+
+    channel: int
+    snr_db: float | None
+
+
+class ChannelGroup(Part):
+    """Channels of an output that are alike in range, where those of others are not."""
+
+    output: str
+    channels: list[tuple[int, int]] = Field(description="pairs of first and last channel")
+    range: float = Field(description="largest magnitude in FP32")
+    snr_db: float | None = Field(description="null: exact")
+    cosine: float
+    worst: Worst
+    collapsed: bool = Field(description="nothing is left of what FP32 gives")
+
+
+class KeptScores(Part):
+    """A detector's scores above 0.25 in FP32, and how many of them are above it still."""
+
+    output: str
+    above: int
+    kept: int
+
+
+class Accuracy(Part):
+    """How far the build is from FP32, the worst output's figures, and what these may hide."""
+
+    cosine: float | None = None
+    snr_db: float | None = Field(default=None, description="null with max_abs 0: exact")
+    max_abs: float | None = None
+    top1_agreement: Fraction | None = None
+    groups: list[ChannelGroup] = []
+    scores: list[KeptScores] = []
+    failures: list[str] = []
+    segments: list[Facts] = []
 
 
 class Histogram(Part):

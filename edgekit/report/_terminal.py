@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.report import _text as text
 from edgekit.report._bench_facts import PERCENTILES, latency_shown
 from edgekit.report._built import built_line
-from edgekit.report._results import compared_on, measure_words, nonfinite_words
+from edgekit.report._results import compared_on, measure_words, nonfinite_words, part_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,7 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
     ]
     data = compared_on(accuracy)
     told = ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
-    told += "".join(f"\n{one}" for one in nonfinite_words(accuracy))
+    told += "".join(f"\n{one}" for one in (*nonfinite_words(accuracy), *part_words(accuracy)))
     segments = accuracy.get("segments") or ()
     several = len({segment.get("lane") for segment in segments}) > 1
     told += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])

@@ -32,7 +32,8 @@ class RunFacts:
         scales: INT8 scales and the data they come from.
         accuracy: Against FP32: {"cosine", "snr_db", "max_abs", "top1_agreement"}, and where
             known "data" (on what, for people), "inputs" (how many), "metric", "min", "passed"
-            (the gate), "segments": [{"segment", "device", and the same measures, accumulated up
+            (the gate), "groups", "scores" and "failures" (as ``edgekit.build.accuracy`` returns
+            them), "segments": [{"segment", "device", and the same measures, accumulated up
             to there}]. ``snr_db`` is None when there is no difference at all.
         bundle: {"path", "bytes", "stripped_bytes", "digest"}.
         refit: {"bit_equal"}.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -69,6 +72,9 @@ def test_a_detector_in_int8_keeps_its_detections(detected, name):
     kept = (above & (found > THRESHOLD)).sum()
     assert kept >= 0.95 * above.sum(), f"{kept} of {above.sum()}"
     assert not document["accuracy"]["failures"]
+    report = json.loads(Path(document["files"]["report"]).with_suffix(".json").read_text())
+    for key in ("groups", "scores", "failures"):
+        assert report["accuracy"][key] == document["accuracy"][key]
     int8 = [layer for layer in plan.layers if layer.precision == "int8"]
     assert len(int8) > len(plan.layers) / 2, "INT8 is what was asked for"
     assert any("the network's end" in note for note in document["notes"])

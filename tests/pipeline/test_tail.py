@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import edgekit
+from edgekit.cli import _main
 from edgekit.config import load_config
 from edgekit.dla import float_tail
 from edgekit.errors import GateError
@@ -71,7 +72,7 @@ def config(folder, target="jetson-agx-orin-64gb", more=""):
 
 
 @pytest.mark.parametrize("target", ["jetson-agx-orin-64gb", "jetson-orin-nano-8gb"])
-def test_the_joined_end_stays_in_fp16_and_keeps_both_of_its_parts(tmp_path, target):
+def test_the_joined_end_stays_in_fp16_and_keeps_both_of_its_parts(tmp_path, target, capsys):
     head(tmp_path / "net.onnx")
     path = config(tmp_path, target)
     plan = edgekit.plan(path)
@@ -88,7 +89,10 @@ def test_the_joined_end_stays_in_fp16_and_keeps_both_of_its_parts(tmp_path, targ
     assert min(wide["snr_db"], narrow["snr_db"]) > 15
     assert narrow["worst"]["channel"] in (4, 5)
     assert document["accuracy"]["failures"] == []
-    assert any("channels 4 to 5" in note and "SNR" in note for note in document["notes"])
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["build", str(path)])
+    assert caught.value.code == 0
+    assert "of output 'y', channels" in capsys.readouterr().out
 
 
 def test_only_what_joins_or_decodes_at_the_end_is_kept_in_fp16(tmp_path):

@@ -1,9 +1,11 @@
 import io
+import json
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from edgekit.errors import DataError
 from edgekit.placement import Reformat, Share
 from edgekit.report import (
     markdown,
@@ -12,6 +14,7 @@ from edgekit.report import (
     summary_plan,
     terminal_summary,
 )
+from edgekit.report._schema import checked
 from edgekit.report._text import change
 from tests.bench import handmade_plan
 from tests.report import handmade_run
@@ -59,6 +62,38 @@ def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
     for found in (text, markdown(document), render_html(document).replace("&#39;", "'")):
         assert "emulated on a CPU" in found
         assert "output 'y' has NaN for 1 of 16 inputs" in found
+
+
+def test_channel_groups_and_scores_are_data_and_shown_everywhere():
+    facts = handmade_run.facts()
+    groups = [
+        {
+            "output": "dets", "channels": [[0, 3]], "range": 640.0, "snr_db": 41.26,
+            "cosine": 0.9999, "worst": {"channel": 2, "snr_db": 39.04}, "collapsed": False,
+        },
+        {
+            "output": "dets", "channels": [[4, 83], [90, 90]], "range": 0.97, "snr_db": 24.13,
+            "cosine": 0.998, "worst": {"channel": 57, "snr_db": 18.72}, "collapsed": False,
+        },
+    ]  # fmt: skip
+    scores = [{"output": "dets", "above": 314, "kept": 309}]
+    accuracy = {**facts.accuracy, "groups": groups, "scores": scores, "failures": []}
+    document = report_document(replace(facts, accuracy=accuracy))
+    read = checked(json.loads(json.dumps(document)))["accuracy"]
+    assert [one["snr_db"] for one in read["groups"]] == [41.26, 24.13]
+    assert read["scores"] == scores
+    text = " ".join(told(lambda console: terminal_summary(document, console)).split())
+    html = render_html(document).replace("&#39;", "'")
+    # the panel has the worst, the page has all of them
+    for words in ("channels 4 to 83, 90", "24.1 dB", "18.7 dB", "309 of 314 scores above 0.25"):
+        assert words in text.replace("│ │ ", ""), words
+    for words in ("<td>0 to 3</td>", "41.3 dB", "<td>4 to 83, 90</td>", "57 (18.7 dB)",
+                  "309 of 314 scores above 0.25"):  # fmt: skip
+        assert words in html, words
+    assert "309 of 314" in markdown(document)
+    accuracy["groups"] = [{**groups[0], "snr_db": "high"}]
+    with pytest.raises(DataError, match=r"accuracy\.groups\.0\.snr_db"):
+        checked({**document, "accuracy": accuracy})
 
 
 def test_colours_only_on_a_terminal_and_without_no_color(monkeypatch):
