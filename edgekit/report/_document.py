@@ -13,13 +13,14 @@ from edgekit.report._graph import graph_of
 from edgekit.report._layers import device_rows, layer_rows, part_rows, why_not
 from edgekit.report._measured import trace_summary
 from edgekit.report._power import power_of
+from edgekit.report._text import significant
 from edgekit.report._verdict import pool_uses, verdict_of
 
 if TYPE_CHECKING:
     from edgekit.placement import Plan
     from edgekit.report._types import RunFacts
 
-__all__ = ["SCHEMA", "comparison", "report_document"]
+__all__ = ["AIMS", "SCHEMA", "advantage", "comparison", "report_document"]
 
 SCHEMA = "edgekit.report/1"
 BASELINES = (
@@ -27,7 +28,20 @@ BASELINES = (
     ("tensorrt_auto", "TensorRT automatic DLA"),
     ("best_cut", "Best single cut"),
 )
-
+LEAST_CHANGE = 0.005  # what is smaller is "0 %"
+_QUANTITIES = {
+    "throughput_qps": ("frames per second", "more", "fewer"),
+    "gpu_us": ("GPU time", "more", "less"),
+    "energy_uj": ("energy", "more", "less"),
+    "latency_us": ("latency", "more", "less"),
+}
+AIMS = {  # of an objective: its quantity, the table's word for it, what a better plan does
+    "latency": ("latency_us", "latency", "answers sooner"),
+    "throughput": ("throughput_qps", "per second", "takes more frames"),
+    "period": ("throughput_qps", "period", "takes more frames"),
+    "energy": ("energy_uj", "energy", "saves energy"),
+    "gpu_time": ("gpu_us", "GPU time", "frees the GPU"),
+}
 
 BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
@@ -58,6 +72,37 @@ def comparison(plan: Plan) -> list[dict[str, Any]]:
              "change": change, "keeps": plan.baselines_keep.get(key)}
         )  # fmt: skip
     return rows
+
+
+def advantage(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
+    """Returns what the plan's objective brings over the GPU alone, in a sentence; "" if nothing.
+
+    Args:
+        rows: From :func:`comparison`.
+        objective: The plan's; its figure comes first.
+    """
+    own, alone = (next(row for row in rows if row["key"] == key) for key in ("plan", "gpu_only"))
+    if own["latency_us"] is None or alone["latency_us"] is None:
+        return ""
+    aim, _, does = AIMS[objective]
+    changes = {}
+    for key in sorted(_QUANTITIES, key=lambda key: key != aim):
+        before, after = alone.get(key), own.get(key)
+        if before and after is not None and abs(after / before - 1) >= LEAST_CHANGE:
+            changes[key] = after / before
+    if not changes:
+        return ""
+    gain = changes.get(aim, 1.0)
+    better = gain > 1 if aim == "throughput_qps" else gain < 1
+    lead = f"this plan {does}" if better else "this plan"
+    told = ", ".join(_changed(ratio, *_QUANTITIES[key]) for key, ratio in changes.items())
+    return f"Compared with the GPU alone {lead}: {told} (predicted)."
+
+
+def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
+    if ratio >= 2:
+        return f"{significant(ratio, 2)} times the {quantity}"
+    return f"{100 * abs(ratio - 1):.0f} % {more if ratio > 1 else less} {quantity}"
 
 
 def _pool_limits(facts: RunFacts) -> dict[str, int]:
@@ -140,6 +185,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
 
     plan, target = facts.plan, facts.target
     rows = layer_rows(facts)
+    predicted = comparison(plan)
     placement = _placement(facts, rows)
     scales = facts.scales
     pools = pool_uses(placement["loadables"], placement["pool_limits"])
@@ -164,7 +210,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "predicted": {
             "clock": "predicted",
             "model_error": plan.model_error,
-            "rows": comparison(plan),
+            "rows": predicted,
+            "advantage": advantage(predicted, plan.objective),
         },
         "accuracy": dict(facts.accuracy) if facts.accuracy else None,
         "calibration": {

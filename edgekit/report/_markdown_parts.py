@@ -65,6 +65,8 @@ def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
         ])  # fmt: skip
     head = ("Predicted for the board, not measured", "latency", "per second", "energy", "GPU time")
     paper.table(head, rows, "lrrrr")
+    if brings := document["predicted"].get("advantage"):
+        paper.add(escaped(brings, 400))
 
 
 def write_bench(document: Mapping[str, Any], paper: Paper) -> None:

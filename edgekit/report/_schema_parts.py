@@ -118,6 +118,7 @@ class Predicted(Part):
     clock: Literal["predicted"]
     model_error: str
     rows: list[Row] = Field(min_length=2)
+    advantage: str = ""
 
 
 class Segment(Part):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from edgekit.report import _text as text
 from edgekit.report._bench_facts import PERCENTILES, latency_shown
 from edgekit.report._built import built_line
+from edgekit.report._document import AIMS, advantage
 from edgekit.report._results import compared_on, measure_words, nonfinite_words, part_words
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, RenderableType
 
 __all__ = ["prediction_table", "terminal_summary"]
 
@@ -21,17 +21,20 @@ SAME = 5e-6  # relative; the plan's figures are rounded
 SEGMENTS = 4  # as many as a person wants to read at the end of a run
 
 
-def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
-    """Returns the plan's prediction beside the baselines'; called predicted in its title."""
+def prediction_table(rows: list[Mapping[str, Any]], objective: str) -> RenderableType:
+    """Returns the plan's prediction beside the baselines', and what the objective brings."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     marked = any(row.get("keeps") is False for row in rows)
     table = Table(
         title="Predicted for the board (not measured)", title_justify="left", title_style="bold",
         box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
     )  # fmt: skip
-    table.add_column("")
-    for name in ("latency", "per second", "energy", "GPU time", "vs plan"):
+    table.add_column("placement", header_style="dim")
+    against = f"{AIMS[objective][1]}\nvs plan"
+    for name in ("latency", "per second", "energy", "GPU time", against):
         table.add_column(name, justify="right", header_style="dim", no_wrap=True)
     for row in rows:
         if row["latency_us"] is None:
@@ -46,7 +49,8 @@ def prediction_table(rows: list[Mapping[str, Any]]) -> Table:
         )  # fmt: skip
     if marked:
         table.caption, table.caption_justify = "* breaks what was asked of the plan", "left"
-    return table
+    brings = advantage(rows, objective)
+    return Group(table, Text(brings, style="bold")) if brings else table
 
 
 def _change(row: Mapping[str, Any]) -> str:
@@ -190,7 +194,10 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     )  # fmt: skip
     console.print(Text(text.clean(document["headline"]), style="bold"), width=width)
     console.print()
-    console.print(prediction_table(document["predicted"]["rows"]), width=width)
+    console.print(
+        prediction_table(document["predicted"]["rows"], document["placement"]["objective"]),
+        width=width,
+    )
     console.print()
     for note in document["notes"]:
         console.print(Text(f"note: {text.clean(note)}", style="yellow"), width=width)

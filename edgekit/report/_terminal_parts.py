@@ -41,7 +41,7 @@ def summary_plan(plan: Plan) -> RenderableType:
         parts += [Text(), _loadables(plan)]
     if plan.reformats:
         parts += [Text(), Text("\n".join(_reformats(plan)))]
-    parts += [Text(), prediction_table(list(comparison(plan)))]
+    parts += [Text(), prediction_table(list(comparison(plan)), plan.objective)]
     parts += [Text(line) for line in _builder(plan)]
     parts += [Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes]
     return Group(*parts)

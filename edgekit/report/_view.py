@@ -123,7 +123,10 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
             "energy": text.energy(row.get("energy_uj")),
             "gpu": text.microseconds(row.get("gpu_us")),
         })  # fmt: skip
-    return {"rows": rows, "model_error": text.clean(predicted["model_error"])}
+    return {
+        "rows": rows, "model_error": text.clean(predicted["model_error"]),
+        "advantage": text.clean(predicted.get("advantage", "")),
+    }  # fmt: skip
 
 
 def _pairs(facts: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -1,6 +1,8 @@
 import dataclasses
 import json
 
+import pytest
+
 from edgekit import targets
 from edgekit.network import Place
 from edgekit.pipeline._annotating import node_notes
@@ -45,6 +47,35 @@ def test_predictions_stand_beside_their_baselines_and_are_called_so():
     assert list(rows) == ["plan", "gpu_only", "tensorrt_auto", "best_cut"]
     assert rows["gpu_only"]["latency_ratio"] == 618.0 / 2412.0
     assert rows["best_cut"]["latency_us"] is None
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("gpu_time", "this plan frees the GPU: 96 % less GPU time, "),
+        ("energy", "this plan saves energy: 40 % less energy, "),
+        ("throughput", "this plan takes more frames: 2.4 times the frames per second, "),
+        ("latency", "this plan: 20 % more latency, "),
+    ],
+)
+def test_what_the_objective_brings_is_said_against_the_gpu_alone(objective, said):
+    facts = handmade_run.facts()
+    figures = {"latency_us": 1000.0, "throughput_qps": 1000.0, "energy_uj": 200.0, "gpu_us": 1e3}
+    own = {"latency_us": 1200.0, "throughput_qps": 2400.0, "energy_uj": 120.0, "gpu_us": 40.0}
+    plan = dataclasses.replace(
+        facts.plan, objective=objective,
+        predicted=dataclasses.replace(facts.plan.predicted, **own),
+        baselines={"gpu_only": dataclasses.replace(facts.plan.predicted, **figures)},
+    )  # fmt: skip
+    document = report_document(dataclasses.replace(facts, plan=plan))
+    brings = document["predicted"]["advantage"]
+    assert brings.startswith(f"Compared with the GPU alone {said}")
+    assert brings.endswith("(predicted).")
+    assert all(brings.count(word) == 1 for word in ("GPU time", "less energy", "more latency"))
+    for page in (markdown(document), render_html(document)):
+        assert brings in page
+    same = dataclasses.replace(plan, predicted=plan.baselines["gpu_only"])
+    assert not report_document(dataclasses.replace(facts, plan=same))["predicted"]["advantage"]
 
 
 def test_a_layer_row_joins_plan_network_and_verdict():

@@ -45,6 +45,15 @@ def test_summary_has_what_a_person_wants_in_eighty_columns():
         assert words in text, words
 
 
+def test_the_prediction_says_which_quantity_each_column_compares():
+    text = summary(handmade_run.facts())
+    head = next(line for line in text.splitlines() if line.lstrip().startswith("placement"))
+    assert head.split()[:2] == ["placement", "latency"]
+    quantity = text.splitlines()[text.splitlines().index(head) - 1].strip()
+    assert quantity == "GPU time"  # above "vs plan"
+    assert "Compared with the GPU alone" in text
+
+
 def test_a_percentile_of_few_frames_is_left_out_and_nan_is_said():
     facts = handmade_run.facts()
     few = {**facts.bench, "iterations": 12}
