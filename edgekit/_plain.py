@@ -1,22 +1,113 @@
-"""Text that others wrote, without what would steer the terminal that it is shown on."""
+"""The output boundary: nothing that others wrote steers the terminal that shows it.
+
+Boards, models, configurations, file names and the environment put text into messages. It is made
+harmless here, where it leaves the program, and not at each place that it comes from.
+"""
 
 from __future__ import annotations
 
-__all__ = ["plain"]
+import contextlib
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
 
-_KEPT = "\n\t"
+__all__ = ["plain", "printable_output", "unfiltered", "write_page"]
+
+# what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
+_SUSPECT = re.compile(r"[^\n\t -~]")
+# SGR of ECMA-48, the colours of a page
+_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+# what edgekit itself writes beyond ASCII, for terminals that have no more
+_ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
-def plain(text: str, most: int | None = None) -> str:
-    """Returns the text with a question mark for each control character.
+def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
+    r"""Returns the text with control, format and direction characters as escapes (``\u001b``).
 
     Args:
         text: A board's, a file's or a user's.
         most: Longer ones are cut here.
+        lines: Whether ends of lines and tabs stay.
     """
     short = text if most is None or len(text) <= most else text[:most] + "..."
     if short.isprintable():
         return short
-    # what ends lines on other systems does so here, and steers nothing
-    lines = short.replace("\r\n", "\n")
-    return "".join(c if c.isprintable() or c in _KEPT else "?" for c in lines)
+    if lines:
+        # what ends lines on other systems does so here
+        return _SUSPECT.sub(_escaped, short.replace("\r\n", "\n"))
+    return "".join(map(_visible, short))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return _visible(found[0])
+
+
+def _visible(char: str) -> str:
+    # a space of another width is a space
+    if char.isprintable() or unicodedata.category(char) == "Zs":
+        return char
+    return f"\\u{ord(char):04x}"
+
+
+class _Printable:
+    """A text stream that writes what is printable, and the rest as escapes.
+
+    It has no ``buffer``: a library that looks for one would write past it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.unfiltered, name)
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(_encodable(plain(text), self.unfiltered))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def write_page(self, text: str) -> None:
+        """Writes text whose colours are edgekit's own; other sequences are escaped."""
+        parts = _COLOUR.split(text)
+        parts[::2] = map(plain, parts[::2])
+        self.unfiltered.write(_encodable("".join(parts), self.unfiltered))
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    if text.isascii():
+        return text
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """Returns the stream below the boundary, for a writer that filters what it writes itself."""
+    return stream.unfiltered if isinstance(stream, _Printable) else stream
+
+
+def write_page(text: str) -> None:
+    """Writes a page to stdout; its colours are kept."""
+    _Printable(unfiltered(sys.stdout)).write_page(text)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """While the block lasts, stdout and stderr write nothing that steers a terminal."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, _Printable(unfiltered(sys.stdout)))
+    sys.stderr = cast(TextIO, _Printable(unfiltered(sys.stderr)))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

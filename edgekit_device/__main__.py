@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, BinaryIO, Iterable, List, Optional
+from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, List, Optional
 
 from ._commands import make_parser
 from ._errors import EXIT_FAILED, DeviceError
@@ -59,7 +59,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             )
         )
     if isinstance(answer, dict):
-        answer = (json.dumps(answer) + "\n").encode("utf-8")
+        answer = (_text(answer) + "\n").encode("ascii")
     if getattr(arguments, "live", False):
         return _stream(answer)
     for data in [answer] if isinstance(answer, bytes) else answer:
@@ -85,8 +85,13 @@ def _print_trace() -> None:
 
 
 def _fail(error: DeviceError) -> int:
-    print(json.dumps(error.to_json()), flush=True)
+    print(_text(error.to_json()), flush=True)
     return EXIT_FAILED
+
+
+def _text(document: Any) -> str:
+    # DEL is the one control character that JSON leaves as it is
+    return json.dumps(document).replace("\x7f", "\\u007f")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,11 @@ class Log:
     def say(self, text: str) -> None:
         """Writes one line."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) if self._stamped else ""
-        line = " ".join(text.splitlines())
+        # requests bring some of it, and terminals show journals
+        line = "".join(
+            char if char.isprintable() else "\\u{:04x}".format(ord(char))
+            for char in " ".join(text.splitlines())
+        )
         with contextlib.suppress(OSError, ValueError):
             facts = os.fstat(2)
             if stat.S_ISREG(facts.st_mode) and facts.st_size > _MOST:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from edgekit._plain import plain
-
 __all__ = ["Beat"]
 
 _SOON_S = 2.0  # a command that is done by then says nothing
@@ -58,6 +56,8 @@ class Beat:
         if not sys.stderr.isatty():
             self.lines(self._end.wait)
             return
+        from rich.text import Text
+
         from edgekit.cli._talk import console
 
         screen = console(stderr=True)
@@ -66,7 +66,8 @@ class Beat:
             return
         with screen.status("") as status:
             while not self._end.is_set():
-                status.update(plain(f"{self._name}: {self._text}"))
+                # rich would read a text as markup
+                status.update(Text(f"{self._name}: {self._text}"))
                 self._end.wait(0.2)
 
     def lines(self, wait: Callable[[float], bool]) -> None:
@@ -74,5 +75,5 @@ class Beat:
         over = False
         while not over:
             spent = time.monotonic() - self._began
-            print(plain(f"{self._name}: {self._text}, {spent:.0f} s"), file=sys.stderr, flush=True)
+            print(f"{self._name}: {self._text}, {spent:.0f} s", file=sys.stderr, flush=True)
             over = wait(_EVERY_S)

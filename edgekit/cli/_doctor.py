@@ -144,13 +144,14 @@ def _examine(client: BoardClient, config: Any, json: bool) -> dict[str, Any]:
 
 def _show(document: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     screen = o.console()
     table = Table(box=None, pad_edge=False, show_header=False)
     for check in document["checks"]:
         mark, style = _MARKS[check["status"]]
         text = check["found"] + (f"\n-> {check['fix']}" if check["fix"] else "")
-        table.add_row(f"[{style}]{mark}[/]", check["what"], _plain(text))
+        table.add_row(Text(mark, style), check["what"], text)
     screen.print(f"{document['board']['name']}: {document['board']['note']}", markup=False)
     screen.print(table)
     can = document["can"]
@@ -164,12 +165,6 @@ def _show(document: dict[str, Any]) -> None:
     if can["power_modes"]:
         words.append(f"power modes {', '.join(can['power_modes'])}")
     screen.print(f"It can: {'; '.join(words)}.", markup=False, highlight=False)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 def _unfit(documents: list[dict[str, Any]], json: bool) -> EdgekitError:

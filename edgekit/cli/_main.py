@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from edgekit import __version__
+from edgekit._plain import printable_output
 from edgekit.cli._commands import Commands
 from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
 
@@ -83,9 +84,17 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 
 def _status(arguments: list[str]) -> int:
-    as_json = "--json" in arguments
     try:
         _need_streams()
+    except EnvironmentLack as error:
+        return _fail(error, False)
+    with printable_output():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
+    as_json = "--json" in arguments
+    try:
         status = app(arguments)
         sys.stdout.flush()
         return _fail(_Interrupted(arguments), as_json) if _signals else status

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgekit._plain import plain
 from edgekit.cli import _options as o
 from edgekit.cli import _written as written
 from edgekit.cli._report_known import page_without_board
@@ -152,7 +151,7 @@ def _tell_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None
     told = refused_words(baseline)
     if told and baseline["refused"]["code"] == _FIRST_RUN:
         if not (json or quiet):
-            click.echo(plain(f"note: {told}"), err=True)
+            click.echo(f"note: {told}", err=True)
         return
     if told:
         error = GateError(
@@ -165,7 +164,7 @@ def _tell_comparison(report: dict[str, Any], *, json: bool, quiet: bool) -> None
         error = None
     if baseline and not (json or quiet):
         for line in compared_words(baseline):
-            click.echo(plain(line), err=True)
+            click.echo(line, err=True)
     if error is not None:
         error.printed = json
         raise error

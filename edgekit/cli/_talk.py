@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgekit._plain import plain
+from edgekit._plain import printable_output, unfiltered, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,25 +35,19 @@ def print_json(document: Any) -> None:
     """Prints the one document of ``--json``."""
     import json
 
-    print(json.dumps(document, allow_nan=False))
+    # DEL is the one character that JSON leaves raw, and the boundary's escape of it is JSON's
+    say(json.dumps(document, allow_nan=False))
 
 
 def say(text: str) -> None:
-    """Prints text for people, also where stdout cannot show all of its letters.
-
-    Nothing of it steers the terminal: boards and files may have written some of it.
-    """
-    say_page(plain(text))
+    """Prints text for people, whoever wrote some of it (see :mod:`edgekit._plain`)."""
+    with printable_output():
+        print(text)
 
 
 def say_page(text: str) -> None:
-    """Prints a page of ``edgekit.report``: it has colours, and names in it are harmless already."""
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
-    print(text)
+    """Prints a page of ``edgekit.report``, with its colours."""
+    write_page(f"{text}\n")
 
 
 def say_notes(document: Mapping[str, Any]) -> None:
@@ -74,10 +68,6 @@ def say_more(left: int, indent: str = "") -> None:
     """Says how many lines are left out, if any are."""
     if left > 0:
         say(f"{indent}{left} more (-v shows all)")
-
-
-# what edgekit itself writes beyond ASCII
-_PLAIN = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
 def printed(error: EdgekitError) -> EdgekitError:
@@ -108,13 +98,18 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
         stderr: On stderr.
         width: The columns, instead of the terminal's.
     """
-    from rich.console import Console
+    from edgekit.cli._console import PlainConsole
 
     # rich itself drops the colours only and keeps bold and dim
     system: Literal["auto"] | None = None if _is_plain() else "auto"
     # rich takes 80 columns for a dumb terminal unless the height is given, too
     height = None if width is None else 25
-    return Console(stderr=stderr, soft_wrap=stderr, color_system=system, width=width, height=height)
+    return PlainConsole(
+        # it writes its own sequences, past the boundary that others' text does not pass
+        file=unfiltered(sys.stderr if stderr else sys.stdout),
+        stderr=stderr, soft_wrap=stderr, color_system=system, width=width, height=height,
+        markup=False, emoji=False,
+    )  # fmt: skip
 
 
 def progress(quiet: bool, verbose: bool = False) -> Progress:

@@ -28,7 +28,7 @@ def page(document: Mapping[str, Any], width: int) -> Text:
 
     made = Text()
     for text, style in _lines(document, width):
-        line = Text(plain(text).replace("\n", " "), style)
+        line = Text(plain(text, lines=False), style)
         line.truncate(width, overflow="ellipsis")
         made.append_text(line).append("\n")
     made.right_crop(1)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._plain import unfiltered
 from edgekit.errors import DataError
 from edgekit.quantize._data_module import HINT, make_room, module_file, parts_of
 from edgekit.quantize._data_rows import Row, Rows
@@ -155,8 +156,9 @@ class Callables:
         before = list(sys.path)
         sys.path[:0] = self._folders
         try:
-            # stdout is for a command's document
-            with contextlib.redirect_stdout(sys.stderr):
+            # stdout is for a command's document; the user's own progress bar may move the cursor
+            own = unfiltered(sys.stderr)
+            with contextlib.redirect_stdout(own), contextlib.redirect_stderr(own):
                 yield
         except (Exception, SystemExit) as error:
             text = str(error).strip().splitlines()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
+
+from edgekit._plain import plain
 
 __all__ = [
     "ABSENT",
@@ -25,21 +26,11 @@ __all__ = [
 
 ABSENT = "–"
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
-# bidirectional overrides and isolates can make a name read as another one
-_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
 def clean(text: object) -> str:
-    """Makes control characters, lone surrogates and direction overrides visible as escapes."""
-    plain = str(text)
-    if plain.isascii() and plain.isprintable():  # nearly every name, and much faster
-        return plain
-    return "".join(
-        f"\\u{ord(char):04x}"
-        if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI
-        else char
-        for char in plain
-    )
+    """Returns a name in one line, with what would steer a terminal or turn letters as escapes."""
+    return plain(str(text), lines=False)
 
 
 def significant(value: float | None, digits: int = 3) -> str:

@@ -2,6 +2,7 @@
 
 import threading
 
+from edgekit._plain import printable_output
 from edgekit.cli._beat import Beat
 from edgekit.cli._main import app
 from tests.pipeline.nets import small_net
@@ -16,7 +17,8 @@ def test_lines_say_what_it_is_at(capsys):
         beat("judging 7 layers\x1b[2J")
         return next(ends)
 
-    beat.lines(wait)
+    with printable_output():  # as main() has it
+        beat.lines(wait)
     out, err = capsys.readouterr()
     assert out == ""
     first, second = err.splitlines()
