@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         within_memory,
     )
     from edgekit.dla._pack import pack, unpack
-    from edgekit.dla._precision import by_quantization, float_tail
+    from edgekit.dla._precision import Join, by_quantization, float_tail, uneven_joins
     from edgekit.dla._rule import GENERATIONS, Operator, Rule
     from edgekit.dla._rules import load_rules, loadables_per_core, memory_facts
     from edgekit.dla._slots import without_slot
@@ -49,6 +49,7 @@ __all__ = [
     "BrokenLimit",
     "CbufUse",
     "Int8Operators",
+    "Join",
     "Judgement",
     "LoadableCandidate",
     "LoadableMemory",
@@ -103,6 +104,7 @@ __all__ = [
     "sparsity",
     "stored_shape",
     "strides",
+    "uneven_joins",
     "unpack",
     "vector_format",
     "weight_bytes",
@@ -134,7 +136,7 @@ __getattr__ = lazy(
         ),
         "_pack": "pack unpack",
         "_rule": "GENERATIONS Operator Rule",
-        "_precision": "by_quantization float_tail",
+        "_precision": "Join by_quantization float_tail uneven_joins",
         "_rules": "load_rules loadables_per_core memory_facts",
         "_slots": "without_slot",
         "_sparsity": "SparseConvolution SparsityReport sparsity",

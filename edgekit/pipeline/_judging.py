@@ -82,6 +82,19 @@ class Judging(Named):
             return None
         return cache_of(self.translated.scales, self.tensorrt)
 
+    @property
+    def known_amax(self) -> tuple[Mapping[str, float], ...]:
+        """The largest magnitudes that were measured, or that a calibration cache gives."""
+        return self.amax or self._given_amax
+
+    @cached_property
+    def _given_amax(self) -> tuple[Mapping[str, float], ...]:
+        if self.file.calibration.cache is None or self.known is None:
+            return ()
+        from edgekit.dla import LEVELS
+
+        return ({name: scale * LEVELS for name, scale in self.known.scales.items()},)
+
     @cached_property
     def known_scales(self) -> KnownScales | None:
         """What the user's scales give the rewritten network; None without any.

@@ -1,15 +1,19 @@
-"""Which layers stay in FP16 in an INT8 build, and why: the user, the model, the accuracy gate,
-or the network's end, where INT8 loses bits and saves nothing (:func:`edgekit.dla.float_tail`).
+"""Which layers stay in FP16 in an INT8 build, and why.
+
+The user, the model or the accuracy gate asks for it; or values of different range meet there
+(:func:`edgekit.dla.float_tail`, :func:`edgekit.dla.uneven_joins`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import listed
 from edgekit.pipeline._stored import Stored
 
 if TYPE_CHECKING:
+    from edgekit.dla import Join
     from edgekit.network import Network
     from edgekit.placement import Plan
 
@@ -23,11 +27,18 @@ class Kept(Stored):
 
     Attributes:
         kept: Layers that the accuracy gate asked for.
+        amax: Largest magnitude by tensor, as measured; by each calibration method. Empty before.
         translated: What a Q/DQ model was translated to, if it was; its ``fp16_nodes`` stay FP16.
     """
 
     kept: tuple[str, ...] = ()
+    amax: tuple[Mapping[str, float], ...] = ()
     translated: Any = None
+
+    @property
+    def known_amax(self) -> tuple[Mapping[str, float], ...]:
+        """The largest magnitudes that were measured, or that a calibration cache gives."""
+        return self.amax
 
     def fp16_layers(
         self, network: Network, *, strict: bool = False, gate: bool = True
@@ -44,16 +55,24 @@ class Kept(Stored):
         """
         if self.file.precision != "int8":
             return frozenset()
-        return self._fp16_chosen(network, strict=strict, gate=gate) | self.fp16_tail(network)
+        chosen = self._fp16_chosen(network, strict=strict, gate=gate)
+        joined = (name for join in self._joins(network) for name in join.layers)
+        return chosen.union(self._fp16_tail(network), joined)
 
-    def fp16_tail(self, network: Network) -> frozenset[str]:
+    def _fp16_tail(self, network: Network) -> frozenset[str]:
         """Returns the layers at the network's end that INT8 is of no use to.
 
         The layers of a Q/DQ model run in what its nodes say.
         """
         from edgekit.dla import float_tail
 
-        return frozenset() if self.translated is not None else float_tail(network)
+        return frozenset() if self.translated else float_tail(network, self.known_amax)
+
+    def _joins(self, network: Network) -> tuple[Join, ...]:
+        """Returns the concatenations of tensors that must not share a scale, likewise."""
+        from edgekit.dla import uneven_joins
+
+        return () if self.translated else uneven_joins(network, self.known_amax)
 
     def _fp16_chosen(self, network: Network, *, strict: bool, gate: bool) -> frozenset[str]:
         globs, names = self._fp16_asked(gate)
@@ -87,13 +106,26 @@ class Kept(Stored):
             why = f" ({gate.metric} of at least {gate.min:g})" if self.kept and gate.min else ""
             order = [layer.name for layer in network.layers if layer.name in chosen]
             notes.append(f"kept in FP16: {listed(order)}{why}")
-        tail = self.fp16_tail(network)
-        if tail:
-            order = [layer.name for layer in network.layers if layer.name in tail]
-            placed = {layer.name: layer.device for layer in plan.layers}
+        placed = {layer.name: layer.device for layer in plan.layers}
+
+        def where(names: Iterable[str]) -> str:
+            order = [layer.name for layer in network.layers if layer.name in names]
             devices = listed(sorted({placed[name] for name in order}))
+            return f"in FP16 on {devices}: {listed(order, _SHOWN)}"
+
+        tail = self._fp16_tail(network)
+        for join in self._joins(network):
+            if not tail.issuperset(join.layers):
+                low, high = join.ranges
+                notes.append(
+                    f"{where(set(join.layers))}, for {join.layer!r} joins {join.narrow!r} (up to "
+                    f"{low:.3g}) with {join.wide!r} (up to {high:.3g}), and one INT8 scale takes "
+                    f"{join.bits:.1f} of the former's 8 bits"
+                )
+        if tail:
+            known = "" if self.known_amax else ", by the network's structure: no range is known"
             notes.append(
-                f"in FP16 on {devices}: {listed(order, _SHOWN)}, the network's end, where values "
-                "of different range meet and INT8 saves nothing"
+                f"{where(tail)}, the network's end, where values of different range meet and INT8 "
+                f"saves nothing{known}"
             )
         return notes

@@ -176,21 +176,28 @@ class Placing(Typed):
 
     @cached_property
     def scales(self) -> Scales | None:
-        """INT8 scales. Where none suits a tensor, the layers that need it are judged in FP16."""
-        scales = super().scales
-        if scales is not None and self.known is None:
-            self._judge_without(scales)
-        return scales
+        """INT8 scales, after what follows from the ranges for the layers' precision."""
+        if self.file.precision == "int8" and self.known is None:
+            self.measured()
+        return super().scales
 
     def measured(self) -> Ranges:
-        """Returns the measured ranges, with what follows for the plan whatever the method is."""
+        """Returns the measured ranges, with what follows for the plan whatever the method is.
+
+        Where no scale suits a tensor, or where one would be shared by tensors of much different
+        range, the layers that need it are judged in FP16.
+        """
         self.check_weights()
         ranges = self.ranges
-        self._judge_without(self.scales_by(ranges, "minmax"))
-        return ranges
-
-    def _judge_without(self, scales: Scales) -> None:
+        before = self.fp16_layers(self.network)
+        self.amax = tuple(
+            {name: value for name, value in amax.items() if name not in ranges.masked}
+            for amax in ranges.amax.values()
+        )
+        if self.fp16_layers(self.network) != before:
+            self._judge_again()
         unscaled: frozenset[str] = frozenset()
+        scales = self.scales_by(ranges, "minmax")
         if scales.missing:
             from edgekit.quantize import needs
 
@@ -198,8 +205,12 @@ class Placing(Typed):
             unscaled = frozenset(lack.tensor for lack in lacks)
         if unscaled != self.unscaled:
             self.unscaled = unscaled
-            for name in ("_seen", "ask", "plan"):
-                self.__dict__.pop(name, None)
+            self._judge_again()
+        return ranges
+
+    def _judge_again(self) -> None:
+        for name in ("_seen", "ask", "plan"):
+            self.__dict__.pop(name, None)
 
     @property
     def method(self) -> str:
@@ -249,7 +260,8 @@ class Placing(Typed):
                  for path in (section.profile, section.layer_info)]  # fmt: skip
         return (
             self.model_digest, self.file.target, self.file.power_mode, self.file.build.mode,
-            section.model_dump(), files, self.fp16_wishes(), sorted(self.unscaled), *self._rules,
+            section.model_dump(), files, self.fp16_wishes(), sorted(self.unscaled),
+            sorted(self.fp16_layers(self.network)), *self._rules,
         )  # fmt: skip
 
     def variant(self, **changes: Any) -> Self:
@@ -270,7 +282,7 @@ class Placing(Typed):
             if not self.kept and all(getattr(mine, key) == getattr(its, key) for key in keys):
                 # whether the rewrites are used follows from the wishes, which may differ
                 shared += ["_found", "_rewritten", "_seen", "choice"]
-                other.unscaled = self.unscaled
+                other.unscaled, other.amax = self.unscaled, self.amax
         old, new = mine.placement, its.placement
         if (old.profile, old.layer_info) == (new.profile, new.layer_info):
             shared.append("_profile")

@@ -153,7 +153,7 @@ def test_parts_of_a_concatenation_share_a_scale_only_where_the_plan_has_it_on_a_
         helper.make_node("Conv", ["j", "last.w"], ["y"], "last"),
     ]
     last = random.standard_normal((8, 32, 1, 1)).astype(np.float32)
-    weights = {"small.w": weight(0.05), "large.w": weight(1), "last.w": last}
+    weights = {"small.w": weight(0.2), "large.w": weight(1), "last.w": last}
     write(tmp_path / "net.onnx", nodes, weights, (1, 8, 12, 12))
 
     def changed(device):
@@ -164,6 +164,76 @@ def test_parts_of_a_concatenation_share_a_scale_only_where_the_plan_has_it_on_a_
 
     assert changed("DLA0")
     assert not changed("GPU")
+
+
+def neck(path, gain):
+    """A small part and a large one, joined for a convolution that reads as much of either."""
+    random = np.random.default_rng(2)
+
+    def weight(out, into, gain):
+        return (random.standard_normal((out, into, 1, 1)) * gain).astype(np.float32)
+
+    weights = {
+        "small.w": weight(16, 8, gain),
+        "large.w": weight(16, 8, 1),
+        "mix.w": np.concatenate([weight(8, 16, 1 / gain), weight(8, 16, 0.1)], axis=1),
+        "last.w": weight(8, 8, 1),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "small.w"], ["a"], "small"),
+        helper.make_node("Conv", ["x", "large.w"], ["b"], "large"),
+        helper.make_node("Concat", ["a", "b"], ["j"], "join", axis=1),
+        helper.make_node("MaxPool", ["j"], ["p"], "pool", kernel_shape=[1, 1]),
+        helper.make_node("Conv", ["p", "mix.w"], ["m"], "mix"),
+        helper.make_node("Relu", ["m"], ["r"], "relu"),
+        helper.make_node("Conv", ["r", "last.w"], ["y"], "last"),
+    ]
+    write(path, nodes, weights, (1, 8, 12, 12))
+
+
+DLA = "placement: {pin: [{layers: '*', device: DLA0}]}\nrewrite: {enable: none}\n"
+
+
+@pytest.mark.parametrize("more", [DLA, "rewrite: {enable: none}\n"])
+def test_a_concatenation_of_much_different_ranges_is_planned_in_fp16_and_said(tmp_path, more):
+    neck(tmp_path / "net.onnx", 0.01)
+    document = edgekit.build(config(tmp_path, more=more))
+    (note,) = [note for note in document["notes"] if "'join' joins" in note]
+    assert "'a' (up to 0." in note
+    assert "with 'b' (up to " in note
+    assert note.startswith(f"in FP16 on {'DLA0' if more == DLA else 'GPU'}: join, ")
+    # the plan has it so: nothing had to be found by trials
+    assert not any("kept in FP16" in note for note in document["notes"])
+    assert document["accuracy"]["snr_db"] > 25
+
+
+def test_alike_parts_stay_in_int8_and_a_cache_says_what_is_alike(tmp_path):
+    alike, apart = tmp_path / "alike", tmp_path / "apart"
+    found = {}
+    for folder, gain in ((alike, 0.5), (apart, 0.01)):
+        folder.mkdir()
+        neck(folder / "net.onnx", gain)
+        edgekit.calibrate(config(folder, more=DLA), save=folder / "net.cache")
+        more = DLA + "calibration: {cache: net.cache}\n"
+        plan = edgekit.plan(config(folder, more=more))
+        found[folder] = {x.name for x in plan.layers if x.precision == "fp16"}
+        assert any("'join' joins" in note for note in plan.notes) == (folder == apart)
+    assert found[alike] == set()
+    assert found[apart] == {"join", "pool", "mix", "relu"}
+
+
+@pytest.mark.parametrize(("box", "floats"), [(4.0, True), (0.02, False), (0.008, True)])
+def test_the_end_follows_the_ranges_where_they_are_known(tmp_path, box, floats):
+    head(tmp_path / "net.onnx")
+    tensors = layers(load(tmp_path / "net.onnx")).tensors
+    scales = {name: 0.008 if name in ("p", "c", "c3") else box for name in tensors}
+    write_cache(cache_of({**scales, "y": max(box, 0.008)}, "8.6.2"), tmp_path / "net.cache")
+    plan = edgekit.plan(
+        config(tmp_path, more="calibration: {cache: net.cache}\nrewrite: {enable: none}\n")
+    )
+    end = {x.name: x.precision for x in plan.layers if x.name in ("scaled", "join")}
+    # equal scales are what a DLA asks of a cache: they say nothing of the ranges
+    assert end == dict.fromkeys(("scaled", "join"), "fp16" if floats else "int8")
 
 
 def test_channels_are_grouped_by_range_and_a_lost_group_is_seen():
