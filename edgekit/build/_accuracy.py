@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from edgekit.network import Model
 
 __all__ = ["Deviation", "accuracy", "channels_told", "parts_told", "worst_of"]
+
+# what differs less between the inputs is constant, as in dead layers and untrained networks: any
+# build of it is near
+_CONSTANT = 0.02
 
 
 def accuracy(
@@ -46,6 +51,9 @@ def accuracy(
         there and its worst ``tensor``; ``groups`` has the groups of channels of outputs whose
         ranges differ (``Deviation.groups``), ``scores`` how many of a detector's scores above 0.25
         are kept, ``nonfinite`` the outputs with NaN or infinity, and the node that began it.
+        ``constant`` has the outputs that are nearly the same for all inputs, with their
+        ``variation``: how much of the FP32 output's root mean square differs between the inputs, 0
+        to 1. A segment is ``constant`` if all its outputs are. A single input leaves that open.
         ``failures`` says what no figure of the whole may hide: groups that collapse, segments with
         a cosine below 0.9, lost scores; empty where all is well.
         JSON-ready: never NaN or infinite, an output that is not finite gives -999 dB.
@@ -66,6 +74,7 @@ def accuracy(
     reference = session(model, outputs=names)
     errors = {name: Deviation(by_channel=name in wanted) for name in names}
     nonfinite = Nonfinite(model, runner)
+    sums: dict[str, np.ndarray] = {}
     count = 0
     for feed in data:
         found = runner.run(feed, observe=True)
@@ -78,6 +87,8 @@ def accuracy(
                     hint="look for NaN in the weights and for inputs out of range",
                 )
             errors[name].add(value, found[name])
+            with np.errstate(invalid="ignore"):  # FP32 may hold infinities between segments
+                sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
             if name in wanted:
                 nonfinite.add(name, found[name], feed)
         count += 1
@@ -87,9 +98,10 @@ def accuracy(
             code="data.empty",
             hint="give at least one input",
         )
+    varied = {name: _variation(sums[name], errors[name]) for name in names}
     first = errors[wanted[0]]
     whole = worst_of([errors[name] for name in wanted])
-    segments = [_of_segment(segment, errors) for segment in runner.segments]
+    segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
     groups = [{"output": name, **g} for name in wanted for g in errors[name].groups()]
     detected = [
         {"output": name, "above": shares[0], "kept": shares[1]}
@@ -101,6 +113,17 @@ def accuracy(
         "top1_agreement": first.top1_agreement(),
         "count": count,
         "nonfinite": nonfinite.rows(count),
+        "constant": [
+            {
+                "output": name,
+                "variation": value,
+                "told": f"output {name!r} differs by {100 * value:.2g} % of its size between the "
+                "inputs, as with random weights: these figures say nothing about the network's "
+                "accuracy",
+            }
+            for name in wanted
+            if (value := varied[name]) < _CONSTANT
+        ],
         "groups": groups,
         "scores": detected,
         "failures": [*_failures(segments, groups), *_lost(detected, scores)],
@@ -108,13 +131,26 @@ def accuracy(
     }
 
 
-def _of_segment(segment: Segment, errors: Mapping[str, Deviation]) -> dict[str, Any]:
+def _variation(total: np.ndarray, error: Deviation) -> float:
+    """Returns the root mean square of a tensor's differences from its mean over the inputs, as a
+    share of its root mean square, given its sum over the inputs; 1 of a single input.
+    """
+    count = len(error.cosines)
+    size = count * error.total_squares
+    mean = float(total.ravel() @ total.ravel()) / size if size > 0 else 1.0
+    return math.sqrt(max(1.0 - mean, 0.0)) if count > 1 and math.isfinite(mean) else 1.0
+
+
+def _of_segment(
+    segment: Segment, errors: Mapping[str, Deviation], varied: Mapping[str, float]
+) -> dict[str, Any]:
     worst = min(segment.outputs, key=lambda name: worst_of([errors[name]])["cosine"], default="")
     return {
         "segment": segment.index,
         "device": segment.device,
         "tensor": worst,
         **worst_of([errors[name] for name in segment.outputs]),
+        "constant": all(varied[name] < _CONSTANT for name in segment.outputs),
     }
 
 

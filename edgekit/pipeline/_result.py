@@ -121,6 +121,7 @@ def report_facts(
         "passed": None if gate.min is None else True,
         "computed": "emulated on a CPU",  # also where a board built engines of its own
         "nonfinite": error.get("nonfinite") or [],
+        "constant": error.get("constant") or [],
         "segments": error["per_segment"],
     }
     return RunFacts(

@@ -93,9 +93,11 @@ class Work(Placing):
             segments = [{"lane": lane, **part} for part in error["per_segment"]]
             found.append({**error, "per_segment": segments})
         worst = min(found, key=lambda error: float(error["cosine"]))
+        random = "random weights and " if self.file.model.builtin is not None else ""
+        data = random + self.inputs_text
         parts = [part for error in found for part in error["per_segment"]]
         failures = list(dict.fromkeys(text for error in found for text in error["failures"]))
-        return {**worst, "failures": failures, "per_segment": parts, "data": self.inputs_text}
+        return {**worst, "failures": failures, "per_segment": parts, "data": data}
 
     def _told(
         self, tell: str, inputs: Iterable[Mapping[str, np.ndarray]] | None

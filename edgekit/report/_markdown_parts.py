@@ -16,7 +16,7 @@ from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, laten
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
 from edgekit.report._layers import by_time, order_words
 from edgekit.report._markdown import Paper, code, escaped
-from edgekit.report._results import measure_words, nonfinite_words, part_words
+from edgekit.report._results import measure_words, part_words, warning_words
 from edgekit.report._view_parts import part_cells, within_words
 
 __all__ = ["write_bench", "write_compare", "write_report"]
@@ -130,7 +130,7 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
         gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "") if gated else ""
         how = f" ({accuracy['computed']})" if accuracy.get("computed") else ""
         rows.append([escaped(f"Cosine to FP32{how}"), measure_words(accuracy, "cosine") + gate])
-        rows += [["", escaped(one, 400)] for one in nonfinite_words(accuracy)]
+        rows += [["", escaped(one, 400)] for one in warning_words(accuracy)]
         rows += [["", escaped(one, 400)] for one in part_words(accuracy)]
         rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:

@@ -14,9 +14,9 @@ __all__ = [
     "bundle_view",
     "compared_on",
     "measure_words",
-    "nonfinite_words",
     "part_words",
     "tiles",
+    "warning_words",
 ]
 
 MEASURES = (
@@ -49,9 +49,12 @@ def compared_on(accuracy: Mapping[str, Any]) -> str:
     return ", ".join(str(one) for one in (data, accuracy.get("computed")) if one)
 
 
-def nonfinite_words(accuracy: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each output that holds NaN or infinity, which no cosine tells."""
-    return [text.clean(one["told"]) for one in accuracy.get("nonfinite") or ()]
+def warning_words(accuracy: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each output of which the figures say nothing: it holds NaN or
+    infinity, or is the same for all inputs.
+    """
+    rows = [*(accuracy.get("nonfinite") or ()), *(accuracy.get("constant") or ())]
+    return [text.clean(one["told"]) for one in rows]
 
 
 def part_words(accuracy: Mapping[str, Any]) -> list[str]:
@@ -91,8 +94,11 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         measure = document["accuracy"]
         agreement = measure_words(measure, "top1_agreement")
         found.append({
-            "name": "Cosine to FP32", "value": measure_words(measure, "cosine"),
-            "detail": ", ".join(
+            "name": "Cosine to FP32",
+            "value": text.ABSENT if measure.get("constant") else measure_words(measure, "cosine"),
+            "detail": "the same output for all inputs, as with random weights"
+            if measure.get("constant")
+            else ", ".join(
                 one for one in (f"top-1 agreement {agreement}", str(measure.get("computed") or ""))
                 if one
             ), "clock": "",
@@ -142,7 +148,7 @@ def accuracy_view(
         answer = {True: "passed", False: "failed"}.get(accuracy.get("passed"), "not judged")  # type: ignore[arg-type]
         gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
     return {
-        "nonfinite": nonfinite_words(accuracy),
+        "nonfinite": warning_words(accuracy),
         "measures": [
             {"name": name, "value": measure_words(accuracy, key)}
             for key, name in MEASURES
@@ -164,6 +170,7 @@ def accuracy_view(
                 "index": text.clean(segment.get("segment", position)),
                 "device": text.clean(segment.get("device", "")),
                 "css": charts.device_class(str(segment.get("device", ""))),
+                "constant": bool(segment.get("constant")),
                 "cells": [measure_words(segment, key) for key, _ in SEGMENT_MEASURES],
             }
             for position, segment in enumerate(accuracy.get("segments") or ())

@@ -226,6 +226,9 @@ class Accuracy(Part):
     groups: list[ChannelGroup] = []
     scores: list[KeptScores] = []
     failures: list[str] = []
+    constant: list[Facts] = Field(
+        default=[], description="outputs nearly the same for all inputs: the figures say nothing"
+    )
     segments: list[Facts] = []
 
 

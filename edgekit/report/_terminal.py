@@ -9,7 +9,7 @@ from edgekit.report import _text as text
 from edgekit.report._bench_facts import PERCENTILES, latency_shown
 from edgekit.report._built import built_line
 from edgekit.report._document import AIMS, advantage
-from edgekit.report._results import compared_on, measure_words, nonfinite_words, part_words
+from edgekit.report._results import compared_on, measure_words, part_words, warning_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -98,8 +98,9 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
         f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
     data = compared_on(accuracy)
-    told = ", ".join(parts) + (f"\non {text.clean(data)}" if data else "")
-    told += "".join(f"\n{one}" for one in (*nonfinite_words(accuracy), *part_words(accuracy)))
+    told = "".join(f"{one}\n" for one in warning_words(accuracy)) + ", ".join(parts)
+    told += f"\non {text.clean(data)}" if data else ""
+    told += "".join(f"\n{one}" for one in part_words(accuracy))
     segments = accuracy.get("segments") or ()
     several = len({segment.get("lane") for segment in segments}) > 1
     told += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
@@ -110,6 +111,8 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
 def _segment(segment: Mapping[str, Any], several: bool) -> str:
     where = (text.clean(segment.get(key, "")) for key in ("segment", "device"))
     lane = f"plan {segment['lane'] + 1}, " if several else ""
+    if segment.get("constant"):
+        return f"{lane}up to segment {' on '.join(where)}: the same for all inputs"
     return (
         f"{lane}up to segment {' on '.join(where)}: "
         f"cosine {measure_words(segment, 'cosine')}, SNR {measure_words(segment, 'snr_db')}"

@@ -1,5 +1,6 @@
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -103,6 +104,27 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
     accuracy["groups"] = [{**groups[0], "snr_db": "high"}]
     with pytest.raises(DataError, match=r"accuracy\.groups\.0\.snr_db"):
         checked({**document, "accuracy": accuracy})
+
+
+def test_a_cosine_of_what_does_not_vary_is_no_headline():
+    facts = handmade_run.facts()
+    told_first = "output 'y' differs by 0.1 % of its size between the inputs"
+    accuracy = {
+        **facts.accuracy, "cosine": 1.0,
+        "constant": [{"output": "y", "variation": 0.001, "told": told_first}],
+        "segments": [{**one, "constant": one["segment"] > 2} for one in facts.accuracy["segments"]],
+    }  # fmt: skip
+    document = report_document(replace(facts, accuracy=accuracy))
+    text = told(lambda console: terminal_summary(document, console))
+    assert text.index("differs by 0.1 %") < text.index("cosine 1.0")
+    assert "up to segment 3 on DLA0: the same for all inputs" in text
+    page = render_html(document)
+    (tile,) = re.findall(r"Cosine to FP32.{,300}", page, re.S)
+    assert "1.00000" not in tile
+    assert "the same output for all inputs" in tile
+    assert page.count('class="soft">the same for all inputs<') == 2
+    for found in (markdown(document), page.replace("&#39;", "'")):
+        assert told_first in found
 
 
 def test_colours_only_on_a_terminal_and_without_no_color(monkeypatch):
