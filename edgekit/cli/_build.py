@@ -15,7 +15,7 @@ __all__ = ["command"]
     "Examples: edgekit build configs/resnet50-orin.yaml; edgekit build my-board.yaml --strict",
 )
 @o.config
-@o.outputs
+@o.cut
 @o.missing
 @o.strict
 @o.force
@@ -23,14 +23,14 @@ __all__ = ["command"]
 @o.talk
 def command(
     config: str,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
     json: bool,
     **settings: Any,
 ) -> None:
     options = {
-        "model": {"outputs": outputs},
+        "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
     }

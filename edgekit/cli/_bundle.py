@@ -36,7 +36,7 @@ _ACTIONS = {"push": ("_bundle_push", "Put a bundle on a mirror or into a registr
     help="Boards install it unattended until then (deploy.release.valid_until).",
 )
 @o.out
-@o.outputs
+@o.cut
 @o.force
 @o.talk
 def command(
@@ -44,13 +44,13 @@ def command(
     full: Path | None,
     counter: int | None,
     valid_until: str | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
     given = {"counter": counter, "valid_until": valid_until}
     release = {name: value for name, value in given.items() if value is not None}
-    over = {"model": {"outputs": outputs}, **({"deploy": {"release": release}} if release else {})}
+    over = {"model": part, **({"deploy": {"release": release}} if release else {})}
     with o.open_pipeline(config, over, **settings) as pipeline:
         document = pipeline.bundle(full=full)
     if json:

@@ -21,7 +21,7 @@ __all__ = ["command"]
 @o.config
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
 @o.out
-@o.outputs
+@o.cut
 @o.strict
 @o.force
 @o.boards
@@ -29,14 +29,14 @@ __all__ = ["command"]
 def command(
     config: str,
     bundle: Path | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     strict: bool | None,
     json: bool,
     **settings: Any,
 ) -> None:
     if strict and bundle is not None:
         raise UsageError("--strict is about what is built, and --bundle builds nothing")
-    options = {"model": {"outputs": outputs}, "build": {"strict": strict}}
+    options = {"model": part, "build": {"strict": strict}}
     with o.open_pipeline(config, options, **settings) as pipeline:
         document = pipeline.deploy(bundle)
     if json:

@@ -19,7 +19,7 @@ __all__ = ["command"]
 @o.config
 @click.option("-i", "--input", type=o.FILE, help=".npz or .npy; synthetic when absent.")
 @click.option("--output", type=o.FILE, help="Write the outputs to this .npz.")
-@o.outputs
+@o.cut
 @o.out
 @o.boards
 @o.talk
@@ -27,11 +27,11 @@ def command(
     config: str,
     input: Path | None,
     output: Path | None,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     json: bool,
     **settings: Any,
 ) -> None:
-    with o.open_pipeline(config, {"model": {"outputs": outputs}}, **settings) as pipeline:
+    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
         document = pipeline.infer(input, output)
     if json:
         o.print_json(document)

@@ -47,7 +47,6 @@ __all__ = [
     "open_pipeline",
     "optional_model",
     "out",
-    "outputs",
     "paper",
     "precision",
     "print_json",
@@ -143,7 +142,7 @@ missing = click.option(
     help="Tensors without a scale in the calibration cache: error (the default), or fp16 for the "
     "layers that need one.",
 )
-outputs = click.option(
+_outputs = click.option(
     "--outputs",
     multiple=True,
     callback=lambda _context, _option, names: list(names) or None,
@@ -165,13 +164,16 @@ batch = click.option(
 
 
 def cut(function: Any) -> Any:
-    """Gives a command the part of the network that is meant, as ``part``: keys of "model"."""
+    """Gives a command what is meant of the model, as ``part``: keys of "model".
+
+    For every command that reads a model, by itself or by a configuration.
+    """
 
     @wraps(function)
     def with_part(*, shape: Any, batch: Any, outputs: Any, **others: Any) -> Any:
         return function(part={"shapes": shape, "batch": batch, "outputs": outputs}, **others)
 
-    return all_of(_shape, batch, outputs)(with_part)
+    return all_of(_shape, batch, _outputs)(with_part)
 
 
 out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-out/NAME).")

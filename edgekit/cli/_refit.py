@@ -20,11 +20,12 @@ __all__ = ["command"]
     required=True,
     help="ONNX file with the same names, shapes and types.",
 )
+@o.cut
 @o.out
 @o.boards
 @o.talk
-def command(config: str, weights: Path, json: bool, **settings: Any) -> None:
-    with o.open_pipeline(config, **settings) as pipeline:
+def command(config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any) -> None:
+    with o.open_pipeline(config, {"model": part}, **settings) as pipeline:
         document = pipeline.refit(weights)
     if json:
         o.print_json(document)

@@ -34,6 +34,7 @@ _FIRST_RUN = "report.first-run"
     metavar="RUN",
     help="Compare the measurement with this one: a bench.json, last, an id of edgekit history.",
 )
+@o.cut
 @o.boards
 @o.talk
 @written.markdown
@@ -44,16 +45,21 @@ def command(
     baseline: str | None,
     markdown: str | None,
     annotate: Path | None,
+    part: dict[str, Any],
     **settings: Any,
 ) -> None:
     if Path(config).suffix.lower() == ".json":
         if annotate is not None:
             raise UsageError("--annotate takes a configuration: a report holds no model")
+        if any(part.values()):
+            raise UsageError(
+                "--shape, --batch and --outputs take a configuration: a report holds no model"
+            )
         _again(Path(config), json, settings["quiet"], baseline, settings["out"], markdown)
         return
     from edgekit.config import open_config
 
-    opened = open_config(config)
+    opened = open_config(config, model=part)
     if opened.file.model.networks:
         _several(opened, json, settings)
         return

@@ -14,7 +14,7 @@ __all__ = ["command"]
 @o.command("run", "Example: edgekit run configs/resnet50-orin.yaml")
 @o.config
 @o.out
-@o.outputs
+@o.cut
 @o.missing
 @o.strict
 @o.force
@@ -24,7 +24,7 @@ __all__ = ["command"]
 @written.annotate
 def command(
     config: str,
-    outputs: list[str] | None,
+    part: dict[str, Any],
     missing: str | None,
     strict: bool | None,
     json: bool,
@@ -35,7 +35,7 @@ def command(
     from edgekit.report import terminal_summary
 
     options = {
-        "model": {"outputs": outputs},
+        "model": part,
         "calibration": {"missing": missing},
         "build": {"strict": strict},
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import _options as o
+from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
     from edgekit.pipeline import Pipeline
@@ -42,8 +43,11 @@ __all__ = ["command"]
     help="DLA core of --profile and --dla-stats, for layers that no plan places (0).",
 )  # fmt: skip
 @click.option("-o", "--output", type=o.FILE, help="The trace (trace.json).")
+@o.cut
 @o.talk
-def command(source: str | None, output: Path | None, json: bool, **options: Any) -> None:
+def command(
+    source: str | None, output: Path | None, part: dict[str, Any], json: bool, **options: Any
+) -> None:
     from edgekit._plain import plain
     from edgekit.pipeline import TraceFiles, trace
 
@@ -54,9 +58,11 @@ def command(source: str | None, output: Path | None, json: bool, **options: Any)
     )  # fmt: skip
     quiet, verbose = options["quiet"], options["verbose"]
     if config is None:
+        if any(part.values()):
+            raise UsageError("--shape, --batch and --outputs go with a configuration")
         document = trace(files, output or Path("trace.json"))
     else:
-        with o.open_pipeline(config, quiet=quiet, verbose=verbose) as pipeline:
+        with o.open_pipeline(config, {"model": part}, quiet=quiet, verbose=verbose) as pipeline:
             document = trace(files, output or _beside(pipeline), pipeline=pipeline)
     if json:
         o.print_json(document)

@@ -39,6 +39,7 @@ __all__ = ["command"]
 )  # fmt: skip
 @click.option("--anew", is_flag=True, help="Begin anew, whatever was measured before.")
 @click.option("--keep", is_flag=True, help="Leave the trials' application on the board.")
+@o.cut
 @o.out
 @o.boards
 @o.talk
@@ -52,6 +53,7 @@ def command(
     tables: tuple[Path, ...],
     anew: bool,
     keep: bool,
+    part: dict[str, Any],
     out: Path | None,
     json: bool,
     quiet: bool,
@@ -63,7 +65,7 @@ def command(
 
     progress = o.progress(quiet, verbose)
     document = tune(
-        open_config(config),
+        open_config(config, model=part),
         Wish(objective or "", budget, rounds, turns, tolerance),
         out=out,
         tables=tables,

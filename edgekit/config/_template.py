@@ -92,12 +92,14 @@ def write_template(
 
 
 def _open_shapes(file: Path, batch: int | None) -> str:
-    """Returns a ``shapes`` entry for inputs whose sizes the file leaves open."""
+    """Returns the ``batch`` where the file leaves only that open, else ``shapes`` for all sizes."""
     from edgekit.network import open_inputs
 
-    found = open_inputs(file, batch)
+    found = open_inputs(file, batch or 1)
     if not found:
         return ""
+    if all(sizes and None not in sizes for sizes in found.values()):
+        return f"\n  batch: {batch or 1}                # the file leaves the batch open"
     entries = ", ".join(
         f"{_quoted(name)}: [{', '.join(str(size or 1) for size in sizes or _USUAL)}]"
         for name, sizes in found.items()

@@ -305,11 +305,12 @@ def _with_batch(
     if batch is not None and len(found) == len(shapes):
         other = next(((name, size) for name, size in fixed if size != batch), None)
         if other is not None and all(size != batch for _, size in fixed):
+            way = "change its shape" if other[0] in shapes else "export it with an open batch"
             raise ModelError(
                 f"the batch cannot be {batch}: it is {other[1]} in input {other[0]!r}",
                 code="model.batch",
                 where=other[0],
-                hint="export the model with an open batch, or leave --batch (model.batch) out",
+                hint=f"{way}, or leave --batch (model.batch) out",
             )
     note = (f"the file leaves the batch open: taken as 1, as --batch 1 or {' '.join(assumed)} "
             "would; --batch N (model.batch) gives another",)  # fmt: skip

@@ -29,7 +29,15 @@ def test_open_sizes_are_named(tmp_path):
     )  # fmt: skip
     onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
     path = write_template(str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml")
-    assert load_config(path).file.model.shapes == {"in: 0": [1, 3, 8, 8]}
+    model = load_config(path).file.model
+    # the batch alone is open: a shape would not let --batch give another
+    assert (model.batch, model.shapes) == (1, {})
+    graph.input[0].CopyFrom(info("in: 0", TensorProto.FLOAT, ["N", 3, "h", 8]))
+    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    write_template(
+        str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml", overwrite=True
+    )
+    assert load_config(path).file.model.shapes == {"in: 0": [1, 3, 1, 8]}
 
 
 def test_builtin(tmp_path):

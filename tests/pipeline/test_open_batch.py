@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.cli import _main
+from edgekit.cli._commands import Commands
 from edgekit.errors import EdgekitError
 from edgekit.network import load
 
@@ -80,7 +82,11 @@ def test_every_command_with_a_model_takes_it(
         assert status == 0
         assert not any("--batch" in note for note in document["notes"])
     assert command(capsys, "init", "m.onnx", "--batch", "3", "-q")[0] == 0
-    assert "x: [3, 3, 8, 8]" in (tmp_path / "m.yaml").read_text()
+    assert "batch: 3" in (tmp_path / "m.yaml").read_text()
+    # a shape in the file would not let --batch give another
+    status, document = command(capsys, "plan", "m.yaml", "--batch", "2", "-q")
+    assert status == 0
+    assert not any("--batch" in note for note in document["notes"])
 
 
 def test_a_configuration_says_the_batch(tmp_path: Path) -> None:
@@ -112,3 +118,46 @@ def test_what_cannot_be_the_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EdgekitError) as caught:
         edgekit.check("builtin:light_squeezenet", target=ORIN, model={"batch": 2})
     assert caught.value.code == "model.batch"
+
+
+def test_every_command_that_reads_a_model_has_the_same_option() -> None:
+    """What takes a model or a configuration of one; "explain" and board commands read none."""
+    texts = {}
+    names = ["bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "init", "plan",
+             "refit", "report", "rewrite", "run", "trace", "tune"]  # fmt: skip
+    for name in names:
+        found = Commands("edgekit").get_command(click.Context(_main._root), name)
+        texts[name] = [item.help for item in found.params
+                       if isinstance(item, click.Option) and "--batch" in item.opts]  # fmt: skip
+    assert all(len(text) == 1 for text in texts.values()), texts
+    assert len({text[0] for text in texts.values()}) == 1
+
+
+def test_run_takes_the_batch_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exported(tmp_path / "m.onnx", "N", 3, 8, 8)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        f"version: 1\nname: m\ntarget: {ORIN}\nmodel: {{onnx: m.onnx, batch: 5}}\n"
+        "calibration: {count: 1}\n"
+    )
+    status, document = command(capsys, "build", "c.yaml", "--batch", "3", "-q")
+    assert status == 0
+    status, document = command(capsys, "infer", "c.yaml", "--batch", "3", "-q")
+    assert status == 0
+    assert [row["shape"] for row in document["outputs"]] == [[3, 4, 8, 8]]
+    status, document = command(capsys, "run", "c.yaml", "--batch", "3", "-q")
+    assert status == 0
+    done = {step["name"]: step["status"] for step in document["steps"]}
+    assert done["build"] == done["deploy"] == "reused"
+
+
+def test_a_shape_that_was_given_is_what_to_change(tmp_path: Path) -> None:
+    path = exported(tmp_path / "m.onnx", "N", 3, 8, 8)
+    model = {"batch": 4, "shapes": {"x": [1, 3, 8, 8]}}
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.check(path, target=ORIN, model=model)
+    assert caught.value.code == "model.batch"
+    assert "shape" in (caught.value.hint or "")
