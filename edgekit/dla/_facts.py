@@ -208,6 +208,7 @@ def _reshapes(facts: Facts) -> bool:
 
 
 _DERIVED: dict[str, Callable[[Facts], Any]] = {
+    "opaque": lambda facts: facts.layer.opaque,
     "per_channel": lambda facts: facts["axis"] is not None,
     "input_ranks": lambda facts: _ranks(_inputs(facts)),
     "output_ranks": lambda facts: _ranks(facts.shapes(facts.layer.outputs)),

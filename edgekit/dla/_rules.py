@@ -110,7 +110,11 @@ def load_rules() -> Rules:
         for rule in _family({"family": name, "kinds": [], "notes": notes}, sources):
             rules[rule.id] = rule
     kinds = frozenset(k for rule in rules.values() for k in rule.kinds) - {ANY_KIND}
-    operators = {name: _operator(name, row, matrix) for name, row in matrix["operators"].items()}
+    written = read_knowledge(folder / "reconstruction.yaml")["operators"]
+    operators = {
+        name: _operator(name, row, matrix, written.get(name, {}))
+        for name, row in matrix["operators"].items()
+    }
     origin = tuple(sources[key] for key in matrix["source"])
     return Rules(
         rules=rules,
@@ -224,12 +228,18 @@ def _way(way: Mapping[str, Any]) -> Way:
     return Way(compile_check(way["when"]), way["fix"], bool(way.get("mends", True)))
 
 
-def _operator(name: str, row: Mapping[str, Any], matrix: Mapping[str, Any]) -> Operator:
+def _operator(
+    name: str, row: Mapping[str, Any], matrix: Mapping[str, Any], written: Mapping[str, Any]
+) -> Operator:
     fix = row.get("note", "")
+    rewrites = tuple(written.get("rewrites", ()))
     # what TensorRT does not expose can be expressed with others only in the software below it
     below = row["trt"] == "rfe" and row["dla"] == "reconstruction"
     if below:
         fix = matrix["below"].format(note=f"{fix[:1].lower()}{fix[1:]}")
+    if rewrites:
+        fix = matrix["written"].format(rewrites=", ".join(rewrites))
+        fix += f"; {written['but']}" if "but" in written else ""
     if "recipe" in row:
         fix = f"{fix}; " if fix else ""
         fix += f"NVIDIA's recipe: {matrix['recipes']}{row['recipe']}"

@@ -165,7 +165,12 @@ def test_data_dependent_shapes_are_gpu_layers(tmp_path: Path) -> None:
     layers = rows(document)
     assert {n for n, row in layers.items() if "opaque" in row} == {"nms", "column", "index", "kept"}
     assert layers["nms"]["kind"] == "NMS"
-    assert layers["nms"]["dla"]["reasons"][0]["rule"] == "general.dynamic_shapes"
+    (reason,) = layers["nms"]["dla"]["reasons"]
+    assert reason["rule"] == "general.dynamic_shapes"
+    # fixed inputs do not fix what the data decide
+    assert "GPU" in reason["fix"]
+    assert "--outputs" in reason["fix"]
+    assert "fixed sizes" not in reason["fix"]
     assert layers["conv"]["placed"] == "DLA"
     assert any("shape of 'chosen'" in note for note in document["warnings"])
     given = edgekit.check(path, target=ORIN, model={"shapes": {"chosen": [10, 3]}})
