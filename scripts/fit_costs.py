@@ -657,20 +657,31 @@ class Spread:
 
 
 def spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, Spread]:
-    """Returns the errors of networks as fitted and left out, and of single operations."""
+    """Returns the errors of networks as fitted and left out, and of what is not left out.
 
-    def of(errors_: Sequence[float | None], operations: bool) -> Spread:
+    Those of networks are of the same rows: single operations, and what TensorRT placed by itself,
+    stand alone.
+    """
+
+    def of(errors_: Sequence[float | None], kind: str) -> Spread:
         return Spread([
             error for row, error in zip(rows, errors_, strict=True)
-            if error is not None and row.is_operation == operations
+            if error is not None and _kind(row) == kind
         ])  # fmt: skip
 
     return {
-        "fitted": of(found, False),
-        "without_network": of(left_out_errors(rows, 0), False),
-        "without_board": of(left_out_errors(rows, 1), False),
-        "operations": of(found, True),
+        "fitted": of(found, "network"),
+        "without_network": of(left_out_errors(rows, 0), "network"),
+        "without_board": of(left_out_errors(rows, 1), "network"),
+        "automatic": of(found, "automatic"),
+        "operations": of(found, "operation"),
     }
+
+
+def _kind(row: Anchor) -> str:
+    if row.is_operation:
+        return "operation"
+    return "automatic" if "side" in row.row else "network"
 
 
 def summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
@@ -680,6 +691,7 @@ def summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         f"{by['fitted'].rows} rows of networks: {by['fitted']}. "
         f"By constants fitted without the row's network: {by['without_network']}. "
         f"By constants fitted without its board: {by['without_board']}.\n"
+        f"{by['automatic'].rows} of what TensorRT placed by itself: {by['automatic']}.\n"
         f"{by['operations'].rows} operations that were timed alone: {by['operations']}"
     )
 
@@ -690,9 +702,10 @@ def error_file(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         "schema: edgekit.costs/1",
         "# Written by scripts/fit_costs.py --write; do not edit. Errors of networks by the",
         "# constants as they are, and by constants fitted without a row's network or board;",
-        "# operations: what was timed alone. bands: measured over predicted; 80 % of the rows lie",
-        "# inside, each by constants fitted without its network, and without its board. rows_of:",
-        "# open rows by device and precision; without any, a prediction is extrapolated.",
+        "# automatic: what TensorRT placed by itself; operations: what was timed alone. bands:",
+        "# measured over predicted; 80 % of the rows lie inside, each by constants fitted without",
+        "# its network, and without its board. rows_of: open rows by device and precision; without",
+        "# any, a prediction is extrapolated.",
         *(f"{name}: {spread.yaml()}" for name, spread in spreads(rows, found).items()),
         "bands:",
     ]

@@ -125,7 +125,10 @@ def extrapolated_by(request: Request, shares: Sequence[Share]) -> tuple[str, ...
             board = model.target.gpu.arch if device == "GPU" else "the DLA"
             what = f"the GPU ({board})" if device == "GPU" else board
             found[f"{precision.upper()} on {what} has no published time"] = None
-    rule = cost_data("extrapolated")["mobile_on_dla"]
+    known = cost_data("extrapolated")
+    if any(layer.params.get("steps") for layer in network.layers):
+        found[f"{known['recurrences']['why']} have no published time"] = None
+    rule = known["mobile_on_dla"]
     on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
     if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
         gates = any(function(layer) in rule["gates"] for layer in network.layers)

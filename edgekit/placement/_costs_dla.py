@@ -34,6 +34,7 @@ class DlaWork:
         again: Bytes of weights, read again for every row of a Gemm.
         pooled: Bytes that a pooling reads, over the clock in MHz.
         slowdown: The highest clock over the clock.
+        operations: Passes one after the other: more than one where a recurrence is written out.
     """
 
     macs_us: float
@@ -43,6 +44,7 @@ class DlaWork:
     again: float
     pooled: float
     slowdown: float
+    operations: float = 1.0
 
 
 def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
@@ -62,7 +64,7 @@ def dla_time(work: Any, precision: str, data: Mapping[str, Any]) -> Any:
     pooled = work.pooled / data["pool_bytes_per_clock"]
     power = data["overlap"]
     together = (busy**power + moved**power + again**power + pooled**power) ** (1 / power)
-    return data["operation_us"] * work.slowdown + together
+    return data["operation_us"] * work.slowdown * work.operations + together
 
 
 def dla_us(
@@ -137,7 +139,9 @@ def _work(
             inside = max(1, channels(network, layer) // groups(layer))
             if layer.weight_elements and inside > data["image_channels"] and not slow:
                 few = 1 / inside
-    many = max(batches(network, layer) for layer in layers)
+    steps = int(layers[0].params.get("steps", 0))
+    # weights are read for every item of a batch, or in every step
+    many = steps or max(batches(network, layer) for layer in layers)
     weights = BYTES[precision] * sum(layer.weight_elements for layer in layers)
     held = precision
     if any(function(layer) in _IN_FP16 for layer in layers):
@@ -146,7 +150,7 @@ def _work(
     names: Sequence[str] = (*kernel.inputs, *kernel.outputs)
     moved = many * weights + sum(_held(network.tensors[name].shape, layout) for name in names)
     rate_us = target.dram.bytes_per_second * mode.memory_share / 1e6
-    most = max((rows(network, layer) for layer in layers), default=1)
+    most = 1 if steps else max((rows(network, layer) for layer in layers), default=1)
     pooled = 0.0
     if layers[0].kind == "POOLING":
         pooled = sum(_held(network.tensors[name].shape, layout) for name in kernel.inputs) / mhz
@@ -158,7 +162,14 @@ def _work(
         float(most * weights if most > 1 else 0),
         pooled,
         target.dla.max_mhz / mhz,
+        float(steps * _written_out(layers[0])) if steps else 1.0,
     )
+
+
+def _written_out(layer: Layer) -> int:
+    """Returns the operations of a step where a recurrence is written out, as a DLA needs it."""
+    known = cost_data("kinds")["written_out"]["operations"]
+    return int(known.get(layer.op, max(known.values()))) * int(layer.params["directions"])
 
 
 _IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml

@@ -76,7 +76,8 @@ def _objective(plan: Plan) -> str:
     value = UNITS[summary["unit"]](summary["value"])
     band = _band(plan)
     show = UNITS[summary["unit"]]
-    range_ = f" ({show(band[0])} to {show(band[1])})" if band else ""
+    kind = "assumed" if plan.extrapolated else "80 %"
+    range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band else ""
     if plan.unknown_cost:
         range_ += f" without {text.plural(len(plan.unknown_cost), 'layer')} of unknown cost"
     return f"{plan.objective} {value}{range_}, predicted; {proof(summary)}"

@@ -11,7 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
+from edgekit import dla, targets
 from edgekit.cli import _main
+from edgekit.network import layers, load
+from edgekit.placement import clock_of, fixes
+from edgekit.placement._costs import cost_data
+from tests.rewrite.nets import rewritten
+from tests.rewrite.sequence.test_recurrences import ITEMS, text_reader
 
 ORIN = "jetson-agx-orin-64gb"
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -105,3 +111,55 @@ def test_an_einsum_counts_what_it_sums(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     macs = {row["name"]: row["macs"] for row in edgekit.check(path, target=ORIN)["layers"]}
     assert macs == {"sum": 2 * 4 * 10 * 12 * 16, "dot": 2 * 4 * 10 * 12 * 5}
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_a_plan_with_a_recurrence_is_extrapolated(tmp_path: Path, op: str) -> None:
+    path = network(tmp_path / "m.onnx", op, 6, 1, 16, 16)
+    made = edgekit.plan(path, target=ORIN)
+    assert made.optimal
+    assert any("recurrent" in why for why in made.extrapolated)
+    low, high = made.bands["latency_us"]
+    assert low < 0.5 * made.predicted.latency_us < 2 * made.predicted.latency_us < high
+
+
+def test_on_a_dla_it_would_be_written_out_step_by_step(tmp_path: Path) -> None:
+    """What bringing a recurrence to the DLA is priced at follows its steps; for 1 it took 8 us."""
+
+    def then(steps: int, directions: int = 1) -> float:
+        path = network(tmp_path / "m.onnx", "LSTM", steps, 1, 64, 64, directions=directions)
+        board = targets.get(ORIN)
+        graph = layers(load(path))
+        judged = dla.judge(graph, board)
+        clock = clock_of(graph, judged, board)
+        (fix,) = fixes(graph, judged, clock)
+        return float(fix.auto_us or 0.0)
+
+    assert then(120) - then(60) == pytest.approx(then(180) - then(120), rel=0.05)
+    assert then(120) - then(60) > 60 * 10
+    assert then(60, directions=2) - then(60) > 60 * 10
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_the_operations_of_a_step_are_those_that_the_rewrite_writes(op: str) -> None:
+    def us(steps: int) -> float:
+        written = layers(rewritten(text_reader(op, 1, steps), ITEMS[op]))
+        board = targets.get(ORIN)
+        judged = dla.judge(written, board)
+        clock = clock_of(written, judged, board)
+        assert clock is not None
+        return clock.forecast(judged.candidates).dla_us
+
+    each = cost_data("kinds")["written_out"]["operations"][op]
+    alone = cost_data("devices")["dla"]["2.0"]["operation_us"]
+    assert us(8) - us(4) == pytest.approx(4 * each * alone, rel=0.05)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_its_fix_names_its_own_rewrite_and_no_other_operator_s_recipe(
+    tmp_path: Path, op: str
+) -> None:
+    layer = checked(network(tmp_path / "m.onnx", op, 4, 1, 16, 16))[1]
+    (fix,) = [r["fix"] for r in layer["dla"]["reasons"] if r["rule"] == "general.kind"]
+    assert f"{op.lower()}-unroll" in fix
+    assert all(f"{other}.py" not in fix for other in GATES if other != op)

@@ -130,6 +130,10 @@ def test_the_terminal_says_extrapolated_beside_optimal(
         _main.main(["plan", model, "-t", "jetson-agx-thor", "--precision", "int8", "-q"])
     printed = " ".join(capsys.readouterr().out.split())
     assert "optimal under the model, extrapolated" in printed
+    assert "assumed band" in printed
+    with pytest.raises(SystemExit):
+        _main.main(["plan", model, "-t", BOARD, "--precision", "int8", "-q"])
+    assert "80 % band" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_fp16_head_of_an_int8_network_pays_for_its_conversion(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_plan_summary_tells_bands_measured_parts_and_when_the_gpu_is_as_good():
         builder={"device_types": {"a": "DLA", "b": "GPU"}, "matches": True},
     )  # fmt: skip
     text = told(lambda c: c.print(summary_plan(plan)))
-    for words in ("latency 2.41 ms (500 µs to 3.00 ms), predicted; optimal under the model",
+    for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), predicted; optimal under",
                   "within the model's error", "2 rows of the profile matched no layer",
                   "31.5 µs  fp32:LINEAR -> int8:CHW32  x, measured",
                   "device type of 1 layer to DLA and of 1 to GPU", "-74.4 %"):  # fmt: skip
@@ -188,7 +188,7 @@ def test_plan_summary_tells_bands_measured_parts_and_when_the_gpu_is_as_good():
     ("objective", "words"),
     [("latency", "reaches 2.63 ms, the GPU alone 618 µs"),
      ("throughput", "reaches 380 per second, the GPU alone 1,620 per second"),
-     ("period", "(500 µs to 1.00 ms)")],
+     ("period", "(80 % band: 500 µs to 1.00 ms)")],
 )  # fmt: skip
 def test_plan_summary_of_the_gpu_alone(objective, words):
     plan = handmade_plan.plan()
