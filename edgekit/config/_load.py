@@ -11,11 +11,14 @@ from typing import Any
 
 from edgekit.config._yaml import Document, parse_yaml
 from edgekit.errors import ConfigError, Problem, UsageError
+from edgekit.network import parse_builtin
 
 __all__ = ["TUNED_HEAD", "Config", "check_config", "load_config", "parse_config"]
 
 TUNED_HEAD = "# What edgekit tune found"
 """With which the sections begin that a tuning writes."""
+# what people write for a model's file, and what looks like another key
+_FILE_KEYS = ("path", "file", "filename", "model", "source")
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -135,6 +138,8 @@ def _problem(document: Document, error: dict[str, Any]) -> Problem:
         key = str(path[-1])
         known = _known_keys(path[:-1])
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        if "onnx" in known and key.lower() in _FILE_KEYS:
+            near = ["onnx"]
         if not near and len(path) == 1:
             near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
         hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
@@ -145,6 +150,12 @@ def _problem(document: Document, error: dict[str, Any]) -> Problem:
     message = message[:1].lower() + message[1:]
     found = "" if isinstance(error["input"], dict | list) else f", found {error['input']!r}"
     hint = ""
+    if kind == "model_type":
+        known = _known_keys(path)
+        message, hint = "keys with values are expected here", f"known keys: {', '.join(known)}"
+        if isinstance(error["input"], str) and {"onnx", "builtin"} <= set(known):
+            begin = "- {name: NAME, " if isinstance(path[-1], int) else f"{path[-1]}: {{"
+            hint = f"write {begin}{_model_key(error['input'])}}}"
     if kind == "literal_error" and isinstance(error["input"], str):
         choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
         near = difflib.get_close_matches(error["input"], choices, n=1)
@@ -153,6 +164,12 @@ def _problem(document: Document, error: dict[str, Any]) -> Problem:
         hint = f"write it in quotes: '{error['input']}'"
     said = not shown or where.endswith(shown)
     return Problem(f"{message}{found}" if said else f"{shown}: {message}{found}", where, hint)
+
+
+def _model_key(text: str) -> str:
+    """Returns the key of "model" that somebody left out."""
+    given = parse_builtin(text)
+    return f"onnx: {text}" if given is None else f"builtin: {given[0]}"
 
 
 def _path_in(document: Document, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:

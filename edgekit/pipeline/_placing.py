@@ -156,7 +156,8 @@ class Placing(Typed):
         plan = found[0] if found else plan_from_json(document)
         # they are noted whatever was known before the plan was computed
         _ = self._cores, self.known_scales
-        return replace(plan, notes=(*plan.notes, *self.fp16_notes(self.network, plan)))
+        more = (*self.fp16_notes(self.network, plan), *self.layers_notes)
+        return replace(plan, notes=(*plan.notes, *more))
 
     @cached_property
     def plan_scales(self) -> Scales | None:

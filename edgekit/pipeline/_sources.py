@@ -114,6 +114,7 @@ class Sources(Judging):
                 "applied": rows,
                 "record": record_document(self.source, model, rows),
                 "notes": list(notes),
+                "layers": _counted(self.source, model) if applied else [],
             }
 
         result: dict[str, Any] = self.stored(
@@ -176,6 +177,11 @@ class Sources(Judging):
         return applied
 
     @property
+    def layers_notes(self) -> list[str]:
+        """Why a plan has other layers than a check, where it has."""
+        return list(self._rewriting.get("layers", ()))
+
+    @property
     def record(self) -> dict[str, Any]:
         """The ``edgekit.rewrites/1`` document: what was applied and how it was proved."""
         record: dict[str, Any] = self._rewriting["record"]
@@ -208,3 +214,13 @@ class Sources(Judging):
         # a getter, for it refuses
         _ = self.known_scales
         return self._judged(self.model)[1]
+
+
+def _counted(before: Model, after: Model) -> list[str]:
+    """Returns a note that says why a plan has other layers than a check of the model."""
+    from edgekit.network import layers
+
+    old, new = (len(layers(model).layers) for model in (before, after))
+    if old == new:
+        return []
+    return [f"{new} layers after the rewrites; check counts the {old} of the model as it came"]

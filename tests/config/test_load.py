@@ -164,3 +164,21 @@ def test_an_accuracy_that_nothing_reaches_is_told_at_once(gate, fine):
         return
     (told,) = problems(text).values()
     assert gate.split()[1].rstrip(",") in told
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("model: net.onnx", "model: {onnx: net.onnx}"),
+        ("model: builtin:light_resnet50", "model: {builtin: light_resnet50}"),
+        ("model: {path: net.onnx}", "did you mean 'onnx'?"),
+        ("model: {file: net.onnx}", "did you mean 'onnx'?"),
+        ("model: {networks: [net.onnx]}", "{name: NAME, onnx: net.onnx}"),
+        ("model: {onnx: net.onnx}\nplacement: latency", "objective"),
+    ],
+)
+def test_a_value_in_the_place_of_keys_says_which_key_it_is_of(written, hint):
+    (told,) = problems(GOOD.replace("model: {onnx: net.onnx}", written)).values()
+    assert hint in told
+    assert "ModelSection" not in told
+    assert "dictionary" not in told

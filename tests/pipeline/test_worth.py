@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import edgekit
 from edgekit.cli import _main
 from edgekit.config import parse_config
 from edgekit.errors import GateError, UsageError
@@ -14,6 +15,7 @@ from edgekit.placement import Ask, forecast, plan_value
 from edgekit.rewrite import record_of
 from tests.rewrite.nets import net, node, weight
 from tests.rewrite.real_nets import unet
+from tests.rewrite.sequence.test_recurrences import text_reader
 
 ORIN = "jetson-agx-orin-64gb"
 # what deconv-padding makes of a deconvolution, which the GPU runs as a layer of its own
@@ -213,3 +215,15 @@ def test_without_a_rewrite_nothing_is_weighed(opened, monkeypatch):
     pipeline.plan()
     assert pipeline.work.rewrites == []
     assert pipeline.work.notes == []
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_plan_of_another_number_of_layers_than_a_check_says_why(tmp_path, used):
+    path = tmp_path / "reader.onnx"
+    save(text_reader("RNN", 1, 3), path)
+    rewrites = {"always": True} if used else {"enable": "none"}
+    plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite=rewrites)
+    checked = edgekit.check(path, target=ORIN, precision="fp16")["summary"]["layers"]
+    told = f"{len(plan.layers)} layers after the rewrites; check counts the {checked}"
+    assert (len(plan.layers) != checked) is used
+    assert any(told in note for note in plan.notes) is used
