@@ -1,122 +1,187 @@
-"""When each segment of a plan would run on its device, from the plan's predicted layer times."""
+"""When each segment of a plan would run on its device, from the plan's predicted times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from edgekit.bench._types import Slot
+from edgekit.bench._types import Slot, Step
 
 if TYPE_CHECKING:
     from edgekit.network import Network
-    from edgekit.placement import PlacedLayer, Plan
+    from edgekit.placement import Plan, Share
 
 __all__ = ["predicted_schedule"]
 
-Segments = dict[int, list["PlacedLayer"]]
+# a turn of a plan: its segment, and which of the segment's turns it is
+_OWN, _BEFORE, _AFTER = 0, -1, 1
+_Key = tuple[int, int]
 
 
-def _segments(layers: tuple[PlacedLayer, ...]) -> Segments:
-    found: Segments = {}
-    for layer in layers:
-        found.setdefault(layer.segment, []).append(layer)
-    return dict(sorted(found.items()))
+@dataclass
+class _Turn:
+    """What a device does at once, and the turns that it waits for."""
+
+    device: str
+    steps: list[Step] = field(default_factory=list)
+    waits: set[_Key] = field(default_factory=set)
+
+    @property
+    def us(self) -> float:
+        return sum(step.us for step in self.steps)
 
 
-def _before(segments: Segments, network: Network | None) -> dict[int, set[int]]:
-    """Returns the segments that each one waits for; the one before it when nothing is known."""
-    order = list(segments)
-    if network is None:
-        return {s: {order[i - 1]} if i else set() for i, s in enumerate(order)}
-    home = {layer.name: s for s, members in segments.items() for layer in members}
-    makers = {name: layer.name for name, layer in network.producers().items()}
-    waits: dict[int, set[int]] = {s: set() for s in order}
-    for layer in network.layers:
-        for tensor in layer.inputs:
-            here, there = home.get(layer.name), home.get(makers.get(tensor, ""))
-            # a segment only ever reads from lower numbers (Plan)
-            if here is not None and there is not None and there < here:
-                waits[here].add(there)
-    return waits
+class _Turns:
+    """The turns of one plan: every microsecond of ``device_times`` is in one of them.
 
-
-def _hand_over(
-    plan: Plan,
-    segments: Segments,
-    waits: Mapping[int, set[int]],
-    device: Mapping[int, str],
-    paid: Mapping[int, float],
-) -> float:
-    """Returns the time of one device change, so that the frame ends at the predicted latency.
-
-    What the plan's latency holds beyond layers and launches (reformats) is not known by border, so
-    it is shared evenly by the longest chain of device changes.
+    A segment is a turn. The GPU reformats a tensor within the segment that writes it, or else
+    within the first one that reads it; for a DLA that has no such neighbour on the GPU (the caller
+    gives or takes the tensor, or the other core does) the reformat is a turn of its own.
     """
-    finish: dict[int, float] = {}
-    changes: dict[int, int] = {}
-    for s, members in segments.items():
-        finish[s] = max((finish[w] for w in waits[s]), default=0.0)
-        finish[s] += paid[s] + sum(layer.predicted_us for layer in members)
-        changes[s] = max((changes[w] + (device[w] != device[s]) for w in waits[s]), default=0)
-    longest = max(changes.values(), default=0)
-    rest = plan.predicted.latency_us - max(finish.values(), default=0.0)
-    return rest / longest if longest and rest > 0 else 0.0
 
+    def __init__(self, plan: Plan, variant: int, network: Network | None) -> None:
+        from edgekit.placement import booked_layers, unbooked
 
-def _paid(plan: Plan, variant: int, segments: Segments) -> dict[int, float]:
-    """Returns what each segment takes beyond its layers: launches and formats of its loadables."""
-    home = {layer.name: s for s, members in segments.items() for layer in members}
-    found = dict.fromkeys(segments, 0.0)
-    for loadable in plan.loadables:
-        segment = home.get(next(iter(loadable.layers), ""))
-        if loadable.plan == variant and segment is not None:
-            found[segment] += loadable.launch_us + loadable.border_us
-    return found
+        share = plan.plans[variant]
+        self.turns: dict[_Key, _Turn] = {}
+        self._home: dict[str, int] = {}
+        self._network = network
+        for layer in sorted(booked_layers(share, network), key=lambda layer: layer.segment):
+            turn = self.turns.setdefault((layer.segment, _OWN), _Turn(layer.device))
+            turn.steps.append(Step("layer", layer.name, max(layer.predicted_us, 0.0)))
+            self._home[layer.name] = layer.segment
+        self._order()
+        for loadable in plan.loadables:
+            segment = self._home.get(next(iter(loadable.layers), ""))
+            if loadable.plan == variant and segment is not None:
+                us = loadable.launch_us + loadable.border_us
+                self.turns[segment, _OWN].steps.insert(0, Step("launch", "launch", us))
+        self._reformat(share)
+        for one in unbooked(share, network):
+            first = next(turn for turn in self.turns.values() if turn.device == one.device)
+            first.steps.insert(0, Step("unfused", one.what, one.us))
+
+    def _order(self) -> None:
+        """Lets segments wait for those they read; for the one before where nothing is known."""
+        segments = [segment for segment, _ in self.turns]
+        if self._network is None:
+            for before, after in pairwise(segments):
+                self.turns[after, _OWN].waits.add((before, _OWN))
+            return
+        makers = self._network.producers()
+        for layer in self._network.layers:
+            here = self._home.get(layer.name)
+            for tensor in layer.inputs:
+                maker = makers.get(tensor)
+                there = self._home.get(maker.name) if maker else None
+                # a segment only ever reads from lower numbers (Plan)
+                if here is not None and there is not None and there < here:
+                    self.turns[here, _OWN].waits.add((there, _OWN))
+
+    def _reformat(self, share: Share) -> None:
+        network = self._network
+        makers = network.producers() if network else {}
+        readers = network.consumers() if network else {}
+        for one in share.reformats:
+            maker = makers[one.tensor].name if one.tensor in makers else ""
+            users = [
+                layer.name for layer in readers.get(one.tensor, ()) if layer.name in self._home
+            ]
+            step = Step("reformat", one.tensor, one.us)
+            if self._on_gpu(maker):
+                self._insert(maker, step, behind=True)
+            elif reader := next(filter(self._on_gpu, users), ""):
+                self._insert(reader, step, behind=False)
+            else:
+                self._alone(step, self._home.get(maker), [self._home[name] for name in users])
+
+    def _on_gpu(self, layer: str) -> bool:
+        segment = self._home.get(layer)
+        return segment is not None and self.turns[segment, _OWN].device == "GPU"
+
+    def _insert(self, layer: str, step: Step, *, behind: bool) -> None:
+        steps = self.turns[self._home[layer], _OWN].steps
+        at = next(i for i, one in enumerate(steps) if (one.kind, one.name) == ("layer", layer))
+        steps.insert(at + behind, step)
+
+    def _alone(self, step: Step, writer: int | None, readers: list[int]) -> None:
+        """Adds a reformat between DLA cores, or between one and the caller."""
+        gpu = [segment for (segment, _), turn in self.turns.items() if turn.device == "GPU"]
+        if writer is None and not readers and gpu:  # whose tensor it is, nobody knows
+            self.turns[gpu[0], _OWN].steps.insert(0, step)
+            return
+        segments = [segment for segment, _ in self.turns]
+        later = [segment for segment in readers if writer is None or segment > writer]
+        if later or writer is None:
+            segment = min(later, default=segments[0])
+            key = (segment, _BEFORE)
+            turn = self.turns.setdefault(key, _Turn("GPU"))
+            self.turns[segment, _OWN].waits.add(key)
+        else:
+            segment, key = writer, (writer, _AFTER)
+            turn = self.turns.setdefault(key, _Turn("GPU"))
+        turn.steps.append(step)
+        if writer is not None:
+            turn.waits.add((writer, _OWN))
+
+    def hand_over(self, latency_us: float) -> float:
+        """Returns the time of one device change, so that the frame ends at the predicted latency.
+
+        A plan's latency is the sum of what its devices do. Where they overlap within a frame the
+        rest is shared evenly by the longest chain of device changes.
+        """
+        finish: dict[_Key, float] = {}
+        changes: dict[_Key, int] = {}
+        for key, turn in sorted(self.turns.items()):  # segments read lower numbers
+            finish[key] = max((finish[one] for one in turn.waits), default=0.0) + turn.us
+            changes[key] = max(
+                (changes[one] + (self.turns[one].device != turn.device) for one in turn.waits),
+                default=0,
+            )
+        longest = max(changes.values(), default=0)
+        rest = latency_us - max(finish.values(), default=0.0)
+        return rest / longest if longest and rest > 0 else 0.0
 
 
 def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Slot, ...]:
     """Lays one frame of each plan variant on the devices, first come, first served.
 
     A device runs one segment at a time. Without ``network`` the segments of a frame run one after
-    the other; with it a segment waits only for those whose tensors it reads.
+    the other; with it a segment waits only for those whose tensors it reads. What a device does in
+    the slots of a plan is what ``device_times`` says.
 
     Returns:
         Slots sorted by start.
     """
-    from edgekit.placement import booked_layers
-
-    waiting: dict[tuple[int, int], list[PlacedLayer]] = {}
-    waits: dict[tuple[int, int], set[tuple[int, int]]] = {}
-    paid: dict[tuple[int, int], float] = {}
+    waiting: dict[tuple[int, _Key], _Turn] = {}
     pause = 0.0
-    for variant, share in enumerate(plan.plans):
-        segments = _segments(booked_layers(share, network))
-        before = _before(segments, network)
-        beyond = _paid(plan, variant, segments)
+    for variant in range(len(plan.plans)):
+        turns = _Turns(plan, variant, network)
         if variant == 0:
-            device = {s: members[0].device for s, members in segments.items()}
-            pause = _hand_over(plan, segments, before, device, beyond)
-        for s, members in segments.items():
-            waiting[variant, s] = members
-            paid[variant, s] = beyond[s]
-            waits[variant, s] = {(variant, earlier) for earlier in before[s]}
-    done: dict[tuple[int, int], Slot] = {}
+            pause = turns.hand_over(plan.predicted.latency_us)
+        waiting.update({(variant, key): turn for key, turn in turns.turns.items()})
+    ends: dict[tuple[int, _Key], tuple[str, float]] = {}
     free: dict[str, float] = {}
 
-    def start(key: tuple[int, int]) -> float:
-        device = waiting[key][0].device
+    def start(variant: int, turn: _Turn) -> float:
         ready = (
-            slot.start_us + slot.duration_us + (pause if slot.device != device else 0.0)
-            for slot in (done[earlier] for earlier in waits[key])
+            end + (pause if device != turn.device else 0.0)
+            for device, end in (ends[variant, key] for key in turn.waits)
         )
-        return max(*ready, free.get(device, 0.0), 0.0)
+        return max(*ready, free.get(turn.device, 0.0), 0.0)
 
+    slots: list[Slot] = []
     while waiting:
-        ready = [key for key in waiting if waits[key] <= done.keys()]
-        begin, key = min((start(key), key) for key in ready)
-        members = waiting.pop(key)
-        times = tuple((layer.name, max(layer.predicted_us, 0.0)) for layer in members)
-        slot = Slot(*key, members[0].device, begin, times, paid[key])
-        done[key] = slot
+        ready = [
+            (variant, key)
+            for (variant, key), turn in waiting.items()
+            if all((variant, one) in ends for one in turn.waits)
+        ]
+        begin, variant, key = min((start(v, waiting[v, k]), v, k) for v, k in ready)
+        turn = waiting.pop((variant, key))
+        slot = Slot(variant, key[0], turn.device, begin, tuple(turn.steps))
+        ends[variant, key] = turn.device, begin + slot.duration_us
         free[slot.device] = begin + slot.duration_us
-    return tuple(sorted(done.values(), key=lambda s: (s.start_us, s.variant, s.segment)))
+        slots.append(slot)
+    return tuple(sorted(slots, key=lambda s: (s.start_us, s.variant, s.segment)))

@@ -8,16 +8,16 @@ processes keep the clocks apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bench._measured import Run, copies, in_flight_after_us, members, node_times, runs
 from edgekit.bench._schedule import predicted_schedule
 from edgekit.bench._trace_layers import Owners, laid_layers, parts_of
-from edgekit.bench._trace_linked import layer_args
+from edgekit.bench._trace_linked import layers_args
 from edgekit.bench._trace_monitor import frames_wall, monitor_process
 from edgekit.bench._trace_process import HOST, Event, Process, nanoseconds
-from edgekit.bench._types import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE, PREDICTED
+from edgekit.bench._types import BOARD_MEASURED, CPU_MEASURED, CPU_PLACE, PREDICTED, Slot
 
 if TYPE_CHECKING:
     from edgekit.network import Network
@@ -25,7 +25,56 @@ if TYPE_CHECKING:
 
 __all__ = ["measured_processes", "trace_document"]
 
+_NAMED = 4  # layers of a kernel that its slice is called after
 MEASURED_PID, PIPELINED_PID, PREDICTED_PID, MONITOR_PID = 1, 2, 3, 4
+
+
+_STEPS = {"reformat": "reformat {}", "launch": "launch of the loadable", "unfused": "unfused: {}"}
+
+
+def _kernels(slot: Slot, network: Network | None) -> Iterator[tuple[str, list[str], str, float]]:
+    """Yields category, layers, name and microseconds of a turn's slices.
+
+    A layer without a time of its own is of a neighbour's kernel: of what writes its input, or else
+    reads its output, or else of the one before; it has a place in that one's slice.
+    """
+    heads = [step.name for step in slot.steps if step.kind == "layer" and step.us > 0]
+    head_of = {name: name for name in heads}
+    near = _neighbours(slot, network)
+    free = [step.name for step in slot.steps if step.kind == "layer" and step.name not in head_of]
+    for names in (free, free[::-1]):
+        for name in names:
+            found = next((head_of[one] for one in near.get(name, ()) if one in head_of), "")
+            if name not in head_of and found:
+                head_of[name] = found
+    before = heads[0] if heads else ""
+    members: dict[str, list[str]] = {}
+    for step in slot.steps:
+        if step.kind == "layer":
+            before = head_of.get(step.name, before)
+            members.setdefault(before, []).append(step.name)
+    for step in slot.steps:
+        if step.kind != "layer":
+            if step.us > 0:
+                yield step.kind, [], _STEPS[step.kind].format(step.name), step.us
+        elif step.us > 0:
+            own = members[step.name]
+            yield "layer", own, " + ".join(own[:_NAMED]) + (" + ..." * (len(own) > _NAMED)), step.us
+
+
+def _neighbours(slot: Slot, network: Network | None) -> dict[str, list[str]]:
+    """Returns, by layer, the others of a turn that write what it reads, then those that read it."""
+    if network is None:
+        return {}
+    inside = {name for name, _ in slot.layers}
+    makers, readers = network.producers(), network.consumers()
+    found: dict[str, list[str]] = {}
+    for layer in network.layers:
+        if layer.name in inside:
+            before = [makers[tensor].name for tensor in layer.inputs if tensor in makers]
+            after = [one.name for tensor in layer.outputs for one in readers.get(tensor, ())]
+            found[layer.name] = [name for name in (*before, *after) if name in inside]
+    return found
 
 
 def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
@@ -38,14 +87,19 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> Process:
         placed = {layer.name: layer for layer in plan.plans[slot.variant].layers}
         end = nanoseconds(slot.start_us + slot.duration_us)
         process.add(
-            slot.device, f"segment {slot.segment}", nanoseconds(slot.start_us), end, "segment",
+            slot.device,
+            f"segment {slot.segment}" if slot.layers else f"reformats for segment {slot.segment}",
+            nanoseconds(slot.start_us), end, "segment",
             segment=slot.segment, device=slot.device, plan=slot.variant, layers=len(slot.layers),
         )  # fmt: skip
         elapsed = slot.start_us
-        for layer, duration in slot.layers:
-            begin, elapsed = min(nanoseconds(elapsed), end), elapsed + duration
+        for kind, layers, name, us in _kernels(slot, network):
+            begin, elapsed = min(nanoseconds(elapsed), end), elapsed + us
             stop = min(nanoseconds(elapsed), end)
-            process.add(slot.device, layer, begin, stop, "layer", **layer_args(placed[layer]))
+            args: dict[str, Any] = {"segment": slot.segment, "device": slot.device}
+            if layers:
+                args = layers_args([placed[layer] for layer in layers])
+            process.add(slot.device, name, begin, stop, kind, **args)
         last = max(last, end)
     for steps in frames.values():
         process.flow("frame", steps)

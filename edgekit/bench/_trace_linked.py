@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.placement import PlacedLayer, Plan, Share
 
-__all__ = ["layer_args", "linked_layers"]
+__all__ = ["layer_args", "layers_args", "linked_layers"]
 
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
 _PARTS = re.compile(r" \+ | \|\| |, |\.\.\.")
@@ -22,6 +22,16 @@ def layer_args(layer: PlacedLayer) -> dict[str, Any]:
         "layer": layer.name, "nodes": list(layer.nodes), "device": layer.device,
         "precision": layer.precision, "segment": layer.segment,
     }  # fmt: skip
+
+
+def layers_args(members: Sequence[PlacedLayer]) -> dict[str, Any]:
+    """Returns the layers of a fusion as arguments of an event; its place is that of the first."""
+    args = layer_args(members[0])
+    if len(members) > 1:
+        args["layer"] = " + ".join(layer.name for layer in members[:50])
+        args["nodes"] = [node for layer in members for node in layer.nodes]
+        args["layers"] = [layer.name for layer in members]
+    return args
 
 
 def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] | None]:
@@ -60,11 +70,9 @@ def linked_layers(plan: Plan | Share | None) -> Callable[[str], dict[str, Any] |
             ]  # fmt: skip
         else:
             members = [layers[number] for number in sorted(set(numbers))]
-        args = layer_args(members[0])
-        if len(members) > 1:
-            args["layer"] = " + ".join(layer.name for layer in members[:50])
-            args["nodes"] = [node for layer in members for node in layer.nodes]
-            args["layers"] = [layer.name for layer in members]
-        return {**args, "predicted_us": sum(layer.predicted_us for layer in members)}
+        return {
+            **layers_args(members),
+            "predicted_us": sum(layer.predicted_us for layer in members),
+        }
 
     return find

@@ -12,6 +12,7 @@ __all__ = [
     "LATEST_US",
     "PREDICTED",
     "Slot",
+    "Step",
 ]
 
 BOARD_MEASURED = "board-measured"
@@ -24,26 +25,40 @@ LATEST_US = 1e12
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A part of a turn: "layer", "reformat" (of a tensor), "launch" of a loadable with what its
+    formats cost, or "unfused" (what broken fusions cost that is of no layer)."""
+
+    kind: str
+    name: str
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
-    """One segment's turn on one device; times in microseconds from the first frame's start.
+    """One turn of a device; times in microseconds from the first frame's start.
 
     Attributes:
         variant: Index in ``Plan.plans``.
-        segment: Segment number in running order.
+        segment: Segment number in running order; for a turn without layers, in which the GPU
+            reformats what a DLA reads or has written, that of the DLA's segment.
         device: "GPU", "DLA0" or "DLA1".
         start_us: Start.
-        layers: Name and duration in microseconds, in running order, back to back from the start.
-        paid_us: What the segment takes beyond its layers: a loadable's launch and its formats.
+        steps: What it does, in running order, back to back from the start.
     """
 
     variant: int
     segment: int
     device: str
     start_us: float
-    layers: tuple[tuple[str, float], ...]
-    paid_us: float = 0.0
+    steps: tuple[Step, ...]
+
+    @property
+    def layers(self) -> tuple[tuple[str, float], ...]:
+        """Name and microseconds of its layers."""
+        return tuple((step.name, step.us) for step in self.steps if step.kind == "layer")
 
     @property
     def duration_us(self) -> float:
-        """Sum of the layers' durations and of what is paid beyond them."""
-        return self.paid_us + sum(duration for _, duration in self.layers)
+        """Sum of its steps."""
+        return sum(step.us for step in self.steps)

@@ -5,7 +5,7 @@ It needs no configuration and no cache, so ``check MODEL`` starts without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ def check_model(
     max_loadables: int | None = None,
     translated: Translated | None = None,
     lowers: bool = False,
+    fp16_layers: Callable[[Network], Collection[str]] | None = None,
     tell: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
@@ -80,6 +81,8 @@ def check_model(
             TensorRT reads none on the DLA: the verdicts are of what would be built.
         lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8; it is
             refused otherwise.
+        fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: those
+            at its end that INT8 is of no use to (``float_tail``), as every INT8 build does.
         tell: Called with what is done from now on.
 
     Raises:
@@ -89,7 +92,14 @@ def check_model(
     """
     from edgekit import network as networks
     from edgekit import targets
-    from edgekit.dla import check_document, judge, release_warnings, sparsity, without_slot
+    from edgekit.dla import (
+        check_document,
+        float_tail,
+        judge,
+        release_warnings,
+        sparsity,
+        without_slot,
+    )
     from edgekit.pipeline._check_memory import (
         disputed_size,
         memory_keys,
@@ -114,17 +124,18 @@ def check_model(
     else:
         note = translation_note(translated, tensorrt or board.tensorrt)
     network = networks.layers(loaded)
+    keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
+    floats = keeps(network) if precision == "int8" else ()
 
     def judging(known: Mapping[str, float] | None) -> Judgement:
         return judge(
             network, board, precision=precision, tensorrt=tensorrt, scales=known,
-            max_loadables=max_loadables, lowers=lowers,
+            max_loadables=max_loadables, fp16_layers=floats, lowers=lowers,
         )  # fmt: skip
 
     tell(f"judging {len(network.layers):,} layers")
     told = [*loaded.notes, *([note] if note else [])]
-    if lowers:
-        told += _lowered(loaded, tensorrt or board.tensorrt)
+    told += _lowered(loaded, tensorrt or board.tensorrt) if lowers else []
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement

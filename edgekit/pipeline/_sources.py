@@ -52,6 +52,7 @@ class Sources(Judging):
             scales=self.config.resolve(cache) if cache is not None else None,
             translated=None if typed else self.translated,
             lowers=self.lowers,
+            fp16_layers=lambda network: self.fp16_layers(network, gate=False),
             tell=tell,
         )
 
@@ -70,8 +71,8 @@ class Sources(Judging):
         """
         from edgekit.pipeline._rewriting import brief
 
-        # a check judges what the user named, without layers that are kept in FP16
-        alike = self.translated is None and not self.file.calibration.fp16_layers
+        # a check judges what the user named, without what the accuracy gate keeps in FP16
+        alike = self.translated is None and self.fp16_wishes() == self.fp16_wishes(gate=False)
         known = self.look_up("check", *self._checking) if alike else None
         result: dict[str, Any] = known or self.stored(
             "verdict",
@@ -83,7 +84,10 @@ class Sources(Judging):
     @property
     def _checking(self) -> tuple[Any, ...]:
         """What a check depends on; Q/DQ models of one plain network differ in what is judged."""
-        return self.named.digest, self.source.digest, self.file.power_mode, *self._rules
+        return (
+            self.named.digest, self.source.digest, self.file.power_mode,
+            self.fp16_wishes(gate=False), *self._rules,
+        )  # fmt: skip
 
     @cached_property
     def _found(self) -> dict[str, Any]:

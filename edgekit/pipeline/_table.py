@@ -128,12 +128,12 @@ def _plan(work: Work, board: Target, mode: str, objective: str, row: dict[str, A
 
 
 def _proof(plan: Plan) -> dict[str, Any]:
-    from edgekit.placement import plan_summary
+    from edgekit.placement import frame_times, plan_summary
 
     kept = ("value", "unit", "optimal", "bound", "gap", "extrapolated", "layers", "loadables",
             "transitions")  # fmt: skip
     summary = plan_summary(plan)
-    total = sum(layer.predicted_us for layer in plan.layers)
-    on_gpu = sum(layer.predicted_us for layer in plan.layers if layer.device == "GPU")
-    share = on_gpu / total if total else 1.0
+    busy = frame_times(plan)["busy_us"]
+    total = sum(busy.values())
+    share = busy.get("GPU", 0.0) / total if total else 1.0
     return {**{key: summary[key] for key in kept}, "gpu_share": share, "dla_share": 1.0 - share}

@@ -8,7 +8,7 @@ from edgekit._lazy import lazy
 
 if TYPE_CHECKING:
     from edgekit.placement._ask import Ask, plan_value, value_of
-    from edgekit.placement._booked import booked_layers, device_times
+    from edgekit.placement._booked import booked_layers, device_times, frame_times, unbooked
     from edgekit.placement._builder import device_types
     from edgekit.placement._compare import compare_plans, plan_summary
     from edgekit.placement._conflicts import explain_conflict
@@ -78,6 +78,7 @@ __all__ = [
     "find_layer",
     "fixes",
     "forecast",
+    "frame_times",
     "measured_model",
     "pareto_front",
     "place",
@@ -92,6 +93,7 @@ __all__ = [
     "read_profile",
     "together",
     "transitions",
+    "unbooked",
     "value_of",
 ]
 
@@ -99,7 +101,7 @@ __getattr__ = lazy(
     __name__,
     {
         "_ask": "Ask plan_value value_of",
-        "_booked": "booked_layers device_times",
+        "_booked": "booked_layers device_times frame_times unbooked",
         "_compare": "compare_plans plan_summary",
         "_conflicts": "explain_conflict",
         "_explain": "explain_layer find_layer",

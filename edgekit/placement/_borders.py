@@ -86,6 +86,7 @@ class Borders:
                 yield from self._from_core(name, source, goals, kernels[v], several)
                 continue
             on_gpu: dict[Layout, list[tuple[int, int]]] = {}
+            converted: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
             fused = v != OUTSIDE and users and all(
                 self.handover.is_fused(kernels[v], kernels[u]) for u in users
             )  # fmt: skip
@@ -94,10 +95,20 @@ class Borders:
                 if other is None:
                     able = [kernels[u] for u in users if goal in self.allowed[u]]
                     yield [(source, goal)], self._some(self.handover.into(name, layout, able))
-                elif self._differs(source, goal, fused=bool(fused)):
+                elif not fused and self._converts(source, goal):
+                    for u in users:
+                        if goal in self.allowed[u]:
+                            best = self.handover.gpu(kernels[u])[0]
+                            converted.setdefault((best, other), []).append((source, goal))
+                elif self._differs(source, goal):
                     on_gpu.setdefault(other, []).append((source, goal))
             for other, pairs in on_gpu.items():
                 yield pairs, [self._on_gpu(name, layout, other)]
+            for (best, other), pairs in converted.items():
+                # a kernel leaves its best layout for a DLA's format: that makes no conversion
+                # between two kernels of the GPU cheaper, and the GPU alone has one time
+                us = self._on_gpu(name, self.handover.gpu(kernels[v])[0], best).reformat_us
+                yield pairs, [Way(layout, other, "", us, 0.0)]
 
     def _from_core(
         self, name: str, source: int, goals: Iterable[int], writer: Kernel, several: bool
@@ -115,12 +126,16 @@ class Borders:
             ways = self.handover.out_of(name, layout, writer)
             yield pairs, ways[:1] if several else self._some(ways)
 
-    def _differs(self, source: int, goal: int, *, fused: bool) -> bool:
+    def _converts(self, source: int, goal: int) -> bool:
+        """Whether a tensor changes its type between two modes of the GPU."""
+        a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
+        return 0 not in (source, goal) and self.handover.changes_type(a, b)
+
+    def _differs(self, source: int, goal: int) -> bool:
         """Whether a tensor is reformatted between two modes of the GPU, or of the caller."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
-        converts = not fused and 0 not in (source, goal) and self.handover.changes_type(a, b)
         best = self.modes.best[source] and self.modes.best[goal]
-        return converts or (not best and a[1] != b[1])
+        return not best and a[1] != b[1]
 
     def _on_gpu(self, name: str, source: Layout, goal: Layout) -> Way:
         tensor = self.network.tensors[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgekit.dla import MemoryNeed
 from edgekit.errors import DataError
-from edgekit.placement._booked import device_times
+from edgekit.placement._booked import device_times, frame_times
 from edgekit.placement._types import (
     Loadable,
     PlacedLayer,
@@ -48,6 +48,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         ],
         "pools": dict(plan.pools),
         "predicted": plan.predicted.to_json(),
+        "frame": frame_times(plan),
         "plans": [
             {
                 "share": part.share,

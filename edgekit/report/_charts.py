@@ -75,11 +75,10 @@ def limit_bar(fraction: float, css: str) -> str:
 
 def track(
     slots: Sequence[Mapping[str, Any]], device: str, end: float, clock: str = "predicted",
-    linked: Collection[int] = (), busy_us: float | None = None,
+    linked: Collection[int] = (),
 ) -> str:  # fmt: skip
     """Draws when one device works; the whole width is ``end``, microseconds.
 
-    ``busy_us`` is how long it works where that is more than its segments (reformats between them).
     A segment of the first plan that is in ``linked`` is a link to its row.
     """
     slots = [slot for slot in slots if slot["device"] == device]
@@ -91,23 +90,27 @@ def track(
             slot["start_us"] * scale, slot["duration_us"] * scale, 0, 24,
             f"slot fill-{device_class(device)}", title,
         )  # fmt: skip
-        if slot["plan"] == 0 and slot["segment"] in linked:
+        if slot["plan"] == 0 and slot["segment"] in linked and slot.get("layers") != 0:
             name = escape(clean(title))
             shape = f'<a href="#segment-{slot["segment"]:d}" aria-label="{name}">{shape}</a>'
         shapes.append(shape)
-    shown = sum(slot["duration_us"] for slot in slots)
-    busy = microseconds(shown if busy_us is None else busy_us)
-    label = f"{device}: {plural(len(slots), 'segment')}, busy for {busy} of {microseconds(end)}"
+    busy = microseconds(sum(slot["duration_us"] for slot in slots))
+    many = plural(sum(slot.get("layers") != 0 for slot in slots), "segment")
+    label = f"{device}: {many}, busy for {busy} of {microseconds(end)}"
     return _figure(1000, 24, label, shapes, "track", role="group" if linked else "img")
 
 
 def _slot_title(slot: Mapping[str, Any], device: str, clock: str) -> str:
+    time = f"{microseconds(slot['duration_us'])} {clock}"
+    layers = slot.get("layers")
+    if layers == 0:
+        return f"reformats on {device} for segment {slot['segment']}: {time}"
     what = f"segment {slot['segment']} on {device}: "
-    if "layers" in slot:
-        what += (
-            f"{plural(slot['layers'], 'layer')}, {slot['first'][:200]} to {slot['last'][:200]}, "
-        )
-    return f"{what}{microseconds(slot['duration_us'])} {clock}"
+    if layers:
+        what += f"{plural(layers, 'layer')}, {slot['first'][:200]} to {slot['last'][:200]}, "
+    if us := slot.get("reformats_us"):
+        time += f", {microseconds(us)} of it reformats"
+    return what + time
 
 
 def skyline(rows: Sequence[tuple[str, float]], label: str) -> str:

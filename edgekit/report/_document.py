@@ -24,7 +24,7 @@ __all__ = ["AIMS", "SCHEMA", "advantage", "comparison", "report_document"]
 
 SCHEMA = "edgekit.report/1"
 BASELINES = (
-    ("gpu_only", "GPU only"),
+    ("gpu_only", "GPU alone"),
     ("tensorrt_auto", "TensorRT automatic DLA"),
     ("best_cut", "Best single cut"),
 )
@@ -127,7 +127,7 @@ def _loadables(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from edgekit.placement import device_times
+    from edgekit.placement import device_times, frame_times
 
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
@@ -152,6 +152,7 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "bound": plan.bound,
         "gap": plan.gap,
         "shares": [share.share for share in plan.plans],
+        "frame": frame_times(plan),
         "share_devices": [
             sorted({layer.device for layer in share.layers}, reverse=True) for share in plan.plans
         ],
@@ -190,7 +191,11 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
     scales = facts.scales
     pools = pool_uses(placement["loadables"], placement["pool_limits"])
     timed = timeline(facts)
-    times = {slot["segment"]: slot["duration_us"] for slot in timed["slots"] if slot["plan"] == 0}
+    times = {
+        slot["segment"]: slot["duration_us"]
+        for slot in timed["slots"]
+        if slot["plan"] == 0 and slot["layers"]
+    }
     return {
         "schema": SCHEMA,
         "name": facts.name,

@@ -63,7 +63,10 @@ def timeline(facts: RunFacts) -> dict[str, Any]:
             {
                 "plan": slot.variant, "segment": slot.segment, "device": slot.device,
                 "start_us": slot.start_us, "duration_us": slot.duration_us,
-                "layers": len(slot.layers), "first": slot.layers[0][0], "last": slot.layers[-1][0],
+                "layers": len(slot.layers),
+                "first": slot.layers[0][0] if slot.layers else "",
+                "last": slot.layers[-1][0] if slot.layers else "",
+                "reformats_us": sum(step.us for step in slot.steps if step.kind == "reformat"),
             }
             for slot in slots
         ],

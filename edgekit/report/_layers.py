@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.report import _text as text
 from edgekit.report._measured import layer_times, measured_parts
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "layer_rows",
     "order_words",
     "part_rows",
+    "sharing_words",
     "why_not",
 ]
 
@@ -77,6 +79,25 @@ def order_words(rows: Iterable[Mapping[str, Any]]) -> str:
     """Returns by what ``by_time`` sorts."""
     on_board = any((row.get("measured") or {}).get("clock") == "board-measured" for row in rows)
     return "measured on the board, else predicted" if on_board else "predicted"
+
+
+def sharing_words(frame: Mapping[str, Any] | None, *, short: bool = False) -> str:
+    """Returns why a frame takes longer than the busiest device works; "" where it does not.
+
+    Args:
+        frame: ``frame_times`` of the plan; older documents have none.
+        short: Only what sharing the memory costs.
+    """
+    if not frame or not frame["sharing_us"]:
+        return ""
+    lost = text.microseconds(frame["sharing_us"])
+    if short:
+        return f"{lost} of a frame's {text.microseconds(frame['period_us'])} is memory contention"
+    return (
+        f"a frame every {text.microseconds(frame['period_us'])}: {frame['device']} works "
+        f"{text.microseconds(frame['busy_us'][frame['device']])} for it, and {lost} go to "
+        "contention: the devices share the memory (predicted)"
+    )
 
 
 def part_rows(facts: RunFacts) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from edgekit.report._baseline import (
 )
 from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
-from edgekit.report._layers import by_time, order_words
+from edgekit.report._layers import by_time, order_words, sharing_words
 from edgekit.report._markdown import Paper, code, escaped
 from edgekit.report._results import measure_words, part_words, warning_words
 from edgekit.report._view_parts import part_cells, within_words
@@ -145,6 +145,8 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
                 f"{escaped(row['device'])} busy{whose}, predicted",
                 text.microseconds(row["predicted_us"]),
             ])  # fmt: skip
+    if lost := sharing_words(placement.get("frame")):
+        rows.append(["Contention", escaped(lost, 400)])
     if document["target"]["dla_cores"]:
         rows.append(["MACs on the DLA", text.percent(placement["dla_macs_fraction"])])
         rows.append(["Loadables", text.count(len(placement["loadables"]))])

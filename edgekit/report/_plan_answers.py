@@ -97,7 +97,10 @@ def plan_table_text(document: Mapping[str, Any], *, width: int = 80, colour: boo
             "per second", "energy", "on DLA", "proof"]  # fmt: skip
     page.table(head, rows, "lrrrrl" if aim else "llrrrrl")
     page.add()
-    page.add("on DLA: share of the kernels' time. optimal: under the model.", style="dim")
+    page.add(
+        "on DLA: share of the time that devices work for a frame. optimal: under the model.",
+        style="dim",
+    )
     for note in dict.fromkeys(note for row in document["rows"] for note in row["notes"]):
         page.add(f"note: {note}", style="yellow", hang=2)
     return str(page)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +77,22 @@ def _view(document: Mapping[str, Any], name: str) -> dict[str, Any]:
             {"name": text.POOLS.get(pool, pool), "size": text.size(size)}
             for pool, size in document["pools"].items()
         ],
-        "segments": [_segments(one) for one in document["networks"]],
+        "segments": [_segments(one, document["timeline"]) for one in document["networks"]],
         "notes": [text.clean(note) for note in document["notes"]],
         "contention": text.clean(document["contention"]["source"]),
     }  # fmt: skip
 
 
-def _segments(one: Mapping[str, Any]) -> dict[str, Any]:
+def _segments(one: Mapping[str, Any], timeline: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a network's segments; their times are those of its first frame's turns."""
     found: dict[int, list[Mapping[str, Any]]] = {}
     for layer in one["plan"]["layers"]:
         found.setdefault(layer["segment"], []).append(layer)
+    times: dict[int, float] = {}
+    for slot in timeline:
+        if slot["network"] == one["name"] and slot["frame"] == 0:
+            number = slot["segment"] if slot["kind"] == "layers" else -1
+            times[number] = times.get(number, 0.0) + slot["alone_us"]
     return {
         "name": text.clean(one["name"]),
         "rows": [
@@ -94,8 +100,10 @@ def _segments(one: Mapping[str, Any]) -> dict[str, Any]:
                 "number": number, "device": layers[0]["device"],
                 "css": layers[0]["device"].lower(), "layers": text.count(len(layers)),
                 "first": text.clean(layers[0]["name"]), "last": text.clean(layers[-1]["name"]),
-                "time": text.microseconds(sum(layer["predicted_us"] for layer in layers)),
+                "time": text.microseconds(times.get(number, 0.0)),
             }
             for number, layers in sorted(found.items())
         ],
+        "reformats": text.microseconds(times[-1]) if -1 in times else "",
+        "alone": text.microseconds(sum(times.values())),
     }  # fmt: skip

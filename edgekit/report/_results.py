@@ -8,6 +8,7 @@ from typing import Any
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
 from edgekit.report._bench_facts import baseline_word
+from edgekit.report._layers import sharing_words
 
 __all__ = [
     "accuracy_view",
@@ -78,16 +79,18 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     against = text.microseconds(gpu_only["latency_us"])
     found.append({
         "name": "Board latency", "value": text.microseconds(plan["latency_us"]),
-        "detail": f"GPU only: {against}", "clock": "predicted",
+        "detail": f"GPU alone: {against}", "clock": "predicted",
     })  # fmt: skip
     found.append({
         "name": "GPU time", "value": text.microseconds(plan["gpu_us"]),
         "detail": ("mean of the plans; " if len(placement["shares"]) > 1 else "")
-        + f"GPU only: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
+        + f"GPU alone: {text.microseconds(gpu_only.get('gpu_us'))}", "clock": "predicted",
     })  # fmt: skip
+    lost = sharing_words(placement.get("frame"), short=True)
     found.append({
         "name": "Throughput", "value": f"{text.significant(plan.get('throughput_qps'))}/s",
-        "detail": f"GPU only: {text.significant(gpu_only.get('throughput_qps'))}/s",
+        "detail": f"GPU alone: {text.significant(gpu_only.get('throughput_qps'))}/s"
+        + (f"; {lost}" if lost else ""),
         "clock": "predicted",
     })  # fmt: skip
     if document["accuracy"]:

@@ -141,13 +141,17 @@ class Graph(Part):
 
 
 class Slot(Part):
-    """A segment's turn on a device, from the frame's start."""
+    """A turn of a device, from the frame's start: a segment, or reformats for one (no layers)."""
 
     plan: int
     segment: int
     device: Device
     start_us: Micro
     duration_us: Micro
+    layers: int | None = None
+    first: str = ""
+    last: str = ""
+    reformats_us: Micro = 0.0
 
 
 class Frame(Part):

@@ -9,6 +9,7 @@ from edgekit.report import _text as text
 from edgekit.report._bench_facts import PERCENTILES, latency_shown
 from edgekit.report._built import built_line
 from edgekit.report._document import AIMS, advantage
+from edgekit.report._layers import sharing_words
 from edgekit.report._results import compared_on, measure_words, part_words, warning_words
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
             for share, devices in zip(placement["shares"], placement["share_devices"], strict=True)
         ]
         rows.append(("Frames", "\n".join(parts) + "\nabove is the first of these plans"))
+    if lost := sharing_words(placement.get("frame")):
+        rows.append(("Contention", lost))
     if placement["loadables"]:
         pools = placement["pools"]
         sizes = ", ".join(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.report import _text as text
 from edgekit.report._document import comparison
+from edgekit.report._layers import sharing_words
 from edgekit.report._plan_answers import UNITS, proof
 from edgekit.report._terminal import prediction_table
 
@@ -32,11 +33,15 @@ def summary_plan(plan: Plan) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from edgekit.placement import frame_times
+
     head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
     parts: list[RenderableType] = [
         Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
         Text("\n".join(_told(plan))), Text(), _devices(plan),
     ]  # fmt: skip
+    if lost := sharing_words(frame_times(plan)):
+        parts.append(Text(lost))
     if plan.loadables:
         parts += [Text(), _loadables(plan)]
     if plan.reformats:
@@ -110,19 +115,19 @@ def _told(plan: Plan) -> Iterator[str]:
         if plan.kept_off:
             few = " and ".join(text.clean(one) for one in plan.kept_off)
             keep = "keeps" if len(plan.kept_off) == 1 else "keep"
-            yield f"GPU only: {few} {keep} everything off the DLA"
+            yield f"GPU alone: {few} {keep} everything off the DLA"
         elif auto is not None and auto != plan.predicted:
             show = UNITS[plan_summary(plan)["unit"]]
             breaks = plan.baselines_keep.get("tensorrt_auto") is False
             beside = ", which breaks what was asked," if breaks else ""
             theirs, ours = value_of(plan.objective, auto), value_of(plan.objective, plan.predicted)
             yield (
-                f"GPU only: nothing that the DLA could take is worth it for {plan.objective}; "
+                f"GPU alone: nothing that the DLA could take is worth it for {plan.objective}; "
                 f"TensorRT's automatic DLA{beside} reaches {show(theirs)}, "
                 f"the GPU alone {show(ours)} (predicted)"
             )
         else:
-            yield "GPU only"
+            yield "GPU alone"
     elif _alike(plan):
         yield (
             "the GPU alone lies within the model's error of this plan: measure both on the board"

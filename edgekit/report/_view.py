@@ -8,6 +8,7 @@ from typing import Any
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
 from edgekit.report._built import built_view
+from edgekit.report._layers import sharing_words
 from edgekit.report._results import accuracy_view, bundle_view, tiles
 from edgekit.report._view_baseline import baseline_view
 from edgekit.report._view_bench import bench_view
@@ -64,6 +65,7 @@ def _placement(placement: Mapping[str, Any]) -> dict[str, Any]:
         "chart": _markup(charts.shares(placement["devices"])),
         "devices": _devices(placement),
         "optimality": _optimality(placement),
+        "sharing": sharing_words(placement.get("frame")),
         "transitions": text.count(placement["transitions"]),
         "segments": text.count(placement["segments"]),
         "capable": text.count(placement["dla_capable_layers"]),

@@ -23,8 +23,7 @@ def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> 
     if measured and measured["clock"] == "board-measured":
         end = max(end, measured["end_us"])
     plans = len({slot["plan"] for slot in timeline["slots"]})
-    busy = timeline.get("busy_us") or {}  # older documents have none
-    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked, busy)]
+    found = [_frame(timeline["tracks"], timeline["slots"], end, "predicted", linked)]
     if measured:
         own = end if measured["clock"] == "board-measured" else measured["end_us"]
         found.append(_frame(timeline["tracks"], measured["slots"], own, measured["clock"], linked))
@@ -42,7 +41,6 @@ def _frame(
     end: float,
     clock: str,
     linked: Collection[int],
-    busy: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     from markupsafe import Markup
 
@@ -51,8 +49,7 @@ def _frame(
         "clock": clock_tag(clock),
         "tracks": [
             {"device": text.clean(device), "css": charts.device_class(device),
-             "chart": Markup(charts.track(
-                 slots, device, end, clock, linked, (busy or {}).get(device)))}
+             "chart": Markup(charts.track(slots, device, end, clock, linked))}
             for device in tracks
         ],
         "ticks": [text.microseconds(end * step / 4) for step in range(5)],

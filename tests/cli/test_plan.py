@@ -294,7 +294,7 @@ def test_every_wish_and_the_profiles_content_are_part_of_what_a_plan_depends_on(
         (["--what-if", "mode 15W"], ["now", "then", "predicted", "device changes"]),
         (["--pareto", "latency,energy"], ["the whole front", "optimal"]),
         (["--modes", "all"], ["MAXN", "50W", "Predicted, not measured"]),
-        (["--bound", "latency_us=9e9"], ["optimal under the model", "GPU only", "vs plan"]),
+        (["--bound", "latency_us=9e9"], ["optimal under the model", "GPU alone", "vs plan"]),
     ],
 )
 def test_text_fits_eighty_columns(question, words, capsys):

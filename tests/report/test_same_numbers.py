@@ -15,14 +15,22 @@ from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
 import edgekit
-from edgekit.bench import predicted_schedule
+from edgekit.bench import predicted_schedule, trace_document
 from edgekit.cli import main
 from edgekit.config import open_config
 from edgekit.pipeline import Pipeline
 from edgekit.placement import device_times, plan_from_json
-from edgekit.report import RunFacts, markdown, render_html, report_document, terminal_summary
+from edgekit.report import (
+    RunFacts,
+    markdown,
+    render_html,
+    render_plans,
+    report_document,
+    terminal_summary,
+)
 from edgekit.report import _text as text
 from edgekit.report._layers import by_time, order_words
+from edgekit.report._results import tiles
 from tests.report.handmade_run import facts
 
 BOARD = "jetson-agx-orin-64gb"
@@ -70,20 +78,37 @@ def plain(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
+def configured(
+    folder: Path, kinds: str, objective: str, floats: list[str], cores: str = "0, 1"
+) -> str:
+    """Writes a chain and a configuration for it, whose ``floats`` stay in FP16."""
+    model = convolutions(folder / "net.onnx", kinds)
+    path = folder / "net.yaml"
+    path.write_text(
+        f"version: 1\nname: net\nmodel: {{onnx: {model.name}}}\ntarget: {BOARD}\n"
+        f"precision: int8\nbuild: {{mode: split}}\n"
+        f"calibration: {{fp16_layers: {json.dumps(floats)}}}\n"
+        f"placement: {{objective: {objective}, dla_cores: [{cores}]}}\n"
+    )
+    return str(path)
+
+
 @pytest.mark.parametrize("objective", ["latency", "throughput", "energy", "period", "gpu_time"])
-@pytest.mark.parametrize("kinds", ["crcrcrcr", "crcecrcrecr"])
+@pytest.mark.parametrize(
+    ("kinds", "floats"),
+    [("crcrcrcr", []), ("crcecrcrecr", []), ("rccec", ["relu0", "conv2"])],
+    ids=["dla", "mixed", "fp16"],
+)
 def test_terminal_page_markdown_and_json_show_one_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    kinds: str, objective: str,
+    kinds: str, floats: list[str], objective: str,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "200")
-    model = str(convolutions(tmp_path / "net.onnx", kinds))
-    same = [model, "-t", BOARD, "--objective", objective, "--dla-cores", "0,1"]
-    document = json.loads(printed(capsys, *same, "--json"))
-    terminal = printed(capsys, *same)
-    placement = {"objective": objective, "dla_cores": [0, 1]}
-    with Pipeline(open_config(model, target=BOARD, placement=placement)) as pipeline:
+    model = configured(tmp_path, kinds, objective, floats)
+    document = json.loads(printed(capsys, model, "--json"))
+    terminal = printed(capsys, model)
+    with Pipeline(open_config(model)) as pipeline:
         work = pipeline.work
         report = report_document(
             RunFacts(
@@ -121,11 +146,17 @@ def test_terminal_page_markdown_and_json_show_one_number(
             if one["device"] == row["device"]
         )
         assert report["timeline"]["busy_us"][row["device"]] == pytest.approx(every)
+        turns = [one for one in report["timeline"]["slots"] if one["device"] == row["device"]]
+        assert sum(one["duration_us"] for one in turns) == pytest.approx(every)
         busy = f"busy for {text.microseconds(every)} of"
         assert re.search(rf"{row['device']}: \d+ segments?, {re.escape(busy)}", page)
 
     # a segment in the graph and on the timeline
-    slots = {one["segment"]: one for one in report["timeline"]["slots"] if one["plan"] == 0}
+    slots = {
+        one["segment"]: one
+        for one in report["timeline"]["slots"]
+        if one["plan"] == 0 and one["layers"]
+    }
     for one in report["graph"]["segments"]:
         assert one["predicted_us"] == slots[one["segment"]]["duration_us"]
 
@@ -138,6 +169,116 @@ def test_terminal_page_markdown_and_json_show_one_number(
         assert first[key] == document["predicted"][key]
         for place in (terminal, summary.getvalue(), paper, shown):
             assert show(document["predicted"][key]) in place
+
+    # the trace: as long in its segments as they are in their slices
+    trace = [
+        one
+        for one in trace_document(plan, dla_cores=2, network=work.network)["traceEvents"]
+        if one["ph"] == "X" and one["tid"] != 1
+    ]
+    for device, busy in report["timeline"]["busy_us"].items():
+        own = [one for one in trace if one["args"].get("device") == device]
+        segments = sum(one["dur"] for one in own if one["cat"] == "segment")
+        parts = [one for one in own if one["cat"] not in ("segment", "idle")]
+        assert segments == pytest.approx(busy, abs=0.01 * len(own))
+        assert sum(one["dur"] for one in parts) == pytest.approx(busy, abs=0.01 * len(own))
+        assert all(one["dur"] > 0 for one in parts)
+
+    # a rate that the busy times alone do not give stands with its reason
+    frame = document["frame"]
+    assert frame == report["placement"]["frame"]
+    assert frame["period_us"] == pytest.approx(1e6 / document["predicted"]["throughput_qps"])
+    assert max(frame["busy_us"].values()) + frame["sharing_us"] == pytest.approx(
+        frame["period_us"], rel=1e-5
+    )
+    for place in (terminal, " ".join(summary.getvalue().split()), paper, shown):
+        assert ("contention" in place.replace("│", "")) == bool(frame["sharing_us"])
+        assert (text.microseconds(frame["sharing_us"]) in place) or not frame["sharing_us"]
+
+
+@pytest.mark.parametrize("floats", [[], ["relu1", "conv4"], ["relu0", "conv3"]])
+@pytest.mark.parametrize("kinds", ["rrcccec", "ecerce"])
+def test_the_gpu_alone_takes_the_same_wherever_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    kinds: str, floats: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    names = {f"{ {'c': 'conv', 'r': 'relu', 'e': 'erf'}[kind] }{i}" for i, kind in enumerate(kinds)}
+    floats = [name for name in floats if name in names]
+    model = configured(tmp_path, kinds, "latency", floats, "0")
+    told = [edgekit.check(model)["predicted"]["gpu_only_us"]]
+    for cores, pins in (([], []), ([0], [{"layers": "*", "device": "GPU"}]), ([0], [])):
+        plan = edgekit.plan(model, placement={"dla_cores": cores, "pin": pins})
+        told.append(plan.baselines["gpu_only"].latency_us)
+        if {layer.device for layer in plan.layers} == {"GPU"}:
+            told += [plan.predicted.latency_us, device_times(plan.plans[0], [])["GPU"]]
+    assert len(told) >= 6
+    assert told == pytest.approx([told[0]] * len(told))
+    terminal = printed(capsys, model)
+    assert "GPU only" not in terminal
+    assert f"GPU alone {text.microseconds(told[0])}" in " ".join(terminal.split())
+
+
+def test_the_share_on_the_dla_is_of_all_that_devices_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    model = configured(tmp_path, "crcrcrcr", "throughput", [])
+    (row,) = edgekit.plan_table(model, objective="throughput")["rows"]
+    plan = edgekit.plan(model)
+    assert len(plan.plans) > 1
+    busy = dict.fromkeys(("GPU", "DLA0", "DLA1"), 0.0)
+    for number, share in enumerate(plan.plans):
+        own = [one for one in plan.loadables if one.plan == number]
+        for device, us in device_times(share, own).items():
+            busy[device] += share.share * us
+    told = row["plans"]["throughput"]
+    assert told["gpu_share"] == pytest.approx(busy["GPU"] / sum(busy.values()))
+    assert told["dla_share"] == pytest.approx(1 - told["gpu_share"])
+
+
+def test_the_page_of_several_plans_shows_what_each_segment_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    convolutions(tmp_path / "one.onnx", "crcecrcr")
+    convolutions(tmp_path / "two.onnx", "crcr")
+    path = tmp_path / "several.yaml"
+    path.write_text(
+        "version: 1\nname: several\nmodel:\n  networks:\n"
+        "    - {name: one, onnx: one.onnx, rate_hz: 120}\n"
+        "    - {name: two, onnx: two.onnx, rate_hz: 240}\n"
+        f"target: {BOARD}\nprecision: int8\n"
+        "placement: {dla_cores: [0, 1], objective: gpu_time}\n"
+    )
+    document = edgekit.plan_networks(str(path)).to_json()
+    page = plain(render_plans(document))
+    on_dla = [layer for one in document["networks"] for layer in one["plan"]["loadables"]]
+    assert on_dla  # whose launches are in no layer's time
+    for one in document["networks"]:
+        plan = one["plan"]
+        (part,) = plan["plans"]
+        alone = sum(row["busy_us"] for row in part["devices"])
+        assert alone == pytest.approx(plan["predicted"]["latency_us"], rel=1e-6)
+        assert f"A frame alone {text.microseconds(alone)}" in page
+        for row in part["devices"]:
+            if row["segments"] == 1:  # the only one of its device has all of the device's time
+                told = text.microseconds(row["busy_us"])
+                assert re.search(rf"{row['device']} {row['layers']} \S+ \S+ {told}", page)
+
+
+def test_the_energy_tile_is_the_energy_of_the_table() -> None:
+    energy = {
+        "clock": "board-measured", "baseline": "idle",
+        "total": {"uj_per_inference": 12_345.6, "over_idle_uj": 4_567.8},
+        "rails": {},
+    }  # fmt: skip
+    document = report_document(facts())
+    document["power"] = {"clock": "board-measured", "monitor": None, "energy": energy}
+    (tile,) = (one for one in tiles(document) if one["name"] == "Energy")
+    assert tile["value"] == text.energy(12_345.6)
+    assert tile["clock"] == "board-measured"
+    assert text.energy(12_345.6) in markdown({**document, "bench": document["bench"]})
 
 
 def test_the_timeline_has_the_launches_of_its_loadables(

@@ -39,7 +39,7 @@ def test_summary_has_what_a_person_wants_in_eighty_columns():
     assert all(len(line) <= 80 for line in text.splitlines())
     for words in ("DLA0: 118 layers, 98.1 %", "GPU: 5 layers", "2 on the DLA", "local DRAM 64 MiB",
                   "26.1 MiB, stripped 403 KiB", "cosine 0.99873", "CPU latency",
-                  "not a board time", "Predicted for the board (not measured)", "GPU only",
+                  "not a board time", "Predicted for the board (not measured)", "GPU alone",
                   "TensorRT automatic DLA", "edgekit-out/resnet50/report.html",
                   "edgekit-out/resnet50/trace.json",
                   "edgekit-out/resnet50/resnet50.ekb"):  # fmt: skip
@@ -199,7 +199,7 @@ def test_plan_summary_of_the_gpu_alone(objective, words):
         predicted=alone, bands={"throughput_qps": (1000.0, 2000.0)},
     )  # fmt: skip
     text = " ".join(told(lambda c: c.print(summary_plan(plan))).split())
-    assert "GPU only: nothing that the DLA could take is worth it" in text
+    assert "GPU alone: nothing that the DLA could take is worth it" in text
     assert words in text
 
 
@@ -216,13 +216,13 @@ def test_plan_summary_counts_all_that_a_device_does_and_marks_what_breaks_wishes
             if line}  # fmt: skip
     assert "7.00 s" in busy["GPU"]
     assert "3.00 s" in busy["DLA0"]
-    assert "GPU only *" in text
+    assert "GPU alone *" in text
     assert "automatic DLA *" not in text
     assert "* breaks what was asked" in text
     alone = replace(part, layers=tuple(replace(x, device="GPU") for x in part.layers))
     plan = replace(plan, plans=(alone,), kept_off=("max_transitions 0",))
     text = told(lambda c: c.print(summary_plan(plan)))
-    assert "GPU only: max_transitions 0 keeps everything off the DLA" in text
+    assert "GPU alone: max_transitions 0 keeps everything off the DLA" in text
 
 
 @pytest.mark.parametrize(
