@@ -12,6 +12,7 @@ so far.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ EXACT_GAP = 1e-7
 TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
 NODES = 200_000
+PLAIN = 16  # modes that placements without a core are begun with
 FEW = 80  # nodes up to which CP-SAT's steps prove a min-max problem faster than a tree
 STEPS_SHARE = 0.5  # of the effort left
 PERIOD_ROUNDS = 4  # of cuts at the root of its tree
@@ -133,15 +135,26 @@ class _Solver:
         return Optimum(None, self.bound)
 
     def _plain(self) -> list[list[int]]:
-        """Returns placements without any core: each mode where it can be, else the cheapest."""
-        problem, found = self.problem, []
-        for chosen, mode in enumerate(problem.modes):
-            modes = []
-            for row in problem.costs:
-                able = [(problem.device(m) in problem.cores, m != chosen, self._worth(cost), m)
-                        for m, cost in enumerate(row) if cost is not None]  # fmt: skip
-                modes.append(min(able)[-1])
-            if mode.device not in problem.cores and modes not in found:
+        """Returns placements without any core: each mode where it can be, else the cheapest.
+
+        Of many modes, as where every layer has formats of its own, those of the most nodes: what
+        only one node can have makes no other start.
+        """
+        problem = self.problem
+        cheapest = [
+            min((problem.device(m) in problem.cores, self._worth(cost), m)
+                for m, cost in enumerate(row) if cost is not None)[-1]
+            for row in problem.costs
+        ]  # fmt: skip
+        able = Counter(m for row in problem.costs for m, cost in enumerate(row) if cost is not None)
+        plain = [m for m, mode in enumerate(problem.modes) if mode.device not in problem.cores]
+        found: list[list[int]] = []
+        for chosen in sorted(sorted(plain, key=lambda m: -able[m])[:PLAIN]):
+            modes = [
+                chosen if row[chosen] is not None else least
+                for row, least in zip(problem.costs, cheapest, strict=True)
+            ]
+            if modes not in found:
                 found.append(modes)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from itertools import product
 from pathlib import Path
 
@@ -175,6 +176,38 @@ def test_every_choice_tried_out(tmp_path: Path, seed: int) -> None:
     plan = planned(tmp_path, lines)
     assert plan.latency_us == pytest.approx(best)
     assert plan.optimal
+
+
+def test_formats_of_their_own_in_every_unit_take_no_time_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """Units of several inputs share no formats: what only one has is no start for all of them."""
+    count, shape = 90, (1, 64, 8, 8)
+    forms = ("Float(4096,64,8,1)", "Half(4096,64,8,1)", "Half(512,64:8,8,1)", "Int8(128,64:32,8,1)")
+    nodes = [
+        (f"n{v}", "Add", {f"t{v}": shape, f"t{max(0, v - 2)}": shape}, {f"t{v + 1}": shape})
+        for v in range(count)
+    ]
+    lines = tl.header(*tl.network({"t0": shape}, nodes, [f"t{count}"]))
+    for v in range(count):
+        combos = [
+            ((a, b), (a,), 20.0 + (7 * v + 3 * i + j) % 5)
+            for i, a in enumerate(forms)
+            for j, b in enumerate(forms[: 2 if v else 1])
+        ]
+        lines += tl.unit(f"n{v}", "Cask", combos)
+        pairs = {(a, b): 9.0 for a in forms for b in forms if a != b}
+        lines += tl.reformats(f"t{v}", pairs)
+    file = tmp_path / "build.log"
+    file.write_text("\n".join(lines))
+    began = time.process_time()
+    profile = read_profile(file)
+    reading = time.process_time() - began
+    plan = plan_of_log(profile)
+    planning = time.process_time() - began - reading
+    assert plan.optimal
+    assert len(plan.units) == count
+    assert planning < 25 * reading
 
 
 def test_a_log_cut_anywhere_gives_a_plan_or_a_reason(tmp_path: Path) -> None:
