@@ -50,7 +50,10 @@ def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tu
     if any(len(network.tensors[n].shape) < 4 for layer in layers for n in layer.outputs):
         return ("LINEAR",)
     if all(layer.kind in rules["any_kinds"] for layer in layers):
-        return (vector, "LINEAR")
+        writers = network.producers()
+        read = {writers[n].kind for n in layers[0].inputs if n in writers}
+        # what comes in lines stays in lines, such as the heads of an attention: no vectors to fill
+        return ("LINEAR", vector) if read and read <= set(linear) else (vector, "LINEAR")
     return (vector,)
 
 

@@ -33,8 +33,11 @@ def batches(network: Network, layer: Layer) -> int:
 
 
 def rows(network: Network, layer: Layer) -> int:
-    """Returns the rows of a matrix product, which a DLA runs as a batch; 1 for anything else."""
-    if layer.op not in ("Gemm", "MatMul"):
+    """Returns the rows of a matrix product, which a DLA runs as a batch; 1 for anything else.
+
+    Shuffles and sums that the importer makes of a Gemm bear its operator, and are no products.
+    """
+    if layer.op not in ("Gemm", "MatMul") or not layer.macs:
         return 1
     shape = network.tensors[layer.outputs[0]].shape
     out = int(layer.params.get("out_maps", shape[-1] if shape else 1) or 1)

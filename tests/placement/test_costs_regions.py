@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgekit import dla, targets
@@ -13,10 +14,11 @@ from edgekit.network import Network
 from edgekit.placement import Options, Pin, forecast, place, read_profile
 from edgekit.placement._costs import CostModel, cost_data
 from edgekit.placement._costs_regions import regions_of
+from edgekit.placement._kernels import join
 from edgekit.placement._place import prepare
 from edgekit.solver import Goal, evaluate
 from tests.buildlog import timing_log as tl
-from tests.dla.dla_nets import detr_like, resnet50
+from tests.dla.dla_nets import Builder, detr_like, resnet50
 
 ORIN = targets.get("jetson-agx-orin-64gb")
 
@@ -105,6 +107,51 @@ def test_a_pin_into_the_part_is_kept_and_costs_the_fusion(net: Network, judged: 
     assert pinned.predicted.gpu_us > 0.9 * part.broken_us
     assert pinned.predicted.latency_us > free.predicted.latency_us
     assert all(name in net.tensors for one in pinned.loadables for name in one.formats)
+
+
+def heads(path: Path, rows: int, count: int) -> Network:
+    """Attention as PyTorch exports it, with heads and the guard against rows without a key."""
+    width = 16 * count
+    b = Builder(x=(rows, width))
+    split = b.constant("split", [1, rows, count, 16])
+    parts = []
+    for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        own = (b.weight(f"{name}.w", (width, width)), b.weight(f"{name}.b", (width,)))
+        y = b.add("Reshape", f"{name}_split", b.add("Gemm", name, "x", *own), split)
+        parts.append(b.add("Transpose", f"{name}_heads", y, perm=perm))
+    soft = b.add("Softmax", "soft", b.add("MatMul", "scores", parts[0], parts[1]), axis=-1)
+    none = b.constant("none", [0.0], np.float32)
+    soft = b.add("Where", "guard", b.add("IsNaN", "odd", soft), none, soft)
+    y = b.add("Transpose", "mixed", b.add("MatMul", "mix", soft, parts[2]), perm=[0, 2, 1, 3])
+    y = b.add("Reshape", "rows", y, b.constant("joined", [rows, width]))
+    own = (b.weight("out.w", (width, width)), b.weight("out.b", (width,)))
+    return b.network(path, b.add("Gemm", "out", y, *own))
+
+
+def test_a_shuffle_that_a_gemm_brings_is_no_product(tmp_path: Path) -> None:
+    """It bears the Gemm's operator, and counted a time for each of its rows."""
+    network = heads(tmp_path, 512, 4)
+    found = [i for i, la in enumerate(network.layers) if la.kind == "SHUFFLE" and la.op == "Gemm"]
+    assert any(network.layers[i].params["mode"] == "TRANSPOSE" for i in found)
+    layers = [replace(la, op="Transpose") if i in found else la
+              for i, la in enumerate(network.layers)]  # fmt: skip
+    plain = replace(network, layers=tuple(layers))
+    for i in found:
+        own, other = (model().kernel_us(net, join(net, (i,)), "GPU") for net in (network, plain))
+        assert own == other
+
+
+def test_all_on_the_gpu_is_the_gpu_alone(tmp_path: Path) -> None:
+    """What lies between products stays in lines: vectors of 32 would hold 4 heads' channels."""
+    network = heads(tmp_path, 512, 4)
+    own = dla.judge(network, ORIN, precision="int8")
+    plan = place(network, own, ORIN, precision="int8", options=Options(pins=(Pin("*", "GPU"),)))
+    alone = plan.baselines["gpu_only"]
+    assert alone is not None
+    assert plan.predicted.latency_us == pytest.approx(alone.latency_us)
+    told = forecast(network, own, ORIN)
+    assert told is not None
+    assert told.gpu_only_us == pytest.approx(alone.latency_us)
 
 
 def pieces(path: Path, times: dict[str, float], *, beside: str = "") -> Options:
