@@ -73,6 +73,7 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
     measured = getattr(model, "kernel_measured", None)
     whole = getattr(model, "timed_fused", None)
     apart: Mapping[int, Timed] = getattr(model, "apart", dict)()
+    between_us = getattr(model, "between_us", None)
     consumers = network.consumers()
     saved_us: dict[int, float] = {}
     parts = []
@@ -96,6 +97,8 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
                     price += saved_us[i] + (factor - 1) * us
         pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}
         price += sum(_apart_us(piece, saved_us) for piece in pieces.values())
+        if between_us and pieces:
+            price += between_us(pieces.values())
         if price:
             parts.append(Region(layers, price))
     return Regions(tuple(parts), saved_us)

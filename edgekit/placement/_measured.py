@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
 from edgekit.errors import DataError
@@ -14,7 +14,8 @@ from edgekit.placement._costs_regions import connected_parts
 from edgekit.placement._kernels import Kernel
 from edgekit.placement._measured_match import Matched, match_rows
 from edgekit.placement._measured_table import Table, Timed, shares
-from edgekit.placement._profile_types import Profile
+from edgekit.placement._profile_problem import EngineTimes
+from edgekit.placement._profile_types import Profile, Row
 
 __all__ = ["Measured", "check_origin", "measured_model"]
 
@@ -59,13 +60,21 @@ class Measured(CostModel):
     out over them as the model predicts them. A loadable's time contains its launch.
 
     What the GPU alone runs fused, and a profile timed in pieces beside a DLA, is predicted: the
-    pieces do not add up to the fusion. They bound it, and they are the price of breaking it.
+    pieces do not add up to the fusion. They bound it, and they are the price of breaking it, the
+    conversions between them included.
+
+    Attributes:
+        shorter: What the log's times, each taken alone, are multiplied by: 1, or less where the
+            engine as a whole took less than they add up to.
+        between: What conversions between the pieces take, and what of it was measured.
     """
 
     network: Network | None = None
     profile: Profile | None = None
     matched: Matched | None = None
     table: Table | None = field(default=None, compare=False, repr=False)
+    shorter: float = 1.0
+    between: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def over(
@@ -85,17 +94,32 @@ class Measured(CostModel):
                 code="profile.model", where=profile.path,
                 hint=f"the first unknown one is {matched.unmatched[0]!r}; profile this model",
             )  # fmt: skip
-        table = Table(
-            model, network, profile, matched.groups, connected_parts(model, network)
-        )  # fmt: skip
+        whole = dict(profile.timings.run_us).get("gpu", 0.0) if profile.timings else 0.0
+        engine, shorter = None, 1.0
+        if profile.kind == "log" and whole:
+            engine = EngineTimes(profile)
+            shorter = min(1.0, whole / engine.total_us) if engine.total_us else 1.0
+            profile, matched = _scaled(profile, matched, shorter)
+        parts = connected_parts(model, network)
+        table = Table(model, network, profile, matched.groups, parts)
         if not table.groups:
             raise DataError(
                 f"nothing in the profile was timed for a plan in {model.precision}",
                 code="profile.precision", where=profile.path,
                 hint="profile an engine of the plan's precision and board",
             )  # fmt: skip
+        between = (0.0, 0.0)
+        if profile.kind == "log" and table.apart:
+            whole_units = {timed.group.row.name for timed in table.of["GPU"].values()}
+            loadables = {group.row.name for group in matched.groups if group.device == "DLA"}
+            names = {row.name for row in profile.rows} - whole_units - loadables
+            us, known_us = (engine or EngineTimes(profile)).between(names)
+            between = (shorter * us, shorter * known_us)
         known = {f.name: getattr(model, f.name) for f in fields(model) if f.init}
-        return cls(**known, network=network, profile=profile, matched=matched, table=table)
+        return cls(
+            **known, network=network, profile=profile, matched=matched, table=table,
+            shorter=shorter, between=between,
+        )  # fmt: skip
 
     def layer_precision(self, layer: Layer, device: str) -> str:
         """Returns the precision of a layer; INT8 on the GPU also where only the builder knew."""
@@ -146,6 +170,12 @@ class Measured(CostModel):
     def apart(self) -> Mapping[int, Timed]:
         """Returns by layer what the GPU runs fused, and was timed in pieces beside a DLA."""
         return self.table.apart if self.table is not None else {}
+
+    def between_us(self, pieces: Iterable[Timed], *, measured: bool = False) -> float:
+        """Returns what conversions between some pieces of all that were timed take."""
+        every = sum(timed.us for timed in {id(one): one for one in self.apart().values()}.values())
+        some = sum(timed.us for timed in pieces)
+        return self.between[measured] * some / every if every else 0.0
 
     def fused_parts(self) -> tuple[frozenset[int], ...] | None:
         """Returns the parts that the GPU runs fused; None: as without a profile."""
@@ -240,6 +270,11 @@ class Measured(CostModel):
                 f"{len(pieces)} of the profile's times are of pieces of what the GPU alone runs "
                 "fused, timed beside a DLA: they are not added up for a plan that keeps it fused"
             )
+        if self.shorter < 1:
+            found.append(
+                "the profile's times, each taken alone, add up to more than its engine took as a "
+                f"whole: they are taken as {100 * self.shorter:.1f} % of what they are"
+            )
         if self.matched is not None and self.matched.parts:
             found.append(
                 f"{len(self.matched.parts)} of the profile's rows are parts of a subgraph that was "
@@ -268,6 +303,20 @@ class Measured(CostModel):
         """Returns the part of a kernel that no row covers; a fusion takes the small ones in."""
         part = shares(network, kernel.layers, 1.0)
         return sum(part[i] for i in kernel.layers if i not in done)
+
+
+def _scaled(profile: Profile, matched: Matched, factor: float) -> tuple[Profile, Matched]:
+    """Returns a profile and its groups with all times multiplied."""
+    if factor == 1:
+        return profile, matched
+
+    def scaled(row: Row) -> Row:
+        variants = (replace(v, us=None if v.us is None else factor * v.us) for v in row.variants)
+        return replace(row, us=factor * row.us, variants=tuple(variants))
+
+    groups = tuple(replace(group, row=scaled(group.row)) for group in matched.groups)
+    reformats = tuple(replace(one, us=factor * one.us) for one in profile.reformats)
+    return replace(profile, reformats=reformats), replace(matched, groups=groups)
 
 
 @cache

@@ -55,12 +55,12 @@ def measured_part(
     total += sum(us for us, _ in reformats)
     known += sum(us for us, measured in reformats if measured)
     own_us = [layer.predicted_us for layer in layers]
-    longer = (
-        max(0.0, piece.us - sum(own_us[i] for i in piece.group.layers))
-        for piece in model.pieces(device_of)
+    pieces = model.pieces(device_of)
+    longer = sum(
+        max(0.0, piece.us - sum(own_us[i] for i in piece.group.layers)) for piece in pieces
     )
     total += unfused_us
-    known += min(unfused_us, sum(longer))
+    known += min(unfused_us, longer + model.between_us(pieces, measured=True))
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from edgekit.buildlog import ReformatTiming, UnitTiming
 from edgekit.placement._profile_formats import same_elements
-from edgekit.placement._profile_graph import EngineGraph, Wire
+from edgekit.placement._profile_graph import EngineGraph, Wire, engine_graph
+from edgekit.placement._profile_types import Profile
 from edgekit.solver import OUTSIDE, Border, Cost, Mode, Problem, Transfer
 
-__all__ = ["Asked", "Prices", "format_problem"]
+__all__ = ["Asked", "EngineTimes", "Prices", "format_problem", "loadable_names"]
 
 DEVICES = ("GPU", "DLA0")
+SWEEPS = 8  # over all units, for formats that suit their neighbours
 
 
 @dataclass(frozen=True)
@@ -154,3 +156,78 @@ def loadable_names(units: Sequence[UnitTiming], named: Collection[str]) -> froze
     return frozenset(
         unit.name for unit in units if unit.on_dla or (not unit.runners and unit.name in named)
     )
+
+
+class EngineTimes:
+    """What the units of a build log's engine take together, each in formats that suit the others.
+
+    No unit alone would be faster in other formats. The least sum of all takes a search
+    (``plan_of_log``); on the public builds this one is within 0.3 % of it.
+
+    Attributes:
+        total_us: All units and the conversions between them.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        timings, log = profile.timings, profile.log
+        assert timings is not None
+        graph = engine_graph(timings, log)
+        named = {loadable.name for loadable in log.loadables} if log else set()
+        asked = format_problem(graph, timings.reformats, loadable_names(graph.units, named))
+        self._names = [unit.name for unit in graph.units]
+        self._borders = asked.problem.borders
+        self._own = [
+            {m: sum(cost.load_us) for m, cost in enumerate(row) if cost is not None}
+            for row in asked.problem.costs
+        ]
+        #: by border and pair of modes: the transfer, its microseconds, whether they were measured
+        self._pays = [
+            {pair: (t, sum(transfer.ways[0].load_us), asked.changes[b][t][2])
+             for t, transfer in enumerate(border.transfers) for pair in transfer.pairs}
+            for b, border in enumerate(self._borders)
+        ]  # fmt: skip
+        self._modes = [min(times, key=times.__getitem__) for times in self._own]
+        self._settle()
+        self.total_us = sum(us[m] for us, m in zip(self._own, self._modes, strict=True)) + sum(
+            us for b in range(len(self._borders)) for _, us, _ in self._paid(b)
+        )
+
+    def _settle(self) -> None:
+        near: list[list[int]] = [[] for _ in self._own]
+        for b, border in enumerate(self._borders):
+            for v in {border.producer, *border.consumers} - {OUTSIDE}:
+                near[v].append(b)
+        for _ in range(SWEEPS):
+            before = list(self._modes)
+            for v, times in enumerate(self._own):
+                found = []
+                for m, us in times.items():
+                    self._modes[v] = m
+                    around = sum(paid for b in near[v] for _, paid, _ in self._paid(b))
+                    found.append((us + around, m != before[v], m))
+                self._modes[v] = min(found)[-1]
+            if self._modes == before:
+                return
+
+    def _paid(self, b: int) -> set[tuple[int, float, bool]]:
+        """Returns the conversions of a tensor, each once for all who read it so."""
+        border, pays, modes = self._borders[b], self._pays[b], self._modes
+        source = 0 if border.producer == OUTSIDE else modes[border.producer]
+        goals = [modes[u] for u in border.consumers] + [0] * border.output
+        return {pays[source, goal] for goal in goals if (source, goal) in pays}
+
+    def between(self, names: Collection[str]) -> tuple[float, float]:
+        """Returns what some units take together beyond their fastest times, and is measured of it.
+
+        That is the conversions between them, and formats that avoid one.
+        """
+        inside = {v for v, name in enumerate(self._names) if name in names}
+        longer = sum(self._own[v][self._modes[v]] - min(self._own[v].values()) for v in inside)
+        paid = [
+            one
+            for b, border in enumerate(self._borders)
+            if border.consumers and {border.producer, *border.consumers} <= inside
+            for one in self._paid(b)
+        ]
+        known = sum(us for _, us, measured in paid if measured)
+        return longer + sum(us for _, us, _ in paid), longer + known

@@ -11,7 +11,7 @@ import pytest
 from edgekit import dla, targets
 from edgekit.dla import Judgement
 from edgekit.network import Network
-from edgekit.placement import Options, Pin, forecast, place, read_profile
+from edgekit.placement import Options, Pin, Plan, forecast, place, read_profile
 from edgekit.placement._costs import CostModel, cost_data
 from edgekit.placement._costs_regions import regions_of
 from edgekit.placement._kernels import join
@@ -189,6 +189,44 @@ def test_pieces_of_a_fusion_are_not_added_up(
     assert broken.predicted.gpu_us > sum(slow.values()) > 2 * plain.predicted.gpu_us
     assert broken.measured["fraction"] > 0.8
     assert any("of the latency is measured" in note for note in broken.notes)
+
+
+def test_conversions_between_pieces_are_a_part_of_breaking_the_fusion(
+    net: Network, judged: Judgement, tmp_path: Path
+) -> None:
+    """Beside a loadable the softmax ran in FP32: what its tensors' conversions took counts once."""
+    half, full = ["Half(1024,32,1)"], ["Float(1024,32,1)"]
+    square = (1, 32, 32)
+    chain = [("scores_1", "MatMul", "s"), ("soft_1", "Softmax", "p"), ("mix_1", "MatMul", "m")]
+    reads = dict(zip((name for *_, name in chain[1:]), ("s", "p"), strict=True))
+    forms = {"scores_1": half, "soft_1": full, "mix_1": half}
+    lines = tl.header(*tl.network(
+        {"x": square},
+        [(name, kind, {reads.get(out, "x"): square}, {out: square}) for name, kind, out in chain],
+        ["m"],
+    ))  # fmt: skip
+    lines += tl.unit("{ForeignNode[up_0]}", "DLA", [(half, half, 90.0)])
+    for name, form in forms.items():
+        lines += tl.unit(name, "Cask", [(form, form, 40.0)])
+    into = tl.reformats("s", {(half[0], full[0]): 30.0})
+    out_of = tl.reformats("p", {(full[0], half[0]): 20.0})
+
+    def planned(log: list[str], *pins: Pin) -> Plan:
+        file = tmp_path / "build.log"
+        file.write_text("\n".join(log))
+        options = Options(profile=read_profile(file), pins=pins, dla_cores=(0,) if pins else ())
+        return place(net, judged, ORIN, precision="fp16", options=options)
+
+    broken = Pin("up_0", "DLA")
+    with_both, without = planned([*lines, *into, *out_of], broken), planned(lines, broken)
+    more = with_both.predicted.gpu_us - without.predicted.gpu_us
+    assert more == pytest.approx(50.0, abs=1e-3)
+    assert with_both.measured
+    assert without.measured
+    known = with_both.measured["measured_us"] - without.measured["measured_us"]
+    assert known == pytest.approx(50.0, abs=1e-3)
+    assert with_both.measured["measured_us"] <= with_both.predicted.latency_us
+    assert planned([*lines, *into, *out_of]).predicted == planned(lines).predicted
 
 
 def test_what_fast_pieces_add_up_to_bounds_the_fusion(

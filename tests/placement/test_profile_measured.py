@@ -232,6 +232,30 @@ def test_a_plan_with_a_profile(tmp_path: Path, net: Network) -> None:
     assert (image.goal, image.us, image.clock) == ("int8:CHW32", 29.0, "measured")
 
 
+@pytest.mark.parametrize("whole_us", [150.0, 260.0, 900.0])
+def test_what_the_engine_took_as_a_whole_bounds_its_parts(
+    tmp_path: Path, net: Network, whole_us: float
+) -> None:
+    """Each of them was timed alone, and they add up to 293 us."""
+    pins = (Pin("/stem/*", "DLA"), Pin(POOL, "GPU"), Pin(HEAD, "GPU"))
+    measured, notes = {}, {}
+    for us in (None, whole_us):
+        ms = f"{(us or 0) / 1e3} ms"
+        ran = f"{tl.I_}GPU Compute Time: min = {ms}, max = {ms}, mean = {ms}, median = {ms}"
+        file = tmp_path / "build.log"
+        file.write_text("\n".join([*build_log(), *([ran] if us else [])]))
+        options = Options(profile=read_profile(file), pins=pins)
+        plan = place(net, judge(net, targets.get(ORIN)), targets.get(ORIN), precision="int8",
+                     options=options)  # fmt: skip
+        assert plan.measured is not None
+        measured[us] = plan.measured["measured_us"]
+        notes[us] = " ".join(plan.notes)
+    assert measured[None] == pytest.approx(220.0 + 44.0 + 29.0, abs=0.1)
+    assert measured[whole_us] == pytest.approx(min(whole_us, measured[None]), rel=0.02)
+    assert ("as a whole" in notes[whole_us]) == (whole_us < measured[None])
+    assert "as a whole" not in notes[None]
+
+
 @pytest.mark.skipif("EDGEKIT_LOGS" not in os.environ, reason="needs the log itself")
 def test_resnet50_as_the_builder_places_it_takes_what_it_took(tmp_path: Path) -> None:
     (log,) = Path(os.environ["EDGEKIT_LOGS"]).rglob("dla_int8_verbose.log")
