@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from typing import Any
 
 from edgekit._listed import counted, listed
 from edgekit.errors import EdgekitError
 from edgekit.fleet._back import Back
 from edgekit.fleet._driver import AWAY, Deployed
-from edgekit.fleet._hints import ask
+from edgekit.fleet._hints import ACCEPT_KEY, ask
 from edgekit.fleet._types import LEFT, Row
 from edgekit.fleet._waves import allowed_failures
 
-__all__ = ["UNKNOWN_SIGNER", "Drive"]
+__all__ = ["UNKNOWN_HOST_KEY", "UNKNOWN_SIGNER", "Drive"]
 
+UNKNOWN_HOST_KEY = "board.unknown-host-key"
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 
 _TICK_S = 0.2
@@ -29,6 +31,10 @@ class Drive(Back):
 
     _failed = 0
     _allowed = 0
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._strangers: list[str] = []  # boards whose host keys are not known
 
     def run(self) -> str:
         """Goes on to the end, or until a pause; returns the rollout's state."""
@@ -42,10 +48,12 @@ class Drive(Back):
             self._allowed = allowed_failures(self._settings.budget, len(rows))
             self._failed = sum(row["state"] == "failed" for row in rows)
             self._deploy(rows)
-            if not self._exceeded() and not self._wish():
+            if not self._exceeded() and not self._wish() and not self._strangers:
                 self._soak(wave)
             if self._exceeded():
                 return self._refuse(wave, len(rows))
+            if self._strangers:
+                return self._wait_for_keys()
             if wish := self._wish():
                 return self._leave(wish)
         self._store.set_rollout(self._id, state="done", wish="")
@@ -61,6 +69,25 @@ class Drive(Back):
         state = "aborted" if wish == "abort" else "paused"
         self._store.set_rollout(self._id, state=state, wish="")
         return state
+
+    def _wait_for_keys(self) -> str:
+        """Pauses: a key that is accepted is all that is missing, and nothing was done there."""
+        name, folder = str(self._rollout["name"]), self._store.folder
+        once = (
+            f"{ask('resume', name, folder, '--accept-host-key')} accepts what they show this once"
+        )
+        if self._settings.driver == "ansible":
+            once = f"then {ask('resume', name, folder)} goes on"
+        error = {
+            "code": UNKNOWN_HOST_KEY,
+            "message": f"the host key of {counted(len(self._strangers), 'board')} is not known: "
+            f"{listed(sorted(self._strangers), 3)}; nothing was changed there, and the rollout is "
+            "paused",
+            "where": name,
+            "hint": f"{ACCEPT_KEY}; {once}",
+        }
+        self._store.set_rollout(self._id, state="paused", wish="", error=error)
+        return "paused"
 
     def _refuse(self, wave: int, size: int) -> str:
         name, budget = str(self._rollout["name"]), self._settings.budget
@@ -95,7 +122,7 @@ class Drive(Back):
     # a wave
 
     def _deploy(self, rows: list[Row]) -> None:
-        self._pool(lambda: self._exceeded() or bool(self._wish())).each(
+        self._pool(lambda: self._exceeded() or bool(self._wish()) or bool(self._strangers)).each(
             [row for row in rows if row["state"] in LEFT],
             self._deploy_one,
             begin=self._begin,
@@ -133,7 +160,10 @@ class Drive(Back):
         told = error.to_json()["error"]
         if error.code == UNKNOWN_SIGNER:
             told["hint"] = self._unknown_signer()
-        if again:
+        if error.code == UNKNOWN_HOST_KEY and row["before"] is None:
+            self._strangers.append(str(row["name"]))
+            self._set(row, "pending", told)
+        elif again:
             self._set(row, "offline", told)
         elif error.code in AWAY and row["before"] is None and self._settings.offline == "skip":
             self._set(row, "skipped", told)

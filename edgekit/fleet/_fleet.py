@@ -235,7 +235,7 @@ class Fleet:
             self.store.set_rollout(id, wave=min(row["wave"] for row in skipped))
         elif rollout["state"] in ENDED:
             raise ended(rollout, self.store.folder)
-        self.store.set_rollout(id, state="running", wish="")
+        self.store.set_rollout(id, state="running", wish="", error=None)
         return self.rollout(str(rollout["name"]))
 
     def _note(self, text: str) -> None:

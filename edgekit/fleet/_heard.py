@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
 from edgekit.fleet._driver import serving_of
+from edgekit.fleet._hints import ACCEPT_KEY
 from edgekit.fleet._runner import Event
 
 if TYPE_CHECKING:
@@ -39,9 +40,13 @@ def hear(request: Request, event: Event) -> None:
     answer = request.answer
     told = _json(event.result.get("stdout"))
     if event.what == "unreachable":
+        why = " ".join(str(event.result.get("msg") or "Ansible cannot reach it").split())
         answer.set_exception(
-            EnvironmentLack(
-                " ".join(str(event.result.get("msg") or "Ansible cannot reach it").split()),
+            # as OpenSSH says it
+            BoardError(why, code="board.unknown-host-key", where=event.host, hint=ACCEPT_KEY)
+            if "host key is known for" in why
+            else EnvironmentLack(
+                why,
                 code="board.unreachable",
                 where=event.host,
                 hint=f"try it: ssh {request.member.board.host}",

@@ -11,7 +11,14 @@ from edgekit._data import cache_folder
 from edgekit.errors import UsageError
 from edgekit.fleet._types import ENDED
 
-__all__ = ["ask", "ended", "going_back", "name_taken", "state_folder"]
+__all__ = ["ACCEPT_KEY", "ask", "ended", "going_back", "name_taken", "state_folder"]
+
+
+#: How a board's host key comes to be known for good.
+ACCEPT_KEY = (
+    "compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board, then pin it "
+    'in the inventory, `host_key: "SHA256:..."`, or connect once with ssh, which remembers it'
+)
 
 
 def state_folder() -> Path:
