@@ -125,23 +125,31 @@ def deploy(
     file: str | Path | None = None,
     out: str | Path | None = None,
     force: bool = False,
+    again: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Installs on every board and returns an ``edgekit.deploy/1``."""
+    """Installs on every board and returns an ``edgekit.deploy/1``.
+
+    What was taken back on a board is put back with ``again`` alone ("install.taken-back").
+    """
     settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key}  # fmt: skip
+                "trust_key": trust_key, "again": again}  # fmt: skip
     with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.deploy(path_of(file))
 
 
 def rollback(
-    config: str | Path | Config, *, accept_host_key: bool = False, **options: Any
+    config: str | Path | Config,
+    *,
+    reason: str | None = None,
+    accept_host_key: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:
     """Takes every board back to its previous release; returns an ``edgekit.rollback/1``."""
     with open_pipeline(config, options, accept_host_key=accept_host_key) as pipeline:
-        return pipeline.rollback()
+        return pipeline.rollback(reason)
 
 
 def refit(
@@ -149,10 +157,14 @@ def refit(
     weights: str | Path,
     *,
     out: str | Path | None = None,
+    again: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Deploys the same engines with other weights and returns an ``edgekit.refit/1``."""
-    with open_pipeline(config, options, out=path_of(out)) as pipeline:
+    """Deploys the same engines with other weights and returns an ``edgekit.refit/1``.
+
+    ``again`` is as for ``deploy``.
+    """
+    with open_pipeline(config, options, out=path_of(out), again=again) as pipeline:
         return pipeline.refit(Path(weights))
 
 
@@ -182,12 +194,13 @@ def run(
     *,
     out: str | Path | None = None,
     force: bool = False,
+    again: bool = False,
     accept_host_key: bool = False,
     trust_key: bool = False,
     **options: Any,
 ) -> RunResult:
-    """Runs every step."""
+    """Runs every step; ``again`` as for ``deploy``."""
     settings = {"out": path_of(out), "force": force, "accept_host_key": accept_host_key,
-                "trust_key": trust_key}  # fmt: skip
+                "trust_key": trust_key, "again": again}  # fmt: skip
     with open_pipeline(config, options, **settings) as pipeline:
         return pipeline.run()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ._bundle import MANIFEST
-from ._deployment import read_journal, references
+from ._deployment import read_journal, references, remember_taken_back, stamp, standing
 from ._errors import DeviceError, map_os_errors
 from ._files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
 from ._jobs import LIVE, all_jobs, json_of
@@ -26,21 +26,27 @@ __all__ = ["collect", "remove"]
 _SLACK_S = 60.0
 
 
-def remove(root: Root, app: App, release: Optional[str] = None) -> List[str]:
+def remove(
+    root: Root, app: App, release: Optional[str] = None, reason: Optional[str] = None
+) -> List[str]:
     """Removes one release that is not in use, or the whole app; returns the ids.
+
+    What was taken back of the app stays taken back.
+
+    Args:
+        root: The installation.
+        app: The app.
+        release: One release; None for the whole app.
+        reason: With the whole app: what serves is taken back by that, and why.
 
     Raises:
         DeviceError: "release.in-use", "release.unknown" or "app.unknown".
     """
     if not app.folder.is_dir():
         raise no_such_app(app)
+    if release is None:
+        return _remove_app(root, app, reason)
     with workspace(root.folder) as work, app.lock(), map_os_errors(str(app.folder)):
-        if release is None:
-            names = app.releases()
-            # one rename takes the app away whole; the workspace's end deletes it
-            app.folder.rename(work / "app")
-            fsync_folder(app.folder.parent)
-            return names
         folder = app.release(release)
         if release == app.link("current"):
             raise DeviceError(
@@ -51,6 +57,26 @@ def remove(root: Root, app: App, release: Optional[str] = None) -> List[str]:
             )
         _drop(app, folder, work)
         return [release]
+
+
+def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
+    found = standing(app)
+    current = app.link("current")
+    if reason is not None and current is not None:
+        why = {"release": current, "at": stamp(), "reason": reason}
+        found[current.partition("-")[2]] = why
+    kept = False
+    with contextlib.suppress(DeviceError):
+        remember_taken_back(root, app.name, found)
+        kept = True
+    with workspace(root.folder) as work, app.lock(), map_os_errors(str(app.folder)):
+        names = app.releases()
+        # one rename takes the app away whole; the workspace's end deletes it
+        app.folder.rename(work / "app")
+        fsync_folder(app.folder.parent)
+    if not kept:
+        remember_taken_back(root, app.name, found)  # the app has made room on a full disk
+    return names
 
 
 def collect(

@@ -72,10 +72,12 @@ def _add_running(commands: Commands) -> None:
     commands.add_run("selftest", _RUN + "do_selftest", "run the golden vectors")
     one = commands.add("switch", _STORE + "do_switch", "make a release the current one", "required")
     one.add_argument("--release", required=True)
+    one.add_argument("--again", action="store_true", help="also one that was taken back here")
     one = commands.add(
         "rollback", "_deploy_back.do_rollback", "go back to the previous release", "required"
     )
     one.add_argument("--reason", default=None, help="for the history")
+    one.add_argument("--release", default=None, help="where to; by default the one before")
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
     add_bench(commands.add_run("bench", "_measure_run.do_bench", "measure a model on this board"))
@@ -85,6 +87,7 @@ def _add_keeping(commands: Commands) -> None:
     commands.add("releases", _STORE + "do_releases", "list releases", "optional")
     one = commands.add("remove", _STORE + "do_remove", "remove a release or an app", "required")
     one.add_argument("--release", default=None)
+    one.add_argument("--reason", default=None, help="what serves is taken back by it, and why")
     one = commands.add(
         "gc", _STORE + "do_gc", "remove old releases and blobs nobody names", "optional"
     )

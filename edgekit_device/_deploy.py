@@ -16,7 +16,15 @@ from ._deploy_child import Progress
 from ._deploy_lock import claim
 from ._deploy_request import Request, read_request
 from ._deploy_run import Deploying
-from ._deployment import AFTER_SWITCH, SCHEMA, Journal, read_journal, record, stamp
+from ._deployment import (
+    AFTER_SWITCH,
+    SCHEMA,
+    Journal,
+    complete_history,
+    read_journal,
+    refuse_taken_back,
+    stamp,
+)
 from ._errors import DeviceError
 from ._job import CANCEL, JobCancelled, JobContext
 from ._root import App, Root
@@ -62,7 +70,8 @@ def deploy(
         job: The job's id, for others to find it.
 
     Raises:
-        DeviceError: "deploy.busy"; why the deployment failed or was rolled back.
+        DeviceError: "deploy.busy"; "install.taken-back"; why the deployment failed or was rolled
+            back.
     """
     app = root.app(request.app)
     with claim(app) as held:
@@ -75,8 +84,7 @@ def deploy(
             wanted_back(app)
 
         left = read_journal(app)
-        if left is not None and not left.live:
-            record(app, left.facts)  # a power cut between its end and the history's line
+        complete_history(app)
         if left is not None and left.live:
             if request.resume not in (None, left.facts["id"]):
                 return left.facts
@@ -90,6 +98,8 @@ def deploy(
             settle(root, app, left, held)
         elif request.resume is not None:
             return left.facts if left is not None else {}
+        if not (request.put_back or _serves(app, request.digest)):
+            refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
         return Deploying(root, app, journal, tell, stopped, held).to_end()
 
@@ -145,6 +155,11 @@ def _begin(root: Root, app: App, request: Request, job: Optional[str]) -> Journa
     journal = Journal(app, facts)
     journal.enter("downloading" if request.source else "verifying")
     return journal
+
+
+def _serves(app: App, digest: str) -> bool:
+    current = app.link("current")
+    return current is not None and current.endswith("-" + digest[:12])
 
 
 def _was_cancelled(root: Root, journal: Journal) -> bool:

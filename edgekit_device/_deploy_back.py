@@ -10,13 +10,13 @@ import time
 from typing import Any, BinaryIO, Dict, Optional
 
 from ._deploy_lock import busy, claim, is_claimed
-from ._deployment import AFTER_SWITCH, history, read_journal, record, stamp
+from ._deployment import AFTER_SWITCH, complete_history, read_journal, record, stamp
 from ._errors import DeviceError, map_os_errors
 from ._files import write_durably
 from ._release import rollback
 from ._root import App, Root, no_such_app
 
-__all__ = ["BACK", "do_rollback", "roll_back", "taken_back_by_hand", "wanted_back"]
+__all__ = ["BACK", "do_rollback", "roll_back", "wanted_back"]
 
 BACK = "back.json"
 
@@ -27,26 +27,31 @@ _MOST_TEXT = 4096
 
 def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Goes back to the previous release."""
-    return roll_back(root, root.app(arguments.app), arguments.reason or "asked for")
+    app = root.app(arguments.app)
+    return roll_back(root, app, arguments.reason or "asked for", to=arguments.release)
 
 
-def roll_back(root: Root, app: App, reason: str, *, wait: bool = True) -> Dict[str, Any]:
-    """Makes the release before the current one serve again, and notes why.
+def roll_back(
+    root: Root, app: App, reason: str, *, wait: bool = True, to: Optional[str] = None
+) -> Dict[str, Any]:
+    """Makes an earlier release serve again, and notes why the current one is taken back.
 
-    A deployment that has switched and is not committed yet is taken back; it does that itself.
+    It never goes to a release that was taken back itself. A deployment that has switched and is not
+    committed yet is taken back; it does that itself.
 
     Args:
         root: The installation.
         app: The app.
         reason: For the history.
         wait: Whether to wait for a deployment that takes itself back.
+        to: The release to go to; by default the one before.
 
     Returns:
-        "app", "current", "previous", "from" and "taken_back": why the release that serves now was
-        taken back once itself, with the time; None for one that never was.
+        "app", "current", "previous", "from" and "taken_back", which is None: what serves now was
+        not taken back.
 
     Raises:
-        DeviceError: "release.no-previous", "deploy.busy".
+        DeviceError: "release.no-previous", "release.unknown", "install.taken-back", "deploy.busy".
     """
     if not app.folder.is_dir():
         raise no_such_app(app)
@@ -67,14 +72,24 @@ def roll_back(root: Root, app: App, reason: str, *, wait: bool = True) -> Dict[s
             steps.give_up(_asked(reason))
             if back:
                 return _answer(app, before)
-        found = rollback(app)
-        answer = dict(found, taken_back=_taken_back(app, found["current"]))
-        record(app, {
+        with contextlib.suppress(DeviceError):
+            complete_history(app)
+        line: Dict[str, Any] = {
             "schema": "edgekit.rollback/1", "id": os.urandom(8).hex(), "app": app.name,
-            "state": "rolled-back", "release": answer["from"], "previous": answer["current"],
-            "started_at": stamp(), "state_at": stamp(),
+            "state": "rolled-back", "started_at": stamp(), "state_at": stamp(),
             "error": _asked(reason).to_json()["error"],
-        })  # fmt: skip
+        }  # fmt: skip
+
+        def note(current: Optional[str], target: str) -> None:
+            # before the change, so that a power cut loses no reason; a full disk may keep it from
+            # being written, and keeps nobody from going back
+            line.update(release=current, previous=target)
+            with contextlib.suppress(DeviceError):
+                record(app, line)
+
+        answer: Dict[str, Any] = dict(rollback(app, to, note), taken_back=None)
+        if "release" in line:
+            record(app, line)
         with contextlib.suppress(DeviceError):
             from ._serving import reload
 
@@ -109,36 +124,13 @@ def _ask(app: App, reason: str, before: Optional[str], wait: bool) -> Dict[str, 
 
 
 def _answer(app: App, before: Optional[str]) -> Dict[str, Any]:
-    current = app.link("current")
     return {
         "app": app.name,
-        "current": current,
+        "current": app.link("current"),
         "previous": app.link("previous"),
         "from": before,
-        "taken_back": _taken_back(app, current),
+        "taken_back": None,
     }
-
-
-def _taken_back(app: App, release: Optional[str]) -> Optional[str]:
-    for entry in reversed(history(app)):
-        if release is not None and entry.get("release") == release:
-            if entry.get("state") != "rolled-back":
-                return None  # it came again since
-            error = entry.get("error")
-            why = error.get("message") if isinstance(error, dict) else None
-            return "{}: {}".format(entry.get("state_at"), why or "no reason is known")
-    return None
-
-
-def taken_back_by_hand(app: App, digest: str) -> Optional[str]:
-    """When and why somebody took this bundle's release back; None where it came again since."""
-    for entry in reversed(history(app)):
-        if str(entry.get("release")).endswith("-" + digest[:12]):
-            error = entry.get("error")
-            if not isinstance(error, dict) or error.get("code") != "rollback.asked":
-                return None
-            return "{}: {}".format(entry.get("state_at"), error.get("message"))
-    return None
 
 
 def _asked(reason: str) -> DeviceError:

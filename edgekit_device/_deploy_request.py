@@ -13,7 +13,7 @@ __all__ = ["Request", "read_request"]
 
 _FIELDS = (
     "app", "digest", "policy", "source", "operator", "nonce", "trust_unsigned", "resume", "again",
-    "on_purpose",
+    "on_purpose", "put_back",
 )  # fmt: skip
 _MOST_TEXT = 4096
 
@@ -33,6 +33,7 @@ class Request:
         resume: The id of the deployment that is carried on; None for a new one.
         again: Also where the bundle came to serve under the same policy already.
         on_purpose: Why an operator has it installed although it was refused, and what refused it.
+        put_back: Also a bundle that was taken back here.
     """
 
     app: str
@@ -45,6 +46,7 @@ class Request:
     resume: Optional[str] = None
     again: bool = True
     on_purpose: Optional[str] = None
+    put_back: bool = False
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
@@ -67,7 +69,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
     for name, value in texts.items():
         if value is not None and (not isinstance(value, str) or len(value) > _MOST_TEXT):
             _fail('"{}" is no text'.format(name))
-    flags = {"trust_unsigned": False, "again": True}
+    flags = {"trust_unsigned": False, "again": True, "put_back": False}
     for name, default in list(flags.items()):
         flags[name] = document.get(name, default)
         if not isinstance(flags[name], bool):
@@ -85,6 +87,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
         texts["resume"],
         flags["again"],
         texts["on_purpose"],
+        flags["put_back"],
     )
 
 

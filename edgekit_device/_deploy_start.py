@@ -11,10 +11,9 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from ._checks import parse_json
 from ._counters import check_install
-from ._deploy_back import taken_back_by_hand
 from ._deploy_lock import busy, is_claimed
 from ._deploy_request import Request, read_request
-from ._deployment import read_journal
+from ._deployment import read_journal, refuse_taken_back
 from ._errors import DeviceError
 from ._jobs import LIVE, Job, all_jobs, json_of, open_job
 from ._power import mend
@@ -148,7 +147,8 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
                 raise
             refused.append(error.message)
         if not arguments.again:
-            _need_wanted(root, checked)
+            manifest = checked.manifest
+            refuse_taken_back(root.app(manifest.name), manifest.digest, checked.files.where)
 
     with open_sources(root, source) as sources:
         files = find_bundle(
@@ -175,28 +175,13 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Di
         "nonce": os.urandom(8).hex(),
         "trust_unsigned": trust,
         "on_purpose": _recorded(arguments.allow_older, refused[0]) if refused else None,
+        "put_back": bool(arguments.again),
     }
     job = open_job(root, _start(root, request)["job"])
     _ended(job)
     result = job.result()
     names = ("app", "release", "digest", "previous", "state", "health")
     return {"changed": bool(result.get("changed")), **{name: result.get(name) for name in names}}
-
-
-def _need_wanted(root: Root, checked: Checked) -> None:
-    """Refuses a bundle that somebody took back.
-
-    Raises:
-        DeviceError: "install.taken-back".
-    """
-    why = taken_back_by_hand(root.app(checked.manifest.name), checked.manifest.digest)
-    if why is not None:
-        raise DeviceError(
-            "the bundle served here and was taken back; {}".format(why),
-            code="install.taken-back",
-            where=checked.files.where,
-            hint="put a newer bundle on the mirror; an operator may: install --again",
-        )
 
 
 def _recorded(reason: str, refused: str) -> str:

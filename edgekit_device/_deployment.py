@@ -2,6 +2,11 @@
 
 Each state is written down, durably, before its work begins. So whoever finds the journal of a
 process that died knows what may be half done, and finishes it or takes it back.
+
+A release that was taken back, by hand, by its own deployment or by a server, stays taken back until
+somebody deploys it on purpose (``taken_back``): nothing else may bring it to serve. But where the
+board itself failed, as with a full disk, the same deployment is tried again. All this outlives the
+release, and the app: ROOT/taken-back.json has what histories said that are gone.
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ from typing import Any, Dict, List, Optional, Set
 
 from ._checks import is_digest, is_release, parse_json
 from ._errors import DeviceError, map_os_errors
-from ._files import durable_folder, fsync_folder, write_durably
-from ._root import App
+from ._files import durable_folder, fsync_folder, locked, write_durably
+from ._root import App, Root
 
 __all__ = [
     "AFTER_SWITCH",
@@ -23,17 +28,26 @@ __all__ = [
     "HISTORY",
     "JOURNAL",
     "SCHEMA",
+    "TAKEN_BACK",
     "Journal",
+    "complete_history",
     "history",
+    "last_taken_back",
     "read_journal",
     "record",
     "references",
+    "refuse_taken_back",
+    "remember_taken_back",
     "stamp",
+    "standing",
+    "taken_back",
     "writable",
 ]
 
 SCHEMA = "edgekit.deployment/1"
 JOURNAL, HISTORY = "deployment.json", "history.jsonl"
+#: In ROOT: what was taken back of apps that were removed.
+TAKEN_BACK = "taken-back.json"
 
 BEFORE_SWITCH = ("downloading", "verifying", "refitting", "testing")
 AFTER_SWITCH = ("switching", "soaking", "rolling-back")
@@ -42,6 +56,7 @@ ENDED = ("committed", "rolled-back", "failed")
 _MAX_BYTES = 1 << 20
 _MAX_HISTORY = 512 * 1024
 _KEPT_LINES = 200
+_TAKEN_BACK_SCHEMA = "edgekit.taken-back/1"
 # of use while it runs, and too much for a line
 _NOT_KEPT = ("policy", "health", "steps", "source")
 
@@ -110,7 +125,8 @@ def read_journal(app: App) -> Optional[Journal]:
 def record(app: App, document: Dict[str, Any]) -> None:
     """Adds a line to the history, unless its last one is this very deployment's.
 
-    A line that a power cut left half is ended first; of a long file the newest lines are kept.
+    A line that a power cut left half is ended first; of a long file the newest lines are kept, and
+    those of releases that stay taken back.
     """
     path = app.folder / HISTORY
     facts = {name: value for name, value in document.items() if name not in _NOT_KEPT}
@@ -123,7 +139,12 @@ def record(app: App, document: Dict[str, Any]) -> None:
         if last and (last[0].get("id"), last[0].get("state")) == (facts["id"], facts["state"]):
             return
         if len(data) > _MAX_HISTORY or (data and not data.endswith(b"\n")):
-            kept = [_line(entry) for entry in _entries(data)[-_KEPT_LINES:]]
+            entries = _entries(data)
+            journal = read_journal(app)
+            stays = {entry.get("id") for entry in _standing(entries).values() if entry is not None}
+            stays.add(None if journal is None else journal.facts["id"])  # or it would count as new
+            old = [entry for entry in entries[:-_KEPT_LINES] if entry.get("id") in stays]
+            kept = [_line(entry) for entry in old + entries[-_KEPT_LINES:]]
             write_durably(path, b"".join(kept))
         handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -135,12 +156,88 @@ def record(app: App, document: Dict[str, Any]) -> None:
             fsync_folder(app.folder)
 
 
+def complete_history(app: App) -> None:
+    """Adds the newest deployment's line where a power cut or a full disk left it out."""
+    past = _past(app)
+    if len(past) > len(history(app)):
+        record(app, past[-1])
+
+
 def history(app: App) -> List[Dict[str, Any]]:
     """The deployments and roll backs that ended, oldest first."""
     try:
         return _entries((app.folder / HISTORY).read_bytes())
     except OSError:
         return []
+
+
+def taken_back(app: App, digest: str) -> Optional[Dict[str, str]]:
+    """Whether a bundle served here, was taken back, and did not come to serve since.
+
+    Args:
+        app: The app.
+        digest: SHA-256 of the bundle's manifest.
+
+    Returns:
+        "release", "at" and "reason"; None where it was not taken back.
+    """
+    short = digest[:12]
+    found = standing(app)
+    if short in found:
+        return found[short]
+    removed: Optional[Dict[str, str]] = _remembered(app.root)["apps"].get(app.name, {}).get(short)
+    return removed
+
+
+def last_taken_back(app: App) -> Optional[Dict[str, str]]:
+    """What was taken back last, as ``taken_back``; None once a release came to serve since."""
+    ended = [entry for entry in _past(app) if entry.get("state") != "failed"]
+    if not ended or ended[-1].get("state") != "rolled-back" or _boards_own(ended[-1]):
+        return None
+    return _told(ended[-1])
+
+
+def refuse_taken_back(app: App, digest: str, where: str = "") -> None:
+    """Refuses a bundle that was taken back here.
+
+    Raises:
+        DeviceError: "install.taken-back".
+    """
+    found = taken_back(app, digest)
+    if found is not None:
+        raise DeviceError(
+            "{} served here and was taken back at {}: {}".format(
+                found["release"], found["at"], found["reason"]
+            ),
+            code="install.taken-back",
+            where=where or app.name,
+            hint="deploy a newer bundle, or put this one back on purpose: edgekit deploy --again, "
+            "on the board install --again",
+        )
+
+
+def standing(app: App) -> Dict[str, Optional[Dict[str, str]]]:
+    """What the app's history says of each bundle, by the start of its digest.
+
+    Returns:
+        As ``taken_back``; None for one that came to serve and was not taken back since.
+    """
+    return {short: _told(entry) for short, entry in _standing(_past(app)).items()}
+
+
+def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[Dict[str, str]]]) -> None:
+    """Writes to ROOT/taken-back.json what ``standing`` said of an app that is removed."""
+    if not found:
+        return
+    path = root.folder / TAKEN_BACK
+    with locked(root.folder / "taken-back.lock"), map_os_errors(str(path)):
+        known = _remembered(root)
+        before = known["apps"].get(name, {})
+        after = {short: one for short, one in before.items() if short not in found}
+        after.update((short, one) for short, one in found.items() if one is not None)
+        if after != before:
+            known["apps"][name] = dict(list(after.items())[-_KEPT_LINES:])
+            write_durably(path, _line(known))
 
 
 def writable(app: App) -> None:
@@ -156,6 +253,80 @@ def references(app: App) -> Set[str]:
         return set()
     named = (journal.facts.get(key) for key in ("release", "previous", "fallback"))
     return {str(name) for name in named if is_release(name)}
+
+
+def _past(app: App) -> List[Dict[str, Any]]:
+    """The history, and the newest deployment where a cut or a full disk left its line out."""
+    found = history(app)
+    journal = read_journal(app)
+    # a roll back by hand may have come after it
+    known = journal is None or any(entry.get("id") == journal.facts["id"] for entry in found)
+    if journal is not None and not known and not journal.live:
+        found.append(journal.facts)
+    return found
+
+
+def _standing(entries: List[Dict[str, Any]]) -> Dict[str, Optional[Dict[str, Any]]]:
+    """By the start of a bundle's digest, the entry that took it back; None where it came to serve.
+
+    A deployment that failed before the switch changes nothing about what was taken back.
+    """
+    found: Dict[str, Optional[Dict[str, Any]]] = {}
+    for entry in entries:
+        release, previous = _short(entry.get("release")), _short(entry.get("previous"))
+        if entry.get("state") == "committed":
+            found[release] = None
+        elif entry.get("state") == "rolled-back":
+            if not _boards_own(entry):
+                found[release] = entry
+            found[previous] = None  # which serves, also where it is the same bundle signed anew
+    found.pop("", None)
+    return found
+
+
+def _boards_own(entry: Dict[str, Any]) -> bool:
+    """Whether a full disk or damaged storage took it back: no judgement of the release."""
+    error = entry.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    return isinstance(code, str) and code.startswith(("board.", "blob."))
+
+
+def _short(release: object) -> str:
+    return release.partition("-")[2] if isinstance(release, str) and is_release(release) else ""
+
+
+def _told(entry: Optional[Dict[str, Any]]) -> Optional[Dict[str, str]]:
+    if entry is None:
+        return None
+    error = entry.get("error")
+    why = error.get("message") if isinstance(error, dict) else None
+    return {
+        "release": str(entry.get("release")),
+        "at": str(entry.get("state_at")),
+        "reason": str(why or "no reason is known"),
+    }
+
+
+def _remembered(root: Root) -> Dict[str, Any]:
+    """ROOT/taken-back.json; an empty one where it is not there or damaged."""
+    empty: Dict[str, Any] = {"schema": _TAKEN_BACK_SCHEMA, "apps": {}}
+    try:
+        with (root.folder / TAKEN_BACK).open("rb") as file:
+            found = parse_json(file.read(16 * _MAX_BYTES), TAKEN_BACK, "taken-back.damaged")
+    except (OSError, DeviceError):
+        return empty
+    apps = found.get("apps") if isinstance(found, dict) else None
+    sound = isinstance(apps, dict) and all(
+        isinstance(releases, dict)
+        and all(
+            isinstance(one, dict)
+            and set(one) == {"release", "at", "reason"}
+            and all(isinstance(text, str) for text in one.values())
+            for one in releases.values()
+        )
+        for releases in apps.values()
+    )
+    return {"schema": _TAKEN_BACK_SCHEMA, "apps": apps} if sound else empty
 
 
 def _entries(data: bytes) -> List[Dict[str, Any]]:

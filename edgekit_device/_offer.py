@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 from ._bundle import MANIFEST, SIGNATURE, BundleFiles
 from ._checks import is_app_name, is_digest
 from ._delta import prints, unpack
-from ._deployment import read_journal
+from ._deployment import read_journal, taken_back
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, workspace, write_durably
 from ._partial import kept_bytes
@@ -109,6 +109,7 @@ def _answer(
     store = root.store
     files = BundleFiles("the offered bundle", manifest, signature, store.read, store.has)
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
+    app = root.app(checked.manifest.name)
     lacking = _missing(root, checked.manifest)
     serving = None if lacking else serves(root, checked)
     if serving is None:
@@ -122,7 +123,8 @@ def _answer(
             [digest, min(kept_bytes(root.folder, digest), size)] for digest, size in lacking
         ],
         "serving": serving,
-        "deployment": None if serving is None else _deployment(root.app(checked.manifest.name)),
+        "taken_back": None if serving is not None else taken_back(app, checked.manifest.digest),
+        "deployment": None if serving is None else _deployment(app),
     }
 
 

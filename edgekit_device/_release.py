@@ -7,10 +7,11 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from ._bundle import MANIFEST, SIGNATURE, BundleFiles, open_release
 from ._checks import parse_json
+from ._deployment import last_taken_back, refuse_taken_back, taken_back
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, workspace, write_durably
 from ._links import set_links
@@ -25,6 +26,7 @@ __all__ = [
     "check_release",
     "check_signer",
     "describe",
+    "earlier",
     "is_ready",
     "need_ready",
     "read_record",
@@ -159,32 +161,56 @@ def switch(app: App, release: str) -> Dict[str, Optional[str]]:
         return _switch(app, release)
 
 
-def rollback(app: App) -> Dict[str, Optional[str]]:
-    """Swaps current and previous; says in "from" what served before.
+def earlier(app: App) -> Optional[str]:
+    """The release that a rollback goes to, None for none: never one that was taken back itself."""
+    current, previous = app.link("current"), app.link("previous")
+    found = [previous] if previous is not None and previous != current else []
+    if current is not None:
+        found += [
+            name
+            for name in reversed(app.releases())
+            if number_of(name) < number_of(current) and is_ready(app.releases_folder / name)
+        ]
+    good = (name for name in found if taken_back(app, name.partition("-")[2]) is None)
+    return next(good, None)
+
+
+def rollback(
+    app: App,
+    to: Optional[str] = None,
+    note: Callable[[Optional[str], str], None] = lambda current, to: None,
+) -> Dict[str, Optional[str]]:
+    """Makes an earlier release the current one; says in "from" what served before.
+
+    Args:
+        app: The app.
+        to: The release; by default ``earlier``.
+        note: Called with the current release and the one that will be, right before the change.
 
     Raises:
-        DeviceError: "release.no-previous".
+        DeviceError: "release.no-previous"; with ``to`` also "release.unknown" or
+            "install.taken-back".
     """
     with app.lock(), map_os_errors(str(app.folder)):
-        current, previous = app.link("current"), app.link("previous")
-        if previous is None or previous == current:
-            # removed by hand, or cut off by a loader of before: the release before is the answer
-            older = [
-                name
-                for name in app.releases()
-                if current is not None
-                and number_of(name) < number_of(current)
-                and is_ready(app.releases_folder / name)
-            ]
-            previous = older[-1] if older else None
-        if previous is None:
+        current = app.link("current")
+        target = earlier(app) if to is None else app.release(to).name
+        if target is None:
+            back = last_taken_back(app)
             raise DeviceError(
-                "there is no earlier release to go back to",
+                "there is no earlier release to go back to"
+                + (
+                    "; {release} was taken back itself at {at}: {reason}".format(**back)
+                    if back is not None
+                    else ""
+                ),
                 code="release.no-previous",
                 where=app.name,
-                hint="deploy an earlier bundle instead",
+                hint="deploy an earlier bundle instead"
+                + ("; edgekit deploy --again puts back what was taken back" if back else ""),
             )
-        return {**_switch(app, previous), "from": current}
+        if to is not None and target != current:
+            refuse_taken_back(app, target.partition("-")[2])
+        return {**_switch(app, target, lambda: note(current, target)), "from": current}
 
 
 def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
@@ -211,6 +237,7 @@ def describe(app: App) -> Dict[str, Any]:
         "current": app.link("current"),
         "previous": app.link("previous"),
         "releases": found,
+        "taken_back": last_taken_back(app),
     }
 
 
@@ -230,12 +257,15 @@ def to_bytes(document: Dict[str, Any]) -> bytes:
     return (json.dumps(document, sort_keys=True) + "\n").encode("utf-8")
 
 
-def _switch(app: App, release: str) -> Dict[str, Optional[str]]:
+def _switch(
+    app: App, release: str, note: Callable[[], None] = lambda: None
+) -> Dict[str, Optional[str]]:
     folder = app.release(release)
     need_ready(app.name, folder)
     current = app.link("current")
     if current != release:
         check_signer(app.root, folder)  # what would not load must not be made to serve
+        note()
         set_links(app.folder, release, current or app.link("previous"))
     return {"app": app.name, "current": release, "previous": app.link("previous")}
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional
 
+from ._deployment import last_taken_back
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, locked, replace_link
 from ._root import App, Root
@@ -59,7 +60,7 @@ def do_serve(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict
 def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
     """Says what serves; with --reload, has it take the current release first."""
     app = root.app(arguments.app)
-    return {"app": app.name, "serving": reload(app) if arguments.reload else serving(app)}
+    return _answer(app, reload(app) if arguments.reload else serving(app))
 
 
 def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:
@@ -97,6 +98,12 @@ def keep_loader(app: App) -> Optional[Path]:
             fsync_folder(app.folder)
         replace_link(app.folder / LOADER, kept.name)
     return app.folder / LOADER
+
+
+def _answer(app: App, found: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    """What serves; where another release was taken back for it, that one and why."""
+    back = last_taken_back(app)
+    return {"app": app.name, "serving": found, **({"taken_back": back} if back else {})}
 
 
 def _app(root: Root, name: str) -> App:
@@ -174,7 +181,7 @@ def _background(app: App, arguments: argparse.Namespace) -> Dict[str, Any]:
                     # answers when the release serves, or has failed: the status says with what
                     with contextlib.suppress(DeviceError):
                         reload(app)
-                    return {"app": app.name, "serving": serving(app)}
+                    return _answer(app, serving(app))
                 time.sleep(_POLL_S)
         finally:
             if process.returncode is None:

@@ -9,6 +9,7 @@ from typing import Callable, Dict, List
 
 from ._deploy_lock import is_claimed
 from ._errors import DeviceError
+from ._release import earlier
 from ._root import App
 from ._serve_crew import Crew, environment
 from ._serve_health import Health, Record
@@ -45,12 +46,13 @@ class Rescue:
         """Goes back where a crew has crashed too often, and the release is the one to blame."""
         if crew.recent(now) < _CRASHES or "rollback" in self._commands:
             return
-        release, previous = self.app.link("current"), self.app.link("previous")
+        release = self.app.link("current")
         known = self.record.proven + self.record.given_up
-        if release != crew.release or release in known or previous in (None, release):
-            return
-        if previous in self.record.given_up or is_claimed(self.app):
+        if release != crew.release or release in known or is_claimed(self.app):
             return  # a deployment that is under way judges its release itself
+        previous = earlier(self.app)
+        if previous is None or previous in self.record.given_up:
+            return
         self.record.given_up.append(crew.release)
         self.record.write()
         told = DeviceError(

@@ -9,6 +9,7 @@ from ._bundle import BundleFiles
 from ._checks import is_digest
 from ._collect import collect, remove
 from ._deploy_lock import claim_by_hand
+from ._deployment import refuse_taken_back
 from ._manifest import MAX_MANIFEST
 from ._protocol import protocol_error, read_json
 from ._release import describe, stage, switch
@@ -65,6 +66,8 @@ def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     app = root.app(arguments.app)
     app.release(arguments.release)
     with claim_by_hand(app):
+        if not (arguments.again or arguments.release == app.link("current")):
+            refuse_taken_back(app, arguments.release.partition("-")[2])
         return dict(switch(app, arguments.release))
 
 
@@ -80,7 +83,7 @@ def do_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     if not app.folder.is_dir():
         raise no_such_app(app)
     with claim_by_hand(app, whole=arguments.release is None):
-        return {"removed": remove(root, app, arguments.release)}
+        return {"removed": remove(root, app, arguments.release, arguments.reason)}
 
 
 def do_gc(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit._files import open_stream
 from edgekit.buildlog._parse import LogParser, parse_log
 from edgekit.buildlog._timing_types import Timings
 from edgekit.buildlog._timings import TimingParser
@@ -99,7 +98,7 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with open_stream(path) as file:
+    with path.open("rb") as file:
         head = file.read(_CHUNK)
         encoding = _encoding(head)
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def to_qdq(
 ) -> None:
     calibration = {
         **inputs,
-        "cache": os.path.realpath(cache) if cache else None,
+        "cache": str(cache.resolve()) if cache else None,
         "method": method,
         "missing": missing,
     }

@@ -16,7 +16,8 @@ __all__ = ["command"]
 @o.command(
     "deploy",
     "Examples: edgekit deploy configs/resnet50-orin.yaml; "
-    "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb",
+    "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb; "
+    "edgekit deploy configs/resnet50-orin.yaml --again",
 )
 @o.config
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
@@ -24,6 +25,7 @@ __all__ = ["command"]
 @o.cut
 @o.strict
 @o.force
+@o.again
 @o.boards
 @o.talk
 def command(

@@ -87,6 +87,7 @@ going_on = o.all_of(
 @going_on
 @click.option("--name", help="Name of the rollout (the application's and the time).")
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
+@o.again
 @f.state
 @o.boards
 @o.talk
@@ -98,6 +99,7 @@ def command(
     waves: str,
     name: str | None,
     bundle: Path | None,
+    again: bool,
     state: Path | None,
     accept_host_key: bool,
     trust_key: bool,
@@ -120,6 +122,7 @@ def command(
         deadline_s=deadline_s,
         offline=offline,
         driver=driver,
+        again=again,
     )
     talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
     with f.open_fleet(state, **talk, accept_host_key=accept_host_key) as fleet:

@@ -40,3 +40,4 @@ def command(
         print(f"{tensor['name']} {tensor['dtype']}{tensor['shape']}  min {tensor['min']:.6g}  "
               f"max {tensor['max']:.6g}  arg max {tensor['argmax']}")  # fmt: skip
     print(f"written to {document['file']}")
+    o.say_notes(document)

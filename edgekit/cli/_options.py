@@ -180,6 +180,9 @@ out = click.option("-o", "--out", type=FILE, help="Folder for results (edgekit-o
 strict = click.option(
     "--strict", is_flag=True, default=None, help="Fail where a build is not as planned."
 )
+again = click.option(
+    "--again", is_flag=True, help="Put back what was taken back on a board; nothing else does."
+)
 force = click.option("--force", is_flag=True, help="Do everything again, reuse nothing.")
 accept_host_key = click.option(
     "--accept-host-key", is_flag=True, help="Accept the board's unknown host key this once."

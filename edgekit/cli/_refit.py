@@ -22,6 +22,7 @@ __all__ = ["command"]
 )
 @o.cut
 @o.out
+@o.again
 @o.boards
 @o.talk
 def command(config: str, weights: Path, part: dict[str, Any], json: bool, **settings: Any) -> None:

@@ -65,7 +65,7 @@ def command(
         return
     if baseline:
         _look_for(baseline, opened.file.name)
-    with o.open_pipeline(opened, **settings) as pipeline:
+    with o.open_pipeline(opened, or_serving=True, **settings) as pipeline:
         with page_without_board(pipeline.out / "report.json"):
             result = pipeline.run()
         if annotate is not None:

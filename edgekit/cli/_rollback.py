@@ -40,6 +40,4 @@ def command(
 
 
 def _said(board: dict[str, Any]) -> str:
-    why = board["taken_back"]
-    past = f", which was taken back itself ({why})" if why else ""
-    return f"{board['from']} -> {board['to'] or 'nothing'}{past}"
+    return f"{board['from']} -> {board['to'] or 'nothing'}"

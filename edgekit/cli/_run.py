@@ -18,6 +18,7 @@ __all__ = ["command"]
 @o.missing
 @o.strict
 @o.force
+@o.again
 @o.boards
 @o.talk
 @written.markdown

@@ -176,9 +176,18 @@ class BoardClient(SendingClient):
         """Returns apps with their releases, the current and the previous one."""
         return self._ask("releases", *_which(app))
 
-    def remove(self, app: str, release: str | None = None) -> dict[str, Any]:
-        """Removes a release, or without one the whole app."""
-        return self._ask("remove", *_which(app, release))
+    def remove(
+        self, app: str, release: str | None = None, reason: str | None = None
+    ) -> dict[str, Any]:
+        """Removes a release, or without one the whole app.
+
+        Args:
+            app: The application.
+            release: Which.
+            reason: With the whole app: what serves is taken back by that, and why.
+        """
+        options = [] if reason is None else [f"--reason={reason}"]
+        return self._ask("remove", *_which(app, release), *options)
 
     def gc(self, app: str, keep: int) -> dict[str, Any]:
         """Removes the app's oldest releases beyond ``keep``, and blobs that nothing names."""

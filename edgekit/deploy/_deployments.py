@@ -42,18 +42,21 @@ class DeploymentClient(JobClient):
                 self._run_contained(one["job"])
         return found
 
-    def rollback(self, app: str, reason: str | None = None) -> dict[str, Any]:
-        """Makes the release before the current one serve again.
+    def rollback(
+        self, app: str, reason: str | None = None, release: str | None = None
+    ) -> dict[str, Any]:
+        """Makes an earlier release serve again, never one that was taken back itself.
 
         Args:
             app: The application.
             reason: For the board's history.
+            release: Which; the one before by default.
 
         Returns:
-            "app", "current", "previous", "from" (what served before) and "taken_back" (why the one
-            that serves now was itself taken back once; None for one that never was).
+            "app", "current", "previous", "from" (what served before) and "taken_back" (None).
         """
         options = [f"--reason={reason}"] if reason is not None else []
+        options += [f"--release={release}"] if release is not None else []
         return self._ask("rollback", f"--app={app}", *options, timeout=LONG_S)
 
     def serve(self, app: str, action: str, options: Sequence[str] = ()) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def install(
     keep: int = 3,
     policy: Mapping[str, Any] | None = None,
     again: bool = True,
+    put_back: bool = False,
     source: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Release:
@@ -54,13 +55,14 @@ def install(
         keep: Releases that stay on the board.
         policy: How the board judges the release: ``deploy.health`` of a configuration.
         again: Also deploy a bundle that serves already and is whole.
+        put_back: Also deploy a bundle that was taken back on the board.
         source: Where the board gets the blobs itself; None to send them.
         on_start: Called with the job's id when the board works alone.
 
     Raises:
         BundleError: The board refuses the bundle.
         BoardError: The board failed, or took the release back; ``where`` names it. "deploy.busy"
-            when it deploys another bundle.
+            when it deploys another bundle, "install.taken-back" when this one was taken back there.
     """
     step = _Steps(progress)
     signature = bundle.signature if signature is None else signature
@@ -71,7 +73,8 @@ def install(
 
     with step("hello"):
         loader_bytes = board.ensure_loader(progress)
-    sent = send(board, bundle, signature, progress, check=check, fetches=source is not None)
+    fetches = source is not None
+    sent = send(board, bundle, signature, progress, check=check, fetches=fetches, put_back=put_back)
     policy = {"keep": keep, **(policy or {})}
     deployed: Mapping[str, Any] | None = None if again else _serving(sent, policy)
     reused = deployed is not None
@@ -86,6 +89,7 @@ def install(
             "nonce": secrets.token_hex(8),
             # what was sent anew is tested anew
             "again": again or sent.blobs_sent > 0,
+            "put_back": put_back,
         }
         deployed = follow(board, request, progress, on_start)
     return _release(bundle, board, sent, deployed, loader_bytes + len(signature or b""), reused)

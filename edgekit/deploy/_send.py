@@ -67,6 +67,7 @@ def send(
     *,
     check: Callable[[int, Mapping[str, Any]], None] | None = None,
     fetches: bool = False,
+    put_back: bool = True,
 ) -> Sent:
     """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
 
@@ -78,10 +79,12 @@ def send(
         check: Called with the bytes that the board lacks, where it lacks any, and what it says of
             itself (``hello``), before they are sent.
         fetches: The board gets the blobs elsewhere: only the manifest is sent.
+        put_back: Also send what was taken back on the board.
 
     Raises:
         BundleError: The board refuses the bundle, or a stripped bundle lacks what the board lacks.
-        BoardError: The board failed, or the connection did.
+        BoardError: The board failed, or the connection did; "install.taken-back", whose
+            ``extra["taken_back"]`` has "release", "at" and "reason".
     """
     signature = bundle.signature if signature is None else signature
     before = board.wire_bytes()
@@ -94,6 +97,8 @@ def send(
         try:
             with board.ahead(bundle.digest, on_hand):
                 offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
+                if offer["taken_back"] and not put_back:
+                    raise _taken_back(offer["taken_back"], board.name)
                 kept = _kept(offer["missing"], sizes, board.name)
                 blobs = {} if fetches else _payload(bundle, kept, board.name)
                 if kept and check is not None:
@@ -121,6 +126,17 @@ def send(
         wire_bytes=None if before is None else (board.wire_bytes() or 0) - before,
         notes=tuple(notes),
     )
+
+
+def _taken_back(found: Mapping[str, str], where: str) -> BoardError:
+    error = BoardError(
+        f"{found['release']} served there and was taken back at {found['at']}: {found['reason']}",
+        code="install.taken-back",
+        where=where,
+        hint="edgekit deploy CONFIG --again puts it back; nothing else does",
+    )
+    error.extra["taken_back"] = dict(found)
+    return error
 
 
 def _kept(missing: object, sizes: Mapping[str, int], where: str) -> dict[str, int]:

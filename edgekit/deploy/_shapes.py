@@ -47,7 +47,10 @@ _RELEASE: Any = {
     "id": "text", "digest?": "text?", "backend?": "text?", "signer?": "text?",
     "staged_at?": "text?", "ready?": "flag",
 }  # fmt: skip
-_APP: Any = {"current": "text?", "previous": "text?", "releases": [_RELEASE]}
+_TAKEN_BACK: Any = ({"release": "text", "at": "text", "reason": "text"}, None)
+_APP: Any = {
+    "current": "text?", "previous": "text?", "releases": [_RELEASE], "taken_back?": _TAKEN_BACK,
+}  # fmt: skip
 _APP_STATUS: Any = {
     **_APP, "deployment": (_DEPLOYMENT, None), "history?": [{"error?": (_ERROR, None)}],
     "serving": ({"release?": "text?", "error?": _ERROR, "latency_ms?": (_PERCENTILES, None)}, None),
@@ -77,8 +80,8 @@ ANSWERS: dict[str, Any] = {
     "missing": {"missing": ["text"]},
     "verify": {"signer": "text?"},
     "offer": {"known": "flag", "digest": "text", "app": "text", "signer": "text?",
-              "missing": ["any"], "serving": "text?", "deployment": (_DEPLOYMENT, None),
-              "hello": _HELLO},
+              "missing": ["any"], "serving": "text?", "taken_back": _TAKEN_BACK,
+              "deployment": (_DEPLOYMENT, None), "hello": _HELLO},
     "stage": {"app": "text", "release": "text", "digest": "text", "signer": "text?",
               "reused": "flag", "missing_weights": ["text"]},
     "refit": {"release": "text", "weights": "count", "bytes": "count", "engines": "count",
@@ -99,8 +102,8 @@ ANSWERS: dict[str, Any] = {
         "free_bytes": "count",
     },
     "resume": {"resumed": [{"app": "text", "job": "text", "state": "text"}]},
-    "serve": {"app": "text", "serving": (_SERVING, None)},
-    "serve-status": {"app": "text", "serving": (_SERVING, None)},
+    "serve": {"app": "text", "serving": (_SERVING, None), "taken_back": _TAKEN_BACK},
+    "serve-status": {"app": "text", "serving": (_SERVING, None), "taken_back": _TAKEN_BACK},
     "serve-stop": {"app": "text", "stopped": "flag"},
     "serve-unit": {"app": "text", "unit": "text", "file": "text?", "installed": "flag",
                    "text": "text", "notes": ["text"]},

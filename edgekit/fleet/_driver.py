@@ -135,16 +135,14 @@ class SshDriver:
             state = client.status(self._app)["apps"].get(self._app, {})
             self._no_deployment(client, state.get("deployment") or {}, digest, member.name)
             digests = {row["id"]: row["digest"] for row in state.get("releases", ())}
-            # a rollback swaps two releases: asked twice it would bring the new one again
+            # asked twice it would go further back
             if digests.get(state.get("current")) != digest:
                 return False
             older = [id for id, found in digests.items() if found == before]
             if not before:
-                client.remove(self._app)
-            elif digests.get(state.get("previous")) == before:
-                client.rollback(self._app, self._reason)
+                client.remove(self._app, reason=self._reason or "its rollout was taken back")
             elif older:
-                client.switch(self._app, older[-1])
+                client.rollback(self._app, self._reason, older[-1])
             else:
                 raise BoardError(
                     f"what served before ({before[:12]}) is no longer on the board",

@@ -42,6 +42,7 @@ class AnsibleDriver:
         signers: Lines of allowed_signers that boards are to trust from now on.
         known_hosts: edgekit's own file of known host keys.
         operator: For boards' histories.
+        again: Whether boards put back what was taken back on them.
     """
 
     def __init__(
@@ -55,13 +56,18 @@ class AnsibleDriver:
         signers: Sequence[str] = (),
         known_hosts: str = "",
         operator: str = "ansible",
+        again: bool = False,
     ) -> None:
         self._app = app
         self._bundle_for = bundle_for
         self._folder = folder
         self._terms_of = terms_of
         self._forks = forks
-        self._shared = {"edgekit_board_signers": list(signers), "edgekit_board_operator": operator}
+        self._shared: dict[str, Any] = {
+            "edgekit_board_signers": list(signers),
+            "edgekit_board_operator": operator,
+            "edgekit_board_again": again,
+        }
         self._known_hosts = known_hosts
         self._runner = Runner(folder, forks)
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()

@@ -11,6 +11,7 @@ from edgekit._data import cache_folder
 from edgekit.errors import ConfigError, UsageError
 from edgekit.fleet._bundles import Bundles, signer_of
 from edgekit.fleet._driver import Driver, SshDriver
+from edgekit.fleet._hints import ACCEPT_KEY
 from edgekit.fleet._types import Member
 
 __all__ = ["check_ansible", "driver_of", "over_ansible", "over_ssh"]
@@ -26,8 +27,7 @@ def driver_of(
         raise UsageError(
             "--accept-host-key: Ansible takes no unknown host key",
             code="fleet.host-key",
-            hint="pin host_key in the inventory, or accept it once: edgekit doctor HOST "
-            "--accept-host-key",
+            hint=ACCEPT_KEY,
         )
     return over_ansible(rollout, bundles, folder / "ansible" / str(rollout["name"]))
 
@@ -38,7 +38,10 @@ def over_ssh(rollout: Mapping[str, Any], bundles: Bundles, *, accept_host_key: b
         rollout["app"],
         bundles,
         state_folder=cache_folder(),
-        terms_of=lambda m: rollout["terms"][str(m.config or rollout["config"])],
+        terms_of=lambda m: {
+            **rollout["terms"][str(m.config or rollout["config"])],
+            "put_back": _again(rollout),
+        },
         reason=f"the rollout {rollout['name']} was taken back",
         idle=2 * int(rollout["settings"]["parallel"]),
         accept_host_key=accept_host_key,
@@ -61,6 +64,7 @@ def over_ansible(rollout: Mapping[str, Any], bundles: Bundles, folder: Path) -> 
         signers=[] if signer is None else [trusted(signer)],
         known_hosts=known_hosts_text(cache_folder() / "known_hosts"),
         operator=f"the rollout {rollout['name']}",
+        again=_again(rollout),
     )
 
 
@@ -72,6 +76,11 @@ def check_ansible(members: Sequence[Member]) -> None:
     program()
     for member in members:
         host_vars(member)
+
+
+def _again(rollout: Mapping[str, Any]) -> bool:
+    """Whether boards put back what was taken back on them; no rollout of before does."""
+    return bool(rollout["settings"].get("again"))
 
 
 def _signer(rollout: Mapping[str, Any]) -> str | None:

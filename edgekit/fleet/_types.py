@@ -114,6 +114,7 @@ class Settings:
         retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
         most_s: The longest such wait.
         driver: How boards are asked: over SSH by this process, or by Ansible.
+        again: Whether boards put back what was taken back on them.
     """
 
     parallel: int = 8
@@ -124,3 +125,4 @@ class Settings:
     retry_s: float = 5.0
     most_s: float = 120.0
     driver: Literal["ssh", "ansible"] = "ssh"
+    again: bool = False

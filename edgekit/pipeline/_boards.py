@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import BundleError, EdgekitError
+from edgekit.errors import BoardError, BundleError, EdgekitError
 from edgekit.pipeline._hosts import boards_of_config, fill_hint
 from edgekit.pipeline._installing import Installing, Watched
 from edgekit.pipeline._signing import Signing
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._steps import Steps
     from edgekit.pipeline._work import Work
 
-__all__ = ["Boards"]
+__all__ = ["Boards", "serving_of", "taken_back_note"]
 
 
 class Boards:
@@ -114,14 +114,17 @@ class Boards:
 
     def serves(self, client: BoardClient, app: str) -> tuple[str, str] | None:
         """Returns id and bundle digest of the release that serves, or None."""
-        state = client.releases(app)["apps"].get(app, {})
-        for release in state.get("releases", ()):
-            if release["id"] == state.get("current"):
-                return release["id"], release["digest"]
-        return None
+        found = serving_of(client.releases(app)["apps"].get(app, {}))
+        return None if found is None else (found["id"], found["digest"])
 
     def install(
-        self, bundle_for: Callable[[BoardClient], Bundle], steps: Steps, *, always: bool = False
+        self,
+        bundle_for: Callable[[BoardClient], Bundle],
+        steps: Steps,
+        *,
+        always: bool = False,
+        put_back: bool = False,
+        or_serving: bool = False,
     ) -> list[dict[str, Any]]:
         """Brings every board to its bundle; one that serves it already is left alone.
 
@@ -129,16 +132,30 @@ class Boards:
             bundle_for: Returns a board's bundle: engines are not portable between kinds of boards.
             steps: Where the steps are told.
             always: Install also where the bundle serves already.
+            put_back: Install also where the bundle was taken back.
+            or_serving: Where the bundle was taken back, return what serves instead.
 
         Returns:
-            One object a board: board, release, digest, bytes sent and reused, refit and self-test.
+            One object a board: board, release, digest, bytes sent and reused, refit and self-test,
+            and "taken_back": None, or "release", "at" and "reason" of the bundle's own release
+            where another one serves.
+
+        Raises:
+            BoardError: Among others "install.taken-back".
         """
         return [
-            self._install(client, bundle_for(client), steps, always) for client in self.clients()
+            self._install(client, bundle_for(client), steps, always, put_back, or_serving)
+            for client in self.clients()
         ]
 
     def _install(
-        self, client: BoardClient, bundle: Bundle, steps: Steps, always: bool
+        self,
+        client: BoardClient,
+        bundle: Bundle,
+        steps: Steps,
+        always: bool,
+        put_back: bool,
+        or_serving: bool,
     ) -> dict[str, Any]:
         from edgekit.deploy import install
 
@@ -147,18 +164,24 @@ class Boards:
         known = cache.get("release", key)
         with self._hinting(client), Installing(client, bundle, steps) as shown:
             job = Watched(self._work, client)
-            with job:
-                release = install(
-                    bundle,
-                    client,
-                    signature=bundle.signature,
-                    progress=shown.progress,
-                    keep=self._work.file.deploy.keep,
-                    policy=self._work.file.deploy.health.policy(),
-                    again=always,
-                    source="\n".join(self._work.file.deploy.mirror) or None,
-                    on_start=job.begins,
-                )
+            try:
+                with job:
+                    release = install(
+                        bundle,
+                        client,
+                        signature=bundle.signature,
+                        progress=shown.progress,
+                        keep=self._work.file.deploy.keep,
+                        policy=self._work.file.deploy.health.policy(),
+                        again=always,
+                        put_back=put_back,
+                        source="\n".join(self._work.file.deploy.mirror) or None,
+                        on_start=job.begins,
+                    )
+            except BoardError as error:
+                if not or_serving or "taken_back" not in error.extra:
+                    raise
+                return self._what_serves(client, bundle.name, error, shown)
             if release.reused:
                 shown.reused(release.id)
         result = {
@@ -173,9 +196,40 @@ class Boards:
             "hello": dict(release.hello) or (known or {}).get("hello") or {},
             "notes": [f"{client.name}: {text}" for text in release.selftest.get("notes", ())],
             "reused": release.reused,
+            "taken_back": None,
         }
         cache.put("release", key, result)
         return self._told(result)
+
+    def _what_serves(
+        self, client: BoardClient, app: str, error: BoardError, shown: Installing
+    ) -> dict[str, Any]:
+        """What the board serves instead of a bundle that was taken back there."""
+        state = client.releases(app)["apps"].get(app, {})
+        serving = serving_of(state)
+        if serving is None:
+            error.message += "; nothing serves now"
+            raise error
+        back = error.extra["taken_back"]
+        shown.reused(serving["id"])
+        note = taken_back_note(client.name, serving["id"], back, self._work.config.path)
+        key = self._work.cache.key("release", self.identity(client), serving["digest"])
+        known = self._work.cache.get("release", key) or {}
+        return self._told({
+            "board": self.describe(client),
+            "release": serving["id"],
+            "digest": serving["digest"],
+            "bytes_sent": 0,
+            "bytes_reused": 0,
+            "previous": state.get("previous"),
+            "refit": known.get("refit") or {},
+            "selftest": known.get("selftest") or {},
+            "hello": known.get("hello") or {},
+            "notes": [note],
+            "reused": True,
+            "taken_back": back,
+            "backend": serving.get("backend"),
+        })  # fmt: skip
 
     @contextlib.contextmanager
     def _hinting(self, client: BoardClient) -> Iterator[None]:
@@ -195,3 +249,24 @@ class Boards:
 
     def _wanted(self) -> list[Any]:
         return list(boards_of_config(self._work.config)) or [None]
+
+
+def taken_back_note(board: str, serving: str | None, back: Mapping[str, str], config: str) -> str:
+    """Says that another release serves than the one deployed last, and why.
+
+    Args:
+        board: The board's name.
+        serving: The release that serves, None for none.
+        back: "release", "at" and "reason" of the one that was taken back.
+        config: The configuration's file.
+    """
+    return (
+        f"{board} serves {serving or 'nothing'}: the configuration's release, {back['release']}, "
+        f"was taken back at {back['at']}: {back['reason']} "
+        f"(edgekit deploy {shlex.quote(config)} --again puts it back)"
+    )
+
+
+def serving_of(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the release that serves, None for none; ``state`` is of the board's "releases"."""
+    return next((r for r in state.get("releases", ()) if r["id"] == state.get("current")), None)

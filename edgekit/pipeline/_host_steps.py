@@ -46,6 +46,8 @@ class HostSteps:
         cache: Where results are kept; the user's cache folder when None.
         accept_host_key: Accept unknown host keys of boards this once.
         trust_key: Let boards trust the signing key from now on.
+        again: ``deploy`` and ``run`` also put back what was taken back on a board.
+        or_serving: ``run`` goes on with what a board serves where the bundle was taken back there.
     """
 
     def __init__(
@@ -58,7 +60,10 @@ class HostSteps:
         cache: Cache | None = None,
         accept_host_key: bool = False,
         trust_key: bool = False,
+        again: bool = False,
+        or_serving: bool = False,
     ) -> None:
+        self._again, self._or_serving = again, or_serving
         self.config = config
         self.file = config.file
         if self.file.model.networks:

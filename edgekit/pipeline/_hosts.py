@@ -31,6 +31,7 @@ _ROOT, _PYTHON = "~/.edgekit", "python3"
 # where a board's own hints name a board, the user's word for it belongs
 _OF_JOB = re.compile(r"(edgekit jobs \w+ \S+) BOARD\b")
 _PLACE = re.compile(r"\bBOARD\b")
+_CONFIG = re.compile(r"(edgekit deploy) CONFIG\b")
 
 _HOST = re.compile(
     r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^@:\s]+)(?::(?P<port>\d+))?"
@@ -129,6 +130,7 @@ def fill_hint(error: EdgekitError, where: str, board: Board, several: bool = Fal
     """Writes into a hint what the user calls the board; see ``words_for``."""
     job, plain = words_for(where, board, several), words_for(where, board)
     hint = _OF_JOB.sub(lambda found: f"{found[1]} {job}", error.hint)
+    hint = _CONFIG.sub(lambda found: f"{found[1]} {plain}" if is_config(where) else found[0], hint)
     error.hint = _PLACE.sub(lambda _: plain, hint)
 
 

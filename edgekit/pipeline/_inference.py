@@ -35,7 +35,8 @@ def infer(
 
     Returns:
         An ``edgekit.infer/1``; ``bit_equal`` compares with the unstripped build on this machine
-        and is None for a refitted release, and for one whose engines only a board can run.
+        and is None for a refitted release, for one that serves instead of one that was taken back,
+        and for one whose engines only a board can run.
     """
     from edgekit_device._npz import read_npz, write_npz
 
@@ -44,7 +45,8 @@ def infer(
     path = output or pipeline.out / "outputs.npz"
     inputs = inputs_of(pipeline, source)
     feed = write_npz(inputs)
-    key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed))
+    other = bool(release.get("refitted") or release.get("taken_back"))
+    key = cache.key("infer", boards.identity(client), release["digest"], _digest(feed), other)
     known = None if pipeline.work.force else cache.get("infer", key)
     if known is not None and not cache.has_blobs([known["blob"]]):
         known = None
@@ -55,7 +57,7 @@ def infer(
         answer = client.infer(release_app(pipeline), feed, release=release["release"])
     outputs = read_npz(answer)
     if known is None:
-        here = pipeline.building.backend == "reference" and not release.get("refitted")
+        here = pipeline.building.backend == "reference" and not other
         equal = _equals_unstripped(pipeline, inputs, outputs) if here else None
         blob = _digest(answer)
         cache.put_blob(blob, answer)
@@ -68,10 +70,12 @@ def infer(
         "schema": "edgekit.infer/1",
         "board": boards.describe(client),
         "release": release["release"],
-        "backend": pipeline.building.first().artefacts.backend,
+        "backend": _backend(pipeline, release),
         "bit_equal": known["bit_equal"],
         "outputs": facts,
         "file": str(path),
+        "taken_back": release.get("taken_back"),
+        "notes": list(release.get("notes") or ()),
     }
 
 
@@ -85,6 +89,9 @@ def bench(
         release: What serves there.
         step: The step, for its detail.
         again: Measure even when the same release was measured before.
+
+    Raises:
+        BoardError: Among others "release.unknown-plan": what serves was packed elsewhere.
     """
     from edgekit.bench import bench_document, profile_notes, trace_document, write_json
     from edgekit.pipeline._beside import kept_beside
@@ -99,6 +106,8 @@ def bench(
 
     boards, work, cache = pipeline.boards, pipeline.work, pipeline.cache
     client = boards.clients()[0]
+    back = release.get("taken_back")
+    plan = work.plan if back is None else pipeline.packing.plan_of(release)
     section = pipeline.file.bench
     newest = Newest(pipeline, [boards.identity(client), release["digest"]])
     measured = None if again or work.force else newest.find()
@@ -107,7 +116,7 @@ def bench(
         work.fresh.add("bench")
         settings = board_settings(
             section,
-            backend=pipeline.building.first().artefacts.backend,
+            backend=_backend(pipeline, release),
             tensorrt=tensorrt_of(
                 section, release.get("hello") or {}, lambda: pipeline.building.probe(client)
             ),
@@ -126,14 +135,14 @@ def bench(
         "environment": {"release": release["release"], **_environment(release)},
         "target": work.target,
     }
-    document = bench_document(measured, work.plan, **told)
+    document = bench_document(measured, plan, **told)
     if (monitor := kept_beside(cache, document)) is not None:
-        document = bench_document({**measured, "monitor": monitor}, work.plan, **told)
+        document = bench_document({**measured, "monitor": monitor}, plan, **told)
     trace = trace_document(
-        work.plan,
+        plan,
         measured,
         dla_cores=work.target.dla.cores,
-        network=work.network,
+        network=work.network if back is None else None,
         name=pipeline.file.name,
     )
     if new:  # what makes no sound documents is never shown again
@@ -142,7 +151,8 @@ def bench(
     document["files"] = {name: str(path) for name, path in files.items()}
     fresh = "bench" in work.fresh
     notes = recorded(document, pipeline.config, release) if fresh else newest.notes
-    document["notes"] = [*profile_notes(measured), *notes]
+    document["notes"] = [*(release.get("notes") or ()), *profile_notes(measured), *notes]
+    document["taken_back"] = back
     write_json(files["bench"], document)
     write_json(files["trace"], trace)
     latency = document["latency_ms"]
@@ -152,6 +162,11 @@ def bench(
     )
     step.detail += "" if fresh else f"; {newest.told}"
     return document
+
+
+def _backend(pipeline: HostSteps, release: Mapping[str, Any]) -> str:
+    """Returns who runs the release: another one's may be another backend than is built with."""
+    return str(release.get("backend") or pipeline.building.first().artefacts.backend)
 
 
 def release_app(pipeline: HostSteps) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._building import Building, Built
     from edgekit.pipeline._signing import Signing
     from edgekit.pipeline._work import Work
+    from edgekit.placement import Plan
 
 __all__ = ["Packing"]
 
@@ -64,7 +65,36 @@ class Packing:
             work.fresh.add("bundle")
             bundle = self._pack(built)
             work.cache.put("bundle", key, store_bundle(work.cache, bundle))
+        self._remember_plan(bundle)
         return bundle
+
+    def _remember_plan(self, bundle: Bundle) -> None:
+        """Keeps the plan under the bundle's digest: a board may serve it under another plan."""
+        cache = self.work.cache
+        key = cache.key("planned", bundle.digest)
+        if cache.get("planned", key) is None:
+            cache.put("planned", key, self.work.plan.to_json())
+
+    def plan_of(self, release: Mapping[str, Any]) -> Plan:
+        """Returns the plan of what a board serves instead of this configuration's bundle.
+
+        Raises:
+            BoardError: "release.unknown-plan": another host, or an older edgekit, packed it.
+        """
+        from edgekit.errors import BoardError
+        from edgekit.placement import plan_from_json
+
+        cache = self.work.cache
+        found = cache.get("planned", cache.key("planned", release["digest"]))
+        if found is None:
+            raise BoardError(
+                f"{release['notes'][0]}; the plan of {release['release']} is not known here, so "
+                "its times cannot be shown beside what was predicted of them",
+                code="release.unknown-plan",
+                where=release["board"]["name"],
+                hint="name the configuration that it was built from",
+            )
+        return plan_from_json(found)
 
     def read(self, path: Path) -> Bundle:
         """Reads a bundle file; what a stripped one lacks is taken from the cache.
@@ -131,7 +161,9 @@ class Packing:
             samples=samples_of(self.work, model), rebuild=rebuild_of(self.work, request),
             **_issued(self.work),
         )  # fmt: skip
-        return made.signed(floor.sign(made.manifest_bytes, self._signing.key))
+        signed = made.signed(floor.sign(made.manifest_bytes, self._signing.key))
+        self._remember_plan(signed)
+        return signed
 
     def _loosened(self, built: Built, golden: list[Golden]) -> list[Golden]:
         """Gives this machine's answers the tolerance that a board's engines need.

@@ -187,12 +187,22 @@ class Pipeline(Serving):
                 "full": str(full) if full else None}  # fmt: skip
 
     def run(self) -> RunResult:
-        """Runs every step and returns the ``edgekit.run/1`` and ``edgekit.report/1`` documents."""
+        """Runs every step and returns the ``edgekit.run/1`` and ``edgekit.report/1`` documents.
+
+        Raises:
+            EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
+        """
         from edgekit.pipeline._result import report_facts, run_document
 
         check = self._host()
         bundle = self._bundle()
-        releases = self.boards.install(self.bundle_for, self._steps, always=self._force)
+        releases = self.boards.install(
+            self.bundle_for,
+            self._steps,
+            always=self._force,
+            put_back=self._again,
+            or_serving=self._or_serving,
+        )
         infer = self._infer(releases[0])
         bench = self._bench(releases[0])
         refit = {

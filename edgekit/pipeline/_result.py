@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit._files import regular
-
 if TYPE_CHECKING:
     from edgekit.build import Artefacts
     from edgekit.pipeline._building import Built
@@ -90,7 +88,8 @@ def run_document(
                   ("clock", "backend", "latency_ms", "throughput_qps", "iterations", "verdict")},
         "board": dict(releases[0]["board"]),
         "releases": [
-            {key: r.get(key) for key in ("board", "release", "digest", "bytes_sent", "previous")}
+            {key: r.get(key) for key in
+             ("board", "release", "digest", "bytes_sent", "previous", "taken_back")}
             for r in releases
         ],
         "files": dict(files),
@@ -157,7 +156,7 @@ def _trace(path: str) -> Any:
     import json
 
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(regular(Path(path)).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     return None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._asking import Answered, ask_boards, document_of
+from edgekit.pipeline._boards import taken_back_note
+from edgekit.pipeline._hosts import is_config
 
 if TYPE_CHECKING:
     from edgekit.deploy import BoardClient
@@ -26,7 +28,14 @@ def serve_document(
     """
 
     def ask(client: BoardClient) -> dict[str, Any]:
-        return client.serve(app, action, options)
+        answer = client.serve(app, action, options)
+        back = answer.get("taken_back")
+        if back is None:
+            return answer
+        serving = (answer["serving"] or {}).get("release")
+        config = where if is_config(where) else "CONFIG"
+        note = taken_back_note(client.name, serving, back, config)
+        return {**answer, "notes": [*answer.get("notes", ()), note]}
 
     answered = ask_boards([where], ask, **settings)
     boards = [document_of(one) for one in answered]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, UsageError
+from edgekit.pipeline._boards import serving_of, taken_back_note
 from edgekit.pipeline._host_steps import HOST_STEPS
 from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._sensing import Sensing
@@ -28,6 +29,9 @@ class Serving(Sensing):
         Args:
             file: A bundle to install instead of building one; weights that a stripped bundle
                 lacks come from the cache or are on the board already.
+
+        Raises:
+            BoardError: Among others "install.taken-back", without ``again``.
         """
         if file is not None:
             self._only("deploy", "refit", "self-test")
@@ -35,22 +39,26 @@ class Serving(Sensing):
             for client in self.boards.clients():
                 self.building.check_bundle(client, bundle.manifest)
             # its signature is the board's to judge, also when it serves that bundle already
-            releases = self.boards.install(lambda client: bundle, self._steps, always=True)
+            releases = self.boards.install(
+                lambda client: bundle, self._steps, always=True, put_back=self._again
+            )
         else:
             self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
             self._host()
             self._bundle()
-            releases = self.boards.install(self.bundle_for, self._steps, always=self._force)
+            releases = self.boards.install(
+                self.bundle_for, self._steps, always=self._force, put_back=self._again
+            )
         return {"schema": "edgekit.deploy/1", "steps": self._step_list(),
                 "releases": [_release(r) for r in releases]}  # fmt: skip
 
-    def rollback(self) -> dict[str, Any]:
-        """Takes every board back to its previous release."""
+    def rollback(self, reason: str | None = None) -> dict[str, Any]:
+        """Takes every board back to its previous release; ``reason`` is for their histories."""
         app = self.file.name
         boards = []
         for client in self.boards.clients():
             before = self.boards.serves(client, app)
-            answer = client.rollback(app)
+            answer = client.rollback(app, reason)
             boards.append({**self.boards.describe(client), "from": before and before[0],
                            "to": answer["current"]})  # fmt: skip
         return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}
@@ -88,8 +96,11 @@ class Serving(Sensing):
                 lambda client: bundles[self.building.for_board(client).key],
                 self._steps,
                 always=self._force,
+                put_back=self._again,
             )
         except BoardError as failed:
+            if failed.code == "install.taken-back":
+                failed.hint = "edgekit refit --again puts it back; nothing else does"
             if failed.code == "selftest.failed" and self.building.backend != "reference":
                 failed.hint = _off(work, weights)
             raise
@@ -134,17 +145,29 @@ class Serving(Sensing):
         return self.packing.bundle_of(self.building.for_board(client))
 
     def _deployed(self) -> dict[str, Any]:
-        """Brings the first board to the bundle, unless it serves it or a refit of it."""
+        """Brings the first board to the bundle, unless it serves it or a refit of it.
+
+        Where the bundle was taken back it is what serves instead.
+        """
         self._host()
         self._bundle()
         client = self.boards.clients()[0]
         bundle = self.bundle_for(client)
         refitted = self.cache.get("refitted", self.cache.key("refitted", bundle.digest)) or []
-        serving = self.boards.serves(client, bundle.name)
-        if serving and serving[1] in refitted:
-            return {"board": self.boards.describe(client), "release": serving[0],
-                    "digest": serving[1], "refitted": True}  # fmt: skip
-        return self.boards.install(self.bundle_for, self._steps)[0]
+        state = client.releases(bundle.name)["apps"].get(bundle.name, {})
+        serving = serving_of(state)
+        if serving and serving["digest"] in refitted:
+            release = {"board": self.boards.describe(client), "release": serving["id"],
+                       "digest": serving["digest"], "refitted": True}  # fmt: skip
+            back = state.get("taken_back")
+            if back and back["release"].endswith(bundle.digest[:12]):
+                path = self.config.path
+                note = taken_back_note(client.name, serving["id"], back, path)
+                release |= {"taken_back": back, "notes": [note]}
+            return release
+        return self.boards.install(
+            self.bundle_for, self._steps, put_back=self._again, or_serving=True
+        )[0]
 
     def _infer(
         self, release: Mapping[str, Any], source: Path | None = None, output: Path | None = None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from edgekit.errors import EdgekitError
+from edgekit.pipeline._boards import taken_back_note
 from edgekit.pipeline._tune_clean import left_behind, remove_trials
 from edgekit.pipeline._tune_forms import CAME, CAME_SECTION, REWRITTEN
 from edgekit.pipeline._tune_power import need_rails
@@ -102,7 +103,11 @@ class BoardMeasurer:
         from edgekit.pipeline._pipeline import Pipeline
 
         pipeline = Pipeline(
-            config or self.config, out=self._out, cache=self._cache, **self._settings
+            config or self.config,
+            out=self._out,
+            cache=self._cache,
+            again=True,  # an application of edgekit's own: a trial that was cut off is tried again
+            **self._settings,
         )
         if self._client is not None:
             pipeline.boards.use([self._client])
@@ -214,6 +219,16 @@ class BoardMeasurer:
     def left(self, name: str) -> list[str]:
         """Returns what other tunings of this configuration left on the board, as sentences."""
         return [] if self._client is None else left_behind(self._client, name, self.app)
+
+    def taken_back(self, config: Config) -> list[str]:
+        """Returns that the board serves another release than the configuration's, if so."""
+        assert self._client is not None
+        name = str(config.file.name)
+        state = self._client.releases(name)["apps"].get(name, {})
+        back = state.get("taken_back")
+        if back is None:
+            return []
+        return [taken_back_note(self._client.name, state["current"], back, config.path)]
 
     def measure(self, plan: Plan) -> Mapping[str, Any]:
         """Builds, deploys and measures a plan.

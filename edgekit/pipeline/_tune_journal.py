@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit._files import regular
-
 __all__ = ["Journal"]
 
 SCHEMA = "edgekit.tune.journal/1"
@@ -82,7 +80,7 @@ class Journal:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         try:
-            text = regular(self.path).read_text(encoding="utf-8", errors="replace")
+            text = self.path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return
         for line in text.split("\n"):

@@ -101,6 +101,7 @@ def tune(
             before_s=time.monotonic() - began, form=measurer.name, other=measurer.other,
         )  # fmt: skip
         tuning.notes += filter(None, notes)
+        tuning.notes += measurer.taken_back(config)
         tuning.notes += measurer.left(config.file.name)
         if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
             exclude_none=True

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit._files import regular
 from edgekit.errors import DataError, UsageError
 from edgekit.placement._profile_json import profile_of_json
 from edgekit.placement._profile_rows import attributed
@@ -54,7 +53,7 @@ def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> P
 
 def _head(path: Path) -> str:
     try:
-        with regular(path).open("rb") as file:
+        with path.open("rb") as file:
             data = file.read(4096)
     except FileNotFoundError as error:
         raise DataError(

@@ -583,7 +583,9 @@ def test_a_runtime_that_is_there_but_broken_is_not_called_missing(
 # housekeeping
 
 
-def test_rollback_goes_back_and_forth(board: BoardFolder, toy: Bundle, toy2: Bundle) -> None:
+def test_rollback_goes_back_and_never_to_what_was_taken_back(
+    board: BoardFolder, toy: Bundle, toy2: Bundle
+) -> None:
     assert refused(board, "rollback", "--app", "toy").code == "app.unknown"
     first = board.install(toy)
     assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
@@ -599,7 +601,10 @@ def test_rollback_goes_back_and_forth(board: BoardFolder, toy: Bundle, toy2: Bun
     }
     x = golden_inputs(toys.network(), 1, toys.RANGES)
     np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(0, x)["y"])
-    assert board.ask("rollback", "--app", "toy")["current"] == second
+    assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
+    switch = ("switch", "--app", "toy", "--release", second)
+    assert refused(board, *switch).code == "install.taken-back"
+    assert board.ask(*switch, "--again")["current"] == second
 
 
 def test_rollback_after_a_switch_that_was_cut_in_the_middle(

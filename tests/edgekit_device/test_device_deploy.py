@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundle import Bundle
+from edgekit_device._collect import remove
 from edgekit_device._deploy_back import roll_back
 from edgekit_device._deploy_lock import claim
 from edgekit_device._deploy_start import resume
-from edgekit_device._deployment import HISTORY, JOURNAL, history, read_journal
+from edgekit_device._deployment import (
+    HISTORY,
+    JOURNAL,
+    history,
+    read_journal,
+    record,
+    taken_back,
+)
 from edgekit_device._errors import DeviceError
 from edgekit_device._job import JobCancelled
 from edgekit_device._release import read_record
@@ -116,7 +124,8 @@ def test_the_first_one_that_fails_leaves_nothing_serving(bench: Bench, toy: Bund
     assert bench.facts() == (None, None)
     bench.bad.clear()
     bench.offer(toy)
-    release = bench.deploy(toy)["release"]
+    assert failed(bench, toy).code == "install.taken-back"
+    release = bench.deploy(toy, put_back=True)["release"]
     assert bench.facts() == (release, None)
 
 
@@ -237,7 +246,8 @@ def test_what_served_is_known_also_after_a_switch_by_hand_that_was_cut_off(
         bench.offer(bundle)
         bench.deploy(bundle)
     current, previous = bench.facts()
-    with pytest.raises(Cut), cut_at(3):  # the note of both links is durable, neither has changed
+    # the history's line and the note of both links are durable, neither link has changed
+    with pytest.raises(Cut), cut_at(4):
         roll_back(bench.root, bench.app, "by hand")
     assert bench.facts() == (current, previous)
     bench.offer(toy3)
@@ -320,11 +330,12 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     last = history(bench.app)[-1]
     assert (last["error"]["code"], last["error"]["message"]) == ("rollback.asked", "false alarms")
     assert answer["taken_back"] is None
-    # once more goes forward, to what was taken back: said, with the reason
-    again = roll_back(bench.root, bench.app, "the other is worse")
-    assert again["current"] == answer["from"]
-    assert again["taken_back"].endswith(": false alarms")
-    assert roll_back(bench.root, bench.app, "")["taken_back"].endswith(": the other is worse")
+    # once more does not go forward, to what was taken back
+    with pytest.raises(DeviceError, match="false alarms") as caught:
+        roll_back(bench.root, bench.app, "the other is worse")
+    assert caught.value.code == "release.no-previous"
+    bench.offer(toy2)
+    assert failed(bench, toy2).code == "install.taken-back"
     bench.offer(toy2)
 
     def ask(state: str) -> None:
@@ -332,9 +343,65 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
             roll_back(bench.root, bench.app, "worse than before", wait=False)
 
     bench.at = ask
-    error = failed(bench, toy2)
-    assert (error.code, bench.facts()[0]) == ("rollback.asked", old)
+    with pytest.raises(DeviceError) as caught:
+        bench.deploy(toy2, put_back=True)
+    assert (caught.value.code, bench.facts()[0]) == ("rollback.asked", old)
     assert history(bench.app)[-1]["error"]["message"] == "worse than before"
+
+
+def test_a_power_cut_in_a_roll_back_loses_no_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: Bundle, toy2: Bundle
+) -> None:
+    for cut in range(1, 9):
+        bench = bench_board(tmp_path / str(cut), monkeypatch)
+        for bundle in (toy, toy2):
+            bench.offer(bundle)
+            new = bench.deploy(bundle)["release"]
+        with contextlib.suppress(Cut), cut_at(cut):
+            roll_back(bench.root, bench.app, "false alarms")
+        with bench.app.lock():
+            pass  # which finishes what was cut off
+        back = taken_back(bench.app, toy2.digest)
+        assert bench.app.link("current") == new or (back and back["reason"] == "false alarms")
+
+
+def test_what_was_taken_back_is_known_after_a_long_time_and_a_removal(
+    bench: Bench, toy: Bundle, toy2: Bundle
+) -> None:
+    for bundle in (toy, toy2):
+        bench.offer(bundle)
+        bench.deploy(bundle)
+    roll_back(bench.root, bench.app, "false alarms")
+    for number in range(260):
+        line = {"id": str(number), "state": "failed", "release": None, "error": "x" * 2500}
+        record(bench.app, line)
+    assert len(history(bench.app)) < 260
+    bench.offer(toy2)
+    assert "false alarms" in failed(bench, toy2).message
+    remove(bench.root, bench.app)
+    assert "false alarms" in failed(bench, toy2).message
+    bench.offer(toy)
+    bench.deploy(toy)  # the other one served before
+    # a removal that takes back what serves
+    remove(bench.root, bench.app, reason="its rollout was taken back")
+    assert "its rollout" in failed(bench, toy).message
+    assert "false alarms" in failed(bench, toy2).message
+    # and what was put back is not taken back any more, either
+    bench.offer(toy2)
+    bench.deploy(toy2, put_back=True)
+    remove(bench.root, bench.app)
+    bench.offer(toy2)
+    bench.deploy(toy2)
+
+
+def test_a_full_disk_is_no_judgement_of_the_release(bench: Bench, toy: Bundle) -> None:
+    bench.bad["soaking"] = DeviceError("no space", code="board.disk-full")
+    bench.offer(toy)
+    assert failed(bench, toy).code == "board.disk-full"
+    assert bench.facts() == (None, None)
+    bench.bad.clear()
+    bench.offer(toy)
+    assert bench.deploy(toy)["state"] == "committed"
 
 
 def test_a_cancelled_one_stops_or_goes_back(bench: Bench, toy: Bundle, toy2: Bundle) -> None:

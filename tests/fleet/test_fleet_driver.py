@@ -68,7 +68,11 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(
         assert driver.serving(member) == ""
         assert not (root / "apps/net/current").exists()
 
-        terms["source"] = None
+        # what went back stays, unless the terms say otherwise
+        with pytest.raises(BoardError) as caught:
+            deploy(one)
+        assert caught.value.code == "install.taken-back"
+        terms.update(source=None, put_back=True)
         for bundle in (one, two, three):
             deploy(bundle)
         # the release before it, then one that is no longer the last
