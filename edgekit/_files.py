@@ -6,17 +6,18 @@ import contextlib
 import errno
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from edgekit.errors import EnvironmentLack
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["map_array", "replacing", "write_atomically"]
+__all__ = ["map_array", "open_stream", "regular", "replacing", "write_atomically"]
 
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
@@ -42,6 +43,56 @@ def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) 
     # what says which piece of which file an array is
     vars(array).update(filename=path.resolve(), offset=0, mode="r", _mmap=data)
     return array
+
+
+_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
+          (stat.S_ISBLK, "a device"))  # fmt: skip
+_WRITER_S = 5.0
+
+
+def regular(path: Path) -> Path:
+    """Returns the path of a file to read; a pipe could be waited for, and a device read, for ever.
+
+    Raises:
+        OSError: There is no such file, or it is a folder, a pipe, a socket or a device.
+    """
+    try:
+        mode = path.stat().st_mode
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a NUL character", str(path)) from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    for kind, words in _KINDS:
+        if kind(mode):
+            raise OSError(errno.EINVAL, f"it is {words}, not a file", str(path))
+    return path
+
+
+def open_stream(path: Path) -> BinaryIO:
+    """Opens a file, or a pipe that somebody writes to, which is read once and in order.
+
+    Raises:
+        OSError: As :func:`regular`; or nobody opened the pipe's other end within seconds.
+    """
+    try:
+        if not path.is_fifo():
+            return regular(path).open("rb")
+    except ValueError:  # a NUL character
+        return regular(path).open("rb")
+    import threading
+
+    opened: list[BinaryIO] = []
+    thread = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)
+    thread.start()
+    thread.join(_WRITER_S)
+    if not opened:
+        with contextlib.suppress(OSError):  # lets the thread go
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        thread.join(_WRITER_S)
+        for file in opened:
+            file.close()
+        raise OSError(errno.ETIMEDOUT, "it is a pipe that nobody writes to", str(path))
+    return opened[0]
 
 
 @contextlib.contextmanager

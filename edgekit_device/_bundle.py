@@ -110,6 +110,8 @@ def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
 
 
 def _bounded(path: Path, most: int) -> Optional[bytes]:
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise _malformed(path, "{} is no file".format(path.name))
     try:
         with map_os_errors(str(path)), path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > most:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
 from edgekit.bench._trace_process import Process, nanoseconds
 from edgekit.bench._types import BOARD_MEASURED
 from edgekit.errors import DataError
@@ -45,7 +46,7 @@ def read_statistics(path: str | Path) -> tuple[TaskLayer, ...]:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > _LARGEST:
+        if regular(path).stat().st_size > _LARGEST:
             raise _no(path, "larger than any task's")
         text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
     except OSError as error:

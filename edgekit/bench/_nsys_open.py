@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 
 __all__ = ["Export", "is_export", "open_export"]
@@ -115,7 +116,7 @@ class Export:
 def is_export(path: Path) -> bool:
     """Whether a file is an SQLite database by its first bytes."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
@@ -131,7 +132,7 @@ def open_export(path: str | Path) -> Export:
     """
     path = Path(path)
     try:
-        size = path.stat().st_size
+        size = regular(path).stat().st_size
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
     except OSError as error:

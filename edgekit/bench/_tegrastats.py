@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import open_stream
 from edgekit.bench._energy import BUSY
 from edgekit.bench._monitor_read import SCHEMA, rails_of
 from edgekit.bench._tegrastats_board import one_board, pauses
@@ -45,7 +46,7 @@ def read_tegrastats(
     """
     file = Path(path)
     try:
-        with file.open("rb") as stream:
+        with open_stream(file) as stream:
             text = stream.read(_MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise DataError(

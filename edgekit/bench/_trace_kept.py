@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
 from edgekit.bench._check_trace import validate_trace
 from edgekit.bench._trace import measured_processes
 from edgekit.bench._trace_lines import Line, line_of
@@ -75,7 +76,7 @@ def _renamed(events: list[Event], numbers: Mapping[int, int], label: str) -> Ite
 
 def _json(path: Path) -> Any:
     try:
-        if path.stat().st_size > _LARGEST:
+        if regular(path).stat().st_size > _LARGEST:
             raise DataError(
                 f"larger than {_LARGEST >> 20} MiB", code="trace.form", where=str(path),
                 hint="give what one run of edgekit bench wrote",

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 
 __all__ = ["Iteration", "parse_times", "read_times"]
@@ -56,7 +57,7 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > _LARGEST:
+        if regular(path).stat().st_size > _LARGEST:
             raise _no(path, "larger than any that trtexec writes")
         text = path.read_text("utf-8")
     except OSError as error:

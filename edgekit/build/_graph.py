@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgekit.errors import BuildError
+from edgekit.errors import BuildError, ModelError
 
 if TYPE_CHECKING:
     import onnx
@@ -240,6 +240,10 @@ def _homes(
     graph: Graph, owner: Mapping[str, PlacedLayer], placed: list[PlacedLayer]
 ) -> list[_Home]:
     """Finds each node's home: its layer's, or for nodes of no layer where its inputs end."""
+    if not placed:
+        raise ModelError(
+            "the network computes nothing: its outputs are constants", code="model.empty_graph"
+        )
     first = min(placed, key=lambda layer: layer.segment)
     home_of: dict[str, _Home] = {}
     homes = []

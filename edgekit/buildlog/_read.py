@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from edgekit._files import open_stream
 from edgekit.buildlog._parse import LogParser, parse_log
 from edgekit.buildlog._timing_types import Timings
 from edgekit.buildlog._timings import TimingParser
@@ -98,7 +99,7 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with path.open("rb") as file:
+    with open_stream(path) as file:
         head = file.read(_CHUNK)
         encoding = _encoding(head)
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace")

@@ -8,6 +8,7 @@ import hashlib
 import re
 from pathlib import Path
 
+from edgekit._files import regular
 from edgekit.errors import UsageError
 
 __all__ = ["PublicKey", "is_identity", "public_key", "refuse_private"]
@@ -73,7 +74,7 @@ def public_key(source: str | Path) -> PublicKey:
         path = Path(source).expanduser()
         where = text[:200]
         try:
-            text = path.read_text(encoding="utf-8")
+            text = regular(path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no text"
             raise UsageError(

@@ -19,6 +19,7 @@ __all__ = ["Blobs", "issued_entry", "rebuild_entry", "requires_of", "samples_ent
 #: Schema of the ``hello`` of the loader that reads such manifests.
 _LOADER = "edgekit.device/1"
 _BOARD = ("module", "l4t", "tensorrt")
+_DIGITS = 11  # of seconds since 1970, up to the year 5138
 
 
 def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any] | None:
@@ -29,7 +30,11 @@ def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any]
     if counter is None and valid_until is None:
         return None
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    now = (
+        datetime.fromtimestamp(int(epoch), UTC)
+        if epoch.isdecimal() and len(epoch) <= _DIGITS
+        else datetime.now(UTC)
+    )
     entry: dict[str, Any] = {"at": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
     if counter is not None:
         entry["counter"] = counter

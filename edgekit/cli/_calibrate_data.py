@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
@@ -85,7 +85,7 @@ def options(function: Any) -> Any:
                 inputs[key] = parse(key, inputs[key])
         if inputs["data"] and not inputs["data"].startswith(PYTHON):
             # in the configuration a path would be relative to its file
-            inputs["data"] = str(Path(inputs["data"]).resolve())
+            inputs["data"] = os.path.realpath(inputs["data"])
         return function(inputs=inputs, **given)
 
     return _OPTIONS(with_inputs)

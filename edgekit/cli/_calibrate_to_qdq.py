@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def to_qdq(
 ) -> None:
     calibration = {
         **inputs,
-        "cache": str(cache.resolve()) if cache else None,
+        "cache": os.path.realpath(cache) if cache else None,
         "method": method,
         "missing": missing,
     }

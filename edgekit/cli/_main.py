@@ -43,6 +43,9 @@ def _root(context: click.Context) -> None:
 
 def app(arguments: list[str]) -> int:
     """Runs a command; whatever goes wrong is raised."""
+    for word in arguments:
+        if "\0" in word:  # no system call takes it
+            raise UsageError(f"an argument holds a NUL character: {word!r}", hint="remove it")
     # not click's own main(), which has its own ideas of interrupts, closed pipes and statuses
     try:
         with _root.make_context("edgekit", list(arguments)) as context:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit._files import regular
 from edgekit.cli import _options as o
 from edgekit.cli._boards import failing
 from edgekit.cli._commands import argument
@@ -124,7 +125,7 @@ def _read(path: Path) -> bytes:
     from edgekit.bundle import refuse_private
 
     try:
-        data = path.expanduser().read_bytes()
+        data = regular(path.expanduser()).read_bytes()
     except OSError as error:
         raise UsageError(
             f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
 from edgekit.config._yaml import Document, parse_yaml
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.network import parse_builtin
@@ -48,7 +49,7 @@ def load_config(path: str | Path) -> Config:
     """
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = regular(path).read_bytes().decode("utf-8")
     except FileNotFoundError:
         hint = "give the path of a YAML file, or make one with: edgekit init MODEL.onnx"
         problem = Problem("no such configuration file", str(path), hint)
@@ -82,7 +83,7 @@ def check_config(document: Document, folder: Path, text: str) -> Config:
         message = "this is a part of a configuration, which edgekit tune wrote"
         hint = "put each of its sections in the place of the configuration's own: its head names it"
         raise ConfigError([Problem(message, f"{name}:1:1", hint)])
-    problems = list(document.problems)
+    problems = [*document.problems, *_nul_characters(document, document.value)]
     value, missing = _expand(document)
     problems += missing
     try:
@@ -100,6 +101,22 @@ def _place(problem: Problem) -> tuple[int, ...]:
     """Line and column, for the order of the file; options come last."""
     numbers = problem.where.rsplit(":", 2)[1:]
     return tuple(int(n) for n in numbers) if len(numbers) == 2 else (1 << 30,)
+
+
+def _nul_characters(
+    document: Document, value: Any, path: tuple[str | int, ...] = ()
+) -> list[Problem]:
+    """Tells of texts that can be no path, host or name: the system ends them at a NUL."""
+    if isinstance(value, str):
+        told = "a NUL character is in this text"
+        return [Problem(told, document.where(path), "remove it: \\0")] if "\0" in value else []
+    if isinstance(value, dict):
+        parts: Any = value.items()
+        if any("\0" in str(key) for key in value):
+            return [Problem("a NUL character is in a key", document.where(path))]
+    else:
+        parts = enumerate(value) if isinstance(value, list) else ()
+    return [fault for key, part in parts for fault in _nul_characters(document, part, (*path, key))]
 
 
 def _expand(document: Document) -> tuple[Any, list[Problem]]:

@@ -67,7 +67,7 @@ def write_template(
         source = f"builtin: {_quoted(given[0])}" + (f"\n  seed: {given[1]}" if given[1] else "")
     else:
         file = Path(model)
-        relative = Path(os.path.relpath(file.resolve(), path.resolve().parent))
+        relative = Path(os.path.relpath(os.path.realpath(file), path.resolve().parent))
         source = f"onnx: {_quoted(relative.as_posix())}"
         shapes = _open_shapes(file, batch)
     if batch is not None and not shapes:
@@ -77,7 +77,7 @@ def write_template(
             where=model,
             hint="export it with an open batch, or leave --batch out",
         )
-    if given is None and path.resolve() == Path(model).resolve():
+    if given is None and os.path.realpath(path) == os.path.realpath(model):
         raise UsageError(
             "the configuration would replace the model",
             code="output.same",

@@ -18,6 +18,7 @@ from edgekit.errors import ConfigError, Problem
 __all__ = ["Document", "parse_yaml"]
 
 _MAX_DEPTH = 40
+_MOST_DIGITS = 100  # of a number; Python reads none of more than 4,300
 _MAX_NODES = 20_000  # an alias bomb grows past this long before memory does
 
 # looks like a number in YAML 1.1 but not in 1.2: octal, sexagesimal, underscores
@@ -143,8 +144,13 @@ class _Reader:
                 )
             )
             return text
-        if _INT.match(text):
+        if _INT.match(text) and len(text) <= _MOST_DIGITS:
             return int(text)
+        if _INT.match(text) or (_FLOAT.match(text) and len(text) > 10 * _MOST_DIGITS):
+            self.problems.append(
+                Problem(f"a number of {len(text):,} digits", self.place(node), "no key takes one")
+            )
+            return None
         if _FLOAT.match(text):
             return float(text)
         return text

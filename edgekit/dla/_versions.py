@@ -10,7 +10,7 @@ from edgekit.errors import UsageError
 __all__ = ["Version", "parse_version"]
 
 Version = tuple[int, ...]
-_FORM = re.compile(r"\d+(\.\d+){0,3}")
+_FORM = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
 @lru_cache(maxsize=256)

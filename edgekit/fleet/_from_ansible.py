@@ -23,6 +23,7 @@ __all__ = ["by_ansible", "members_of"]
 
 _SECONDS = 120
 _OWN = ("all", "ungrouped")
+_DIGITS = 5  # of a TCP port
 
 
 def members_of(path: Path, document: Document) -> list[Member]:
@@ -137,7 +138,7 @@ def _member(
     key = text("ansible_ssh_private_key_file", "ansible_private_key_file")
     port = text("ansible_port", "ansible_ssh_port")
     config = text("edgekit_config")
-    if port is not None and not port.isdecimal():
+    if port is not None and not (port.isdecimal() and len(port) <= _DIGITS):
         problem = Problem(f"{name}: ansible_port is {port!r}, no TCP port", where)
         raise ConfigError([problem], code="fleet.inventory")
     board = Board(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import regular
 from edgekit.config._yaml import Document, parse_yaml
 from edgekit.deploy import Board, Container
 from edgekit.errors import ConfigError, Problem
@@ -83,7 +84,7 @@ def _missing(path: Path) -> ConfigError:
 
 def _parse(path: Path) -> Document:
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = regular(path).read_bytes().decode("utf-8")
     except FileNotFoundError:
         raise _missing(path) from None
     except UnicodeDecodeError as error:

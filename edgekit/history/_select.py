@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
 from edgekit.errors import DataError, UsageError
 from edgekit.history._git import revision
 from edgekit.history._record import board_of
@@ -122,7 +123,7 @@ def read_result(path: Path) -> Result:
         DataError: It cannot be read, or holds no measurement.
     """
     try:
-        if path.stat().st_size > _LARGEST:
+        if regular(path).stat().st_size > _LARGEST:
             raise ValueError(f"it is larger than {_LARGEST >> 20} MiB")
         document = json.loads(path.read_bytes(), parse_constant=_refuse)
         return _result(document, path)

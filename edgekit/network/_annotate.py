@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._files import regular
 from edgekit.errors import ModelError
 from edgekit.network._graph import name_nodes
 from edgekit.network._save import save
@@ -71,7 +72,7 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
     from edgekit._files import replacing
 
     try:
-        data = source.read_bytes()
+        data = regular(source).read_bytes()
         proto = onnx.ModelProto.FromString(data)
     except Exception as error:  # protobuf's own, and the file's
         raise ModelError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
@@ -156,6 +156,58 @@ def size(graph: onnx.GraphProto) -> None:
             hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them, or "
             "split the network",
         )
+
+
+def calls(proto: onnx.ModelProto) -> None:
+    """The model's own functions make few nodes: functions of functions can make 2^40 of them.
+
+    Raises:
+        ModelError: ``model.too_large``, or ``model.functions`` where one calls itself.
+    """
+    bodies = {(one.domain, one.name): one.node for one in proto.functions}
+    made: dict[tuple[str, str], int] = {}
+    begun: set[tuple[str, str]] = set()
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            total += made.get(key, 1) + sum(count(body.node) for body in subgraphs(node))
+        return total
+
+    waiting = list(bodies)
+    while waiting:
+        key = waiting[-1]
+        if key in made:
+            waiting.pop()
+            continue
+        inner = [(node.domain, node.op_type) for node in _every(bodies[key])]
+        open_ = [one for one in inner if one in bodies and one not in made]
+        if key in begun and open_:
+            raise ModelError(
+                f"the model's function {open_[0][1]!r} calls itself",
+                code="model.functions",
+                hint="ONNX functions are not recursive; export the model again",
+            )
+        begun.add(key)
+        if open_:
+            waiting += open_
+            continue
+        made[key] = count(bodies[key])
+    most = count(proto.graph.node)
+    if most > _MOST_NODES:
+        raise ModelError(
+            f"the model's own functions make {most:,} nodes; edgekit reads up to {_MOST_NODES:,}",
+            code="model.too_large",
+            hint="export loops and recurrences as Loop, LSTM or GRU instead of unrolling them",
+        )
+
+
+def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in subgraphs(node):
+            yield from _every(body.node)
 
 
 def names(graph: onnx.GraphProto) -> None:

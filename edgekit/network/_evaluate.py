@@ -137,14 +137,14 @@ class Evaluation:
         """The nodes of an If whose condition is constant, writing the If's own outputs."""
         from onnx import numpy_helper
 
-        if node.op_type != "If" or node.input[0] not in self.constants:
+        if node.op_type != "If" or not node.input or node.input[0] not in self.constants:
             return None
         wanted = "then_branch" if bool(real(self.constants[node.input[0]]).any()) else "else_branch"
-        body = next(item.g for item in node.attribute if item.name == wanted)
-        own = [value.name for value in body.initializer]
-        own += [name for inner in body.node for name in inner.output if name]
+        body = next((item.g for item in node.attribute if item.name == wanted), None)
+        if body is None or len(body.output) != len(node.output):
+            return None  # inference says what is wrong with it
         # both branches and other Ifs may use the same inner names
-        names = {name: f"{node.name}/{name}" for name in own}
+        names = {value.name: f"{node.name}/{value.name}" for value in body.initializer}
         for value in body.initializer:
             self.constants[names[value.name]] = numpy_helper.to_array(value)
         branch = []
@@ -154,6 +154,8 @@ class Evaluation:
                 f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}", self._names
             )
             self._names.add(inner.name)
+            # from here on; the graph around may have a tensor of that name, too
+            names |= {name: f"{node.name}/{name}" for name in inner.output if name}
             for position, name in enumerate(inner.output):
                 inner.output[position] = names.get(name, name)
             branch.append(inner)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from edgekit._files import map_array
+from edgekit._files import map_array, regular
 from edgekit.errors import ModelError
+from edgekit.network._graph import subgraphs
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["external_values", "read"]
+__all__ = ["embed", "external_values", "read"]
 
 
 def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -31,9 +33,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     hint = "give the path of an .onnx file, as torch.onnx.export or onnx.save writes it"
     where = str(path)
     try:
-        if path.is_dir():
-            raise ModelError("it is a folder", code="model.directory", where=where, hint=hint)
-        size = path.stat().st_size
+        size = regular(path).stat().st_size
         if size == 0:
             raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)
         # one file: map_array, for many of them, would import what nothing else of a check needs
@@ -41,6 +41,10 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     except FileNotFoundError as error:
         raise ModelError(
             "there is no such file", code="model.missing", where=where, hint=hint
+        ) from error
+    except IsADirectoryError as error:
+        raise ModelError(
+            "it is a folder", code="model.directory", where=where, hint=hint
         ) from error
     except OSError as error:
         raise ModelError(
@@ -102,6 +106,31 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
     return values
 
 
+def embed(graph: onnx.GraphProto, folder: Path | None) -> None:
+    """Reads external data of Constant nodes and of bodies into the graph, where it lies otherwise.
+
+    Raises:
+        ModelError: As :func:`external_values`.
+    """
+    from onnx import TensorProto
+
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensors = [item.t for item in node.attribute if item.HasField("t")]
+        else:
+            tensors = []
+            for body in subgraphs(node):
+                tensors += body.initializer
+                embed(body, folder)
+        for tensor in tensors:
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            array = external_values([tensor], folder)[tensor.name]
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = array.tobytes()
+
+
 def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
     if folder is None:
         raise ModelError(
@@ -109,8 +138,9 @@ def _external_path(tensor: str, location: str, folder: Path | None) -> Path:
             code="model.external_missing",
         )
     base = folder.resolve()
-    path = (base / location).resolve()
-    if not location or Path(location).is_absolute() or not path.is_relative_to(base):
+    nul = "\0" in location
+    path = base if nul else Path(os.path.realpath(base / location))
+    if not location or nul or Path(location).is_absolute() or not path.is_relative_to(base):
         raise ModelError(
             f"the external data of tensor {tensor!r} lies outside the model's folder: {location!r}",
             code="model.external_escape",

@@ -54,25 +54,38 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 
 def _captures(graph: onnx.GraphProto) -> list[str]:
-    own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
+    own = _own(graph)
+    found = []
     for node in graph.node:
+        # a body may give a name of the graph around it another value, from there on
+        found += [name for name in reads(node) if name not in own]
         own.update(node.output)
-    found = [name for node in graph.node for name in reads(node)]
-    found += [value.name for value in graph.output]
-    return [name for name in found if name not in own]
+    return found + [value.name for value in graph.output if value.name not in own]
+
+
+def _own(graph: onnx.GraphProto) -> set[str]:
+    return {value.name for value in graph.input} | {value.name for value in graph.initializer}
 
 
 def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Renames in place what a node reads, in its bodies too (ONNX forbids shadowing there)."""
+    """Renames in place what a node reads, in its bodies too, where it is not their own there."""
     for index, name in enumerate(node.input):
         if name in names:
             node.input[index] = names[name]
     for body in subgraphs(node):
+        outer = _without(names, _own(body))
         for inner in body.node:
-            rename_reads(inner, names)
+            rename_reads(inner, outer)
+            outer = _without(outer, inner.output)
         for value in body.output:
-            if value.name in names:
-                value.name = names[value.name]
+            if value.name in outer:
+                value.name = outer[value.name]
+
+
+def _without(names: Mapping[str, str], own: Collection[str]) -> Mapping[str, str]:
+    if not any(name in names for name in own):
+        return names
+    return {name: new for name, new in names.items() if name not in own}
 
 
 def free_name(stem: str, taken: Collection[str], tried: dict[str, int] | None = None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from edgekit.errors import ModelError
 from edgekit.network._window import attributes, window
 
 if TYPE_CHECKING:
@@ -187,6 +188,11 @@ def resize(at: Placer, node: onnx.NodeProto) -> None:
         scales = [float(v) for v in value] if value is not None and value.size else None
     axes = [a % len(source) for a in given.get("axes", range(len(source)))]
     if scales is not None:
+        if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) has a scale that is no positive number",
+                code="model.shape_value", where=node.name, hint="export the model again",
+            )  # fmt: skip
         full = [1.0] * len(source)
         for axis, scale in zip(axes, scales, strict=True):
             full[axis] = float(scale)

@@ -122,12 +122,11 @@ def canonical(
     version = _check.opset(copy)
     calls: dict[str, Folded] = {}
     if copy.functions:
-        import onnx.inliner
-
         calls = _calls(copy)
-        copy = onnx.inliner.inline_local_functions(copy)
+        copy = _inlined(copy)
         _check.size(copy.graph)
     graph = copy.graph
+    _files.embed(graph, base_folder)
     _graph.name_nodes(graph.node)
     _check.names(graph)
     values = {
@@ -161,6 +160,22 @@ def canonical(
     if state.plugins or state.unknown:
         notes += opaque_notes(stripped)
     return Model(stripped, arrays, None, source, folded, notes)
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx.checker
+    import onnx.inliner
+
+    _check.calls(proto)
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise ModelError(
+            f"the model's own functions cannot be put in place of their calls: {reason}",
+            code="model.functions",
+            hint="export the model again without functions of its own",
+        ) from error
 
 
 def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:

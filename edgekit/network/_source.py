@@ -9,6 +9,7 @@ __all__ = ["PYTHON", "parse_builtin"]
 #: In the place of data, before a function of a module: ``python:module:function``.
 PYTHON = "python:"
 _BUILTIN = "builtin:"
+_DIGITS = 20  # a seed has 64 bits
 
 
 def parse_builtin(source: str) -> tuple[str, int] | None:
@@ -20,6 +21,6 @@ def parse_builtin(source: str) -> tuple[str, int] | None:
     if not source.startswith(_BUILTIN):
         return None
     name, _, seed = source.removeprefix(_BUILTIN).partition("?seed=")
-    if seed and not seed.isdecimal():
+    if seed and not (seed.isdecimal() and len(seed) < _DIGITS):
         raise UsageError(f"{seed!r} is not a seed", where=source, hint=f"{_BUILTIN}{name}?seed=1")
     return name, int(seed or 0)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import regular
 from edgekit.errors import DataError, EnvironmentLack, UsageError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST:
             raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
-        found = json.loads(path.read_bytes())
+        found = json.loads(regular(path).read_bytes())
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit._data import cache_folder
-from edgekit._files import map_array, write_atomically
+from edgekit._files import map_array, regular, write_atomically
 from edgekit.errors import EnvironmentLack
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _code_digest() -> str:
     for folder in folders:
         for file in sorted([f for kind in _KINDS for f in folder.rglob(kind)]):
             digest.update(file.relative_to(folder).as_posix().encode())
-            digest.update(file.read_bytes())
+            digest.update(regular(file).read_bytes())
     for name in ("numpy", "onnx", "onnxruntime", "highspy", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
             digest.update(f"{name}={version(name)}".encode())

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import regular
+
 if TYPE_CHECKING:
     from edgekit.bundle import Rebuild, Samples
     from edgekit.network import Model
@@ -28,7 +30,7 @@ def health_key(work: Work) -> list[Any]:
     if health.labels is not None:
         # one that cannot be read is told when it is read
         with suppress(OSError):
-            key.append(hashlib.sha256(Path(health.labels).read_bytes()).hexdigest())
+            key.append(hashlib.sha256(regular(Path(health.labels)).read_bytes()).hexdigest())
     return key
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 from edgekit_device._deviation import classes_of
 
@@ -33,7 +34,7 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
                    "labels are for networks that classify; leave labels out")  # fmt: skip
     rows, classes = found
     try:
-        with path.open(encoding="utf-8") as file:
+        with regular(path).open(encoding="utf-8") as file:
             lines = file.read(_MOST_BYTES).splitlines()
     except (OSError, ValueError) as error:
         raise _bad(path, f"it cannot be read: {error}", "write a class number a line") from error

@@ -86,12 +86,13 @@ def may_write(
     read: Mapping[str, Path] = {"the model": inputs} if isinstance(inputs, Path) else inputs or {}
     taken: dict[Path, str] = {}
     for what, given in read.items():
-        taken.setdefault(given.resolve(), what)
+        # Path.resolve() fails on a link that leads to itself
+        taken.setdefault(Path(os.path.realpath(given)), what)
     folders = {one: what for one, what in taken.items() if one.is_dir()}
     for what, path in outputs.items():
         if path is None:
             continue
-        real = path.resolve()
+        real = Path(os.path.realpath(path))
         inside = next((f for f in folders if real.is_file() and f in real.parents), None)
         replaced = taken.get(real) or (inside and f"a file of {folders[inside]}")
         if replaced:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import regular
+
 if TYPE_CHECKING:
     from edgekit.build import Artefacts
     from edgekit.pipeline._building import Built
@@ -156,7 +158,7 @@ def _trace(path: str) -> Any:
     import json
 
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(regular(Path(path)).read_text(encoding="utf-8"))
     return None
 
 

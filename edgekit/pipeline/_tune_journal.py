@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
+
 __all__ = ["Journal"]
 
 SCHEMA = "edgekit.tune.journal/1"
@@ -80,7 +82,7 @@ class Journal:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         try:
-            text = self.path.read_text(encoding="utf-8", errors="replace")
+            text = regular(self.path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return
         for line in text.split("\n"):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import regular
 from edgekit.errors import BundleError, DataError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _json(path: Path) -> Any:
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError("it is too large")
-        return json.loads(path.read_bytes())
+        return json.loads(regular(path).read_bytes())
     except OSError as error:
         raise DataError(
             f"the record cannot be read: {error.strerror or error}",

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._files import regular
 from edgekit.errors import DataError, UsageError
 from edgekit.placement._profile_json import profile_of_json
 from edgekit.placement._profile_rows import attributed
@@ -53,7 +54,7 @@ def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> P
 
 def _head(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             data = file.read(4096)
     except FileNotFoundError as error:
         raise DataError(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
 from edgekit._listed import listed
 from edgekit.buildlog import Combination
 from edgekit.errors import DataError
@@ -103,7 +104,7 @@ def _conversions(
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST:
+        if regular(path).stat().st_size > _LARGEST:
             raise DataError(
                 f"the profile is larger than {_LARGEST >> 20} MiB",
                 code="profile.unreadable", where=str(path), hint="export one engine's profile",

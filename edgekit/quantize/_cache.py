@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit._files import replacing
+from edgekit._files import regular, replacing
 from edgekit._listed import listed
 from edgekit.errors import DataError
 from edgekit.quantize._cache_line import bad_scale, check_name, checked_scale
@@ -111,7 +111,7 @@ def load_cache(path: str | Path) -> CalibrationCache:
             "cache.scale" name the line).
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = regular(Path(path)).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or error if isinstance(error, OSError) else "it is no text"
         raise DataError(

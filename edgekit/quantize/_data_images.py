@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 from edgekit.quantize._data_pixels import Preprocess
 from edgekit.quantize._data_rows import Row, ahead, shown
@@ -102,6 +103,7 @@ class Images:
 def _opened(path: Path) -> Image.Image:
     from PIL import Image
 
+    regular(path)
     # Pillow only warns of an image twice as large as what it takes for an attack
     with _OPENING, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 from edgekit.quantize._data_rows import Rows, shown
 
@@ -120,7 +121,7 @@ def members(path: Path, only: str) -> dict[str, Member]:
     Raises:
         OSError: And others of ``BROKEN``: it cannot be read.
     """
-    size = path.stat().st_size
+    size = regular(path).stat().st_size
     if path.suffix.lower() == ".npy":
         with path.open("rb") as file:
             member = Member(path, *_header(file), file.tell())

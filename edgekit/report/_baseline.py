@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def with_kept_comparison(document: Mapping[str, Any], path: Path) -> dict[str, A
     from edgekit.report._view_baseline import baseline_view
 
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
+        before = json.loads(regular(path).read_text(encoding="utf-8"))
         compared = before["baseline"]
         # as the file has it: tuples are lists there
         same = before["bench"] == json.loads(json.dumps(document["bench"]))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 from edgekit.report._schema_layers import Layer, MeasuredPart, Why
 from edgekit.report._schema_parts import (
@@ -131,7 +132,7 @@ def read_report(path: Path) -> dict[str, Any]:
     import json
 
     try:
-        if path.stat().st_size > _LARGEST:
+        if regular(path).stat().st_size > _LARGEST:
             raise DataError(
                 f"the file is larger than {_LARGEST >> 20} MiB", code="report.too-large",
                 where=str(path),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from edgekit._files import regular
 from edgekit.errors import DataError
 from edgekit.solver._document_check import fail
 
@@ -22,7 +23,7 @@ def read_document(path: Path) -> object:
             (``problem.invalid``).
     """
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(

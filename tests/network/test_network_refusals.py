@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+import edgekit
 from edgekit.errors import ModelError
 from edgekit.network import load, opaque_nodes
 from tests.network.onnx_making import conv_net, light, make, node, values, write
@@ -285,3 +286,133 @@ def test_sparse_initialisers_are_refused(tmp_path: Path) -> None:
     data = helper.make_tensor("sparse", TensorProto.FLOAT, [1], [1.0])
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(data, indices, [4]))
     assert refused(write(proto, tmp_path)).code == "model.sparse"
+
+
+def body(nodes: list[onnx.NodeProto], *outputs: str, **constants: Any) -> onnx.GraphProto:
+    """A branch of an If."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    values = [onnx.numpy_helper.from_array(np.array(v), name) for name, v in constants.items()]
+    return helper.make_graph(nodes, "body", [], ends, values)
+
+
+def choice(condition: str, output: str, then: onnx.GraphProto, other: onnx.GraphProto) -> Any:
+    return node("If", condition, output, name="if", then_branch=then, else_branch=other)
+
+
+@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("inner", [True, False])
+@pytest.mark.parametrize("where", ["graph", "body", "constant", "computed"])
+def test_an_if_in_an_if_whose_bodies_use_the_same_names(
+    tmp_path: Path, outer: bool, inner: bool, where: str
+) -> None:
+    """A body may give a name of the graph around it another value."""
+    first, known = [node("Relu", "x", "t", name="n")], {}
+    if where == "body":
+        known = {"c": inner}
+    elif where == "constant":
+        value = onnx.numpy_helper.from_array(np.array(inner))
+        first.append(node("Constant", "", "c", name="n", value=value))
+    elif where == "computed":
+        first.append(node("Identity" if inner == outer else "Not", "o", "c", name="n"))
+    nested = choice(
+        "c", "y",
+        body([node("Tanh", "t", "t", name="n"), node("Relu", "t", "y", name="n")], "y"),
+        body([node("Sigmoid", "t", "y", name="n")], "y"),
+    )  # fmt: skip
+    taken = body([*first, nested], "y", **known)
+    plain = body([node("Abs", "x", "y", name="n")], "y")
+    then, other = (taken, plain) if outer else (plain, taken)
+    net = make(
+        [choice("o", "z", then, other), node("Neg", "z", "y", name="end")], {"x": [1, 4, 8, 8]},
+        ["y"], {"o": np.array(outer), "c": np.array(inner)} if where == "graph" else
+        {"o": np.array(outer)},
+    )  # fmt: skip
+    found = [one.op_type for one in load(write(net, tmp_path)).proto.graph.node]
+    assert found == ["Relu", *(["Tanh", "Relu"] if inner else ["Sigmoid"]), "Neg"]
+
+
+def test_external_data_of_a_body_lies_beside_the_model(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(np.arange(8, dtype=np.float32).tobytes())
+    for location, code in (("data.bin", ""), ("../data.bin", "model.external_escape")):
+        weight = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[8])
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value=location)
+        held = node("Constant", "", "w", value=weight)
+        for then in (
+            body([node("Add", "x w", "a")], "a"),
+            body([held, node("Add", "x w", "a")], "a"),
+        ):
+            if len(then.node) == 1:
+                then.initializer.append(weight)
+            net = make(
+                [choice("c", "y", then, body([node("Relu", "x", "a")], "a"))],
+                {"x": [1, 4, 8, 8]}, ["y"], {"c": np.array(True)},
+            )  # fmt: skip
+            if code:
+                assert refused(write(net, tmp_path)).code == code
+            else:
+                values_of = load(write(net, tmp_path)).weights.values()
+                assert any(np.array_equal(one, np.arange(8)) for one in values_of)
+
+
+def function(name: str, *calls: str, domain: str = "own") -> Any:
+    names = ["a", *(f"t{i}" for i in range(1, len(calls))), "b"]
+    nodes = [
+        helper.make_node(op, [names[i]], [names[i + 1]], domain="" if op == "Relu" else domain)
+        for i, op in enumerate(calls)
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    return helper.make_function(domain, name, ["a"], ["b"], nodes, opsets)
+
+
+@pytest.mark.parametrize(
+    ("functions", "code"),
+    [
+        ([function("F", "F")], "model.functions"),
+        ([function("F", "G"), function("G", "Relu", "F")], "model.functions"),
+        ([function("F", "Relu"), function("F", "Relu")], "model.functions"),
+        ([function("F", "F0"), function("F0", "Relu"),
+          *(function(f"F{i}", f"F{i - 1}") for i in range(1, 400)), function("G", "F399")],
+         "model.functions"),
+        ([function("F", "F398"), function("F0", "Relu"),
+          *(function(f"F{i}", f"F{i - 1}") for i in range(1, 399))], "model.functions"),
+        # 2^40 nodes
+        ([function("F", "F40"), function("F0", "Relu"),
+          *(function(f"F{i}", f"F{i - 1}", f"F{i - 1}") for i in range(1, 41))],
+         "model.too_large"),
+        ([function("F", "G", "G"), function("G", "Relu", "Relu")], ""),
+    ],
+    ids=["itself", "each other", "twice", "deep and unused", "deep", "bomb", "nested"],
+)  # fmt: skip
+def test_functions_of_functions(tmp_path: Path, functions: list[Any], code: str) -> None:
+    net = make(
+        [node("F", "x", "y", name="f", domain="own")], {"x": [1, 4, 8, 8]}, ["y"], domains=["own"]
+    )
+    net.functions.extend(functions)
+    if code:
+        assert refused(write(net, tmp_path)).code == code
+    else:
+        load(write(net, tmp_path))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_scale_that_is_none(tmp_path: Path, value: float) -> None:
+    scales = np.array([1, 1, value, 1], np.float32)
+    net = make([node("Resize", "x e s", "y", name="r")], {"x": [1, 4, 8, 8]}, ["y"],
+               {"s": scales, "e": np.zeros(0, np.float32)})  # fmt: skip
+    with pytest.raises(ModelError) as caught:
+        edgekit.check(str(write(net, tmp_path)), target="jetson-agx-orin-64gb")
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("missing", ["condition", "branch", "output"])
+def test_an_if_that_lacks_a_part(tmp_path: Path, missing: str) -> None:
+    branch = body([node("Relu", "x", "a")], "a")
+    broken = choice("" if missing == "condition" else "c", "y", branch, branch)
+    if missing == "branch":
+        del broken.attribute[0]
+    if missing == "output":
+        broken.output.append("z")
+    net = make([broken], {"x": [1, 4, 8, 8]}, ["y"], {"c": np.array(True)})
+    with contextlib.suppress(ModelError):
+        load(write(net, tmp_path))
