@@ -1,7 +1,7 @@
 """Calibration beside onnxruntime.quantization, and the calibration methods beside each other.
 
     python benchmarks/calibration.py [--net light_resnet50] [--images 64] [--bins 2048] [--default]
-    python benchmarks/calibration.py --methods [--images 16] [NET ...]
+    python benchmarks/calibration.py [--images 16] [--tests 16] --methods [NET ...]
 
 Each calibrator runs in a process of its own, one after the other, on the same model file and the
 same images (seeded random ones). edgekit measures for all four methods in its run; ONNX Runtime's
@@ -18,12 +18,13 @@ is a single candidate, the whole range, so that it returns min-max under another
 runs it with that default too.
 
 ``--methods`` prints for each network the SNR against FP32 of its INT8 plan for Jetson AGX Orin,
-emulated on this CPU, by calibration method, what ``auto`` chose and how far that is below the best:
-on the inputs that were measured, as ``edgekit run`` reports it, and on others (``--tests``) that
-``auto`` did not compare the methods on either. A network is a built-in one (weights and inputs are
-random), ``digits`` (examples/digits, trained here on scikit-learn's digits) or an ONNX file with
-the size of its images, ``cls.onnx:48x192``, which gets parts of scikit-learn's two photographs,
-from -1 to 1. All built-in networks and ``digits`` when none is named.
+emulated on this CPU, by calibration method, on inputs that ``auto`` has not seen (``--tests``);
+what ``auto`` chose, and how far that is below the best: as ``auto`` compares them (the mean of the
+inputs' RMS errors), and by the pooled SNR that ``edgekit run`` reports (the mean square over all
+inputs), on these inputs and on those that were measured. A network is a built-in one (weights and
+inputs are random), ``digits`` (examples/digits, trained here on scikit-learn's digits) or an ONNX
+file with the size of its images, ``cls.onnx:48x192``, which gets parts of scikit-learn's two
+photographs, from -1 to 1. All built-in networks and ``digits`` when none is named.
 """
 
 from __future__ import annotations
@@ -81,35 +82,42 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
     from edgekit.network import builtin_names
     from edgekit.quantize import METHODS
 
-    print(f"SNR in dB, emulated, on the {images} inputs measured; and on {tests} others")
+    print(f"SNR in dB, emulated, on {tests} inputs that nothing else was done with")
     print("| ".join(["", "network ", *(f"{method} " for method in METHODS), "auto ",
-                     "below the best ", "on others ", "inputs ", "seconds |"]))  # fmt: skip
+                     "below the best ", "pooled ", "pooled, measured ", "inputs ",
+                     "seconds |"]))  # fmt: skip
     below = []
     with tempfile.TemporaryDirectory() as name:
         for net in nets or [*builtin_names(), "digits"]:
-            found, others, choice, seconds = snr_by_method(net, images, tests, Path(name))
+            found, choice, seconds = snr_by_method(net, images, tests, Path(name))
             method = choice["method"]
-            below.append([max(snr.values()) - snr[method] for snr in (found, others)])
-            cells = [Path(net).name, *(f"{found[one]:.1f}" for one in METHODS), method,
-                     *(f"{value:.2f}" for value in below[-1]), str(choice["inputs"]),
+            below.append([max(snr.values()) - snr[method] for snr in found])
+            cells = [Path(net.partition(":")[0]).stem, *(f"{found[0][one]:.1f}" for one in METHODS),
+                     method, *(f"{value:.2f}" for value in below[-1]), str(choice["inputs"]),
                      f"{seconds:.1f}"]  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)
     worst = np.max(below, axis=0)
     print(
-        f"{len(below)} networks: at most {worst[0]:.2f} dB below the best, {worst[1]:.2f} on others"
+        f"{len(below)} networks: at most {worst[0]:.2f} dB below the best; pooled {worst[1]:.2f}, "
+        f"on the inputs measured {worst[2]:.2f}"
     )
 
 
 def snr_by_method(
     net: str, images: int, tests: int, folder: Path
-) -> tuple[dict[str, float], dict[str, float], dict[str, Any], float]:
-    """Returns the SNR by method on the measured and on other inputs, the choice and its seconds."""
-    from edgekit.build import accuracy, build_reference
+) -> tuple[list[dict[str, float]], dict[str, Any], float]:
+    """Returns SNRs by method, the choice and its processor seconds.
+
+    The SNRs are those that ``auto`` compares, on inputs that it has not seen; and the pooled ones
+    that ``edgekit run`` reports, on these inputs and on those that were measured.
+    """
+    from edgekit.build import Deviation, worst_of
     from edgekit.config import open_config
     from edgekit.network import synthetic_inputs
     from edgekit.pipeline._cache import Cache
+    from edgekit.pipeline._method import Errors, Input
     from edgekit.pipeline._pipeline import Pipeline
-    from edgekit.quantize import METHODS, load_data
+    from edgekit.quantize import load_data
 
     path, data, test = inputs_of(net, images, tests, folder)
     calibration = {"count": images, "data": data and str(data)}
@@ -120,26 +128,32 @@ def snr_by_method(
         value = onnx.load(path, load_external_data=False).graph.input[0]
         part = {"shapes": {value.name: [1, *np.load(data, mmap_mode="r").shape[1:]]}}
     config = open_config(path, target="jetson-agx-orin-64gb", model=part, calibration=calibration)
-    found: dict[str, float] = {}
-    others: dict[str, float] = {}
     with Pipeline(config, cache=Cache(folder / "cache")) as pipeline:
         work = pipeline.work
         work.measured()
         plan = work.plan
-        began = time.perf_counter()
+        began = time.process_time()
         choice = work.choice
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         assert choice is not None
-        seen = list(work.inputs())
         # far from the seed and the numbers of those before
         fresh = list(synthetic_inputs(work.model, tests, 1000) if test is None
                      else load_data(test, work.model))  # fmt: skip
-        for method in METHODS:
-            scales = work.scales_by(work.ranges, method)
-            built = build_reference(work.model, work.network, plan, scales)
-            found[method] = float(accuracy(work.model, built, seen)["snr_db"])
-            others[method] = float(accuracy(work.model, built, fresh)["snr_db"])
-    return found, others, choice, seconds
+        compared = []
+        for inputs in (fresh, list(work.inputs())):
+            errors = Errors(work, plan, most=len(inputs))
+            errors.add([Input(feed, work.ranges, held_out=True) for feed in inputs])
+            compared.append(errors)
+    pooled = [
+        {
+            method: float(
+                worst_of([Deviation.joined(each) for each in outputs.values()])["snr_db"] or 999.0
+            )
+            for method, outputs in errors.by_output.items()
+        }
+        for errors in compared
+    ]
+    return [compared[0].choice()["snr_db"], *pooled], choice, seconds
 
 
 def inputs_of(
@@ -150,7 +164,8 @@ def inputs_of(
         return f"builtin:{net}", None, None
     path, _, size = net.partition(":")
     rng = np.random.default_rng(0)
-    count = images + 16 + tests
+    # auto compares on 64 at most
+    count = images + 64 + tests
     if net == "digits":
         from sklearn.datasets import load_digits
 

@@ -27,6 +27,8 @@ _PLACES = 64
 _FEW = 20
 # share of the places that may have an object
 _RARE = 0.25
+# what varies less than this share of its mean square is a constant, and rounding
+_CONSTANT = 1e-9
 
 
 class Deviation:
@@ -76,6 +78,44 @@ class Deviation:
             if self._channels is not None and reference.dtype.kind == "f" and reference.ndim > 2:
                 self._channels.add(reference, found)
 
+    @staticmethod
+    def joined(parts: Sequence["Deviation"]) -> "Deviation":
+        """Returns the deviation over the inputs of several."""
+        whole = Deviation()
+        for part in parts:
+            whole.cosines += part.cosines
+            for name in ("squares", "total", "total_squares", "elements", "agree", "rows"):
+                setattr(whole, name, getattr(whole, name) + getattr(part, name))
+            whole.max_abs = max(whole.max_abs, part.max_abs)
+            if part._channels is not None:
+                whole._channels = whole._channels or _Channels()
+                whole._channels.join(part._channels)
+        return whole
+
+    def error(self, channels: Optional[Sequence[int]] = None) -> float:
+        """The mean squared error, of some channels alone if given."""
+        if channels is None:
+            return self.squares / self.elements if self.elements else 0.0
+        assert self._channels is not None
+        return self._channels.error(channels)
+
+    def variance(self, channels: Optional[Sequence[int]] = None) -> float:
+        """The variance of the reference; where it is constant, its mean square."""
+        if channels is None:
+            found = _variance(self.total, self.total_squares, self.elements)
+            square = self.total_squares / self.elements if self.elements else 0.0
+        else:
+            assert self._channels is not None
+            found, square = self._channels.variance(channels)
+        return found if found > _CONSTANT * square else square
+
+    def parts(self) -> List[Optional[List[int]]]:
+        """What is measured by itself: the channels of each group, or None for the whole."""
+        groups = self.groups()
+        if not groups:
+            return [None]
+        return [[i for a, b in g["channels"] for i in range(a, b + 1)] for g in groups]
+
     def groups(self) -> List[Dict[str, Any]]:
         """The groups of channels whose ranges differ, widest first; none where they are alike.
 
@@ -105,9 +145,8 @@ class Deviation:
             return None
         if not math.isfinite(self.squares):
             return -math.inf
-        mean = self.total / self.elements
-        variance = max(self.total_squares / self.elements - mean * mean, 0.0)
-        ratio = variance / (self.squares / self.elements)
+        variance = _variance(self.total, self.total_squares, self.elements)
+        ratio = max(variance, 0.0) / (self.squares / self.elements)
         return 10.0 * math.log10(ratio) if ratio > 0 else -math.inf
 
 
@@ -139,10 +178,30 @@ class _Channels:
             "kept": (above & (b > SCORE)).sum(1),
         }
         low, high = a.min(1, initial=math.inf), a.max(1, initial=-math.inf)
-        if self.sums:
-            new = {key: self.sums[key] + value for key, value in new.items()}
-            low, high = np.minimum(low, self.sums["low"]), np.maximum(high, self.sums["high"])
-        self.sums = dict(new, low=low, high=high)
+        self._add(dict(new, low=low, high=high))
+
+    def join(self, other: "_Channels") -> None:
+        self.shape = other.shape
+        self._add(other.sums)
+
+    def _add(self, new: Dict[str, Any]) -> None:
+        import numpy as np
+
+        how = {"low": np.minimum, "high": np.maximum}
+        mine = self.sums
+        self.sums = {k: how.get(k, np.add)(mine[k], v) if mine else v for k, v in new.items()}
+
+    def error(self, channels: Sequence[int]) -> float:
+        part = list(channels)
+        return float(self.sums["squares"][part].sum() / self.sums["elements"][part].sum())
+
+    def variance(self, channels: Sequence[int]) -> Tuple[float, float]:
+        """Variance and mean square of the reference."""
+        part = list(channels)
+        total, squares, elements = (
+            float(self.sums[key][part].sum()) for key in ("total", "total_squares", "elements")
+        )
+        return _variance(total, squares, elements), squares / elements
 
     def groups(self) -> List[Dict[str, Any]]:
         import numpy as np
@@ -167,9 +226,7 @@ class _Channels:
         each = [_ratio_db(float(s), float(n)) for s, n in zip(signal, noise)]  # noqa: B905 (3.8)
         ranks = [math.inf if ratio is None else ratio for ratio in each]
         worst = ranks.index(min(ranks))
-        overall = float(sums["total"].sum() / sums["elements"].sum())
-        spread = float(sums["total_squares"].sum() / sums["elements"].sum()) - overall * overall
-        snr = _ratio_db(spread, float(sums["squares"].sum() / sums["elements"].sum()))
+        snr = _ratio_db(self.variance(part)[0], self.error(part))
         norms = math.sqrt(float(sums["total_squares"].sum()) * float(sums["found_squares"].sum()))
         exact = not sums["squares"].any()
         cosine = 1.0 if exact else float(sums["products"].sum()) / norms if norms else 0.0
@@ -192,6 +249,11 @@ class _Channels:
         mine &= self.sums["above"] <= _RARE * self.sums["elements"]
         above, kept = (int(self.sums[key][mine].sum()) for key in ("above", "kept"))
         return (above, kept) if places >= _PLACES and above >= _FEW else None
+
+
+def _variance(total: float, squares: float, elements: float) -> float:
+    mean = total / elements if elements else 0.0
+    return squares / elements - mean * mean if elements else 0.0
 
 
 def _ratio_db(signal: float, noise: float) -> Optional[float]:

@@ -1,13 +1,20 @@
 """Backends: from a plan to engines. The reference backend runs the target's numerics on a CPU."""
 
 from edgekit._callable import make_callable
-from edgekit.build._accuracy import Deviation, accuracy, channels_told, parts_told, worst_of
+from edgekit.build._accuracy import (
+    Deviation,
+    accuracy,
+    channels_told,
+    collapses,
+    parts_told,
+    worst_of,
+)
 from edgekit.build._graph import Cut, Graph, cut, node_reads
 from edgekit.build._kernels import Kernel, Kernels
 from edgekit.build._reference import build_reference, full_engine
 from edgekit.build._runner import Runner, run
 from edgekit.build._types import Artefacts, Segment, Weight
-from edgekit.build._weights import derive_weights, digest_of, transform_value
+from edgekit.build._weights import WeightStore, derive_weights, digest_of, transform_value
 
 __all__ = [
     "Artefacts",
@@ -19,9 +26,11 @@ __all__ = [
     "Runner",
     "Segment",
     "Weight",
+    "WeightStore",
     "accuracy",
     "build_reference",
     "channels_told",
+    "collapses",
     "cut",
     "derive_weights",
     "digest_of",

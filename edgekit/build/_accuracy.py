@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgekit.build._types import Artefacts, Segment
     from edgekit.network import Model
 
-__all__ = ["Deviation", "accuracy", "channels_told", "parts_told", "worst_of"]
+__all__ = ["Deviation", "accuracy", "channels_told", "collapses", "parts_told", "worst_of"]
 
 # what differs less between the inputs is constant, as in dead layers and untrained networks: any
 # build of it is near
@@ -102,12 +102,7 @@ def accuracy(
     first = errors[wanted[0]]
     whole = worst_of([errors[name] for name in wanted])
     segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
-    groups = [{"output": name, **g} for name in wanted for g in errors[name].groups()]
-    detected = [
-        {"output": name, "above": shares[0], "kept": shares[1]}
-        for name in wanted
-        if (shares := errors[name].scores()) is not None
-    ]
+    groups, detected = _parts({name: errors[name] for name in wanted})
     return {
         **whole,
         "top1_agreement": first.top1_agreement(),
@@ -129,6 +124,28 @@ def accuracy(
         "failures": [*_failures(segments, groups), *_lost(detected, scores)],
         "per_segment": segments,
     }
+
+
+def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
+    """Says which groups of channels of outputs collapse, and which lose too many scores.
+
+    Args:
+        errors: By output, summed by channel.
+        scores: Share of a detector's scores above 0.25 that must stay above it.
+    """
+    groups, detected = _parts(errors)
+    return [*_failures((), groups), *_lost(detected, scores)]
+
+
+def _parts(errors: Mapping[str, Deviation]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the groups of channels of outputs, and the scores that are kept."""
+    groups = [{"output": name, **g} for name, error in errors.items() for g in error.groups()]
+    detected = [
+        {"output": name, "above": shares[0], "kept": shares[1]}
+        for name, error in errors.items()
+        if (shares := error.scores()) is not None
+    ]
+    return groups, detected
 
 
 def _variation(total: np.ndarray, error: Deviation) -> float:

@@ -32,6 +32,7 @@ def build_reference(
     scales: Scales | None,
     *,
     progress: Callable[[int, int], None] | None = None,
+    store: WeightStore | None = None,
 ) -> Artefacts:
     """Builds stripped engines for every lane of a plan.
 
@@ -41,6 +42,8 @@ def build_reference(
         plan: Placement, precision and segment by layer.
         scales: INT8 scales; INT8 layers whose tensors lack one run in FP16, and ``notes`` says so.
         progress: Called with (segments done, segments in all).
+        store: Weights of the model (before opaque layers) that other builds made and whose
+            transforms are used again; the result has those, too.
 
     Returns:
         Artefacts whose engines need nothing but ONNX Runtime and the weights.
@@ -52,7 +55,7 @@ def build_reference(
 
     part, inner = runnable(model, network)
     graph = Graph.of(part)
-    store = WeightStore(part)
+    store = store or WeightStore(part)
     lanes_to_cut = [
         (share.share, cut(graph, inner, placed_in(inner, network, share.layers)))
         for share in plan.plans

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _calibrate_data as data
 from edgekit.cli import _calibrate_sensitivity as sensitive
 from edgekit.cli import _options as o
@@ -75,7 +76,9 @@ def command(
     if json:
         o.print_json(document)
         return
-    print(f"{len(document['scales'])} scales by {document['method']} from {document['data']}")
+    found = counted(len(document["scales"]), "scale")
+    none = f"; {counted(n, 'tensor')} without one" if (n := len(document["without"])) else ""
+    print(f"{found} by {document['method']} from {document['data']}{none}")
     if document["changes"]:
         from edgekit.report import changes_text
 
@@ -83,4 +86,13 @@ def command(
         o.say_page(changes_text(document["changes"], width=width or 100, colour=colour))
     o.say_notes(document)
     if save is not None:
-        print(f"written to {save}")
+        print(f"written to {save}: {_written(document['written'])}")
+
+
+def _written(found: dict[str, int]) -> str:
+    parts = []
+    if found["without"]:
+        parts.append(f"{found['without']} with the scale 0, which have none")
+    if found["original"]:
+        parts.append(f"{found['original']} of the network before it was rewritten")
+    return ", ".join([counted(found["tensors"], "tensor"), *parts])

@@ -17,7 +17,7 @@ __all__ = ["synthetic_description", "synthetic_inputs"]
 
 
 def synthetic_inputs(
-    model: Model, count: int, seed: int = 0
+    model: Model, count: int, seed: int = 0, *, first: int = 0
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     """Yields ``count`` seeded sets of inputs that fit ``model``.
 
@@ -30,6 +30,7 @@ def synthetic_inputs(
         model: Gives the inputs' names, types and static shapes.
         count: Number of items.
         seed: Another seed gives other data.
+        first: Number of the first item.
 
     Yields:
         Arrays by input name, with the types and shapes of the model.
@@ -42,7 +43,7 @@ def synthetic_inputs(
     graph = model.proto.graph
     limits = _index_limits(graph)
     specs = [_spec(value) for value in graph.input]
-    for index in range(count):
+    for index in range(first, first + count):
         yield {
             name: values(stream("input", seed, index, name, shape), shape, dtype, limits.get(name))
             for name, shape, dtype in specs

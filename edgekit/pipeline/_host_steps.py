@@ -151,11 +151,14 @@ class HostSteps:
 
     def _calibrate(self, *, chosen: bool = False) -> None:
         with self._step("calibrate") as step:
+            from edgekit.pipeline._known_scales import named_scales
+
             if self.work.chooses and not chosen:
                 # the method is chosen when the plan is known
                 ranges = self.work.measured()
+                named = named_scales(self.work.scales_by(ranges, "minmax"), self.work.model)
                 step.detail = (
-                    f"ranges of {len(ranges.amax['minmax'])} tensors, "
+                    f"ranges of {len(named.scales) + len(named.missing)} tensors, "
                     f"{len(ranges.amax)} methods, {ranges.data}"
                 )
                 return
@@ -163,7 +166,11 @@ class HostSteps:
             if scales is None:
                 step.detail = f"{self.file.precision} needs no scales"
             else:
-                step.detail = f"{len(scales.scales)} scales, {scales.method}, {scales.data}"
+                named = named_scales(scales, self.work.model)
+                none = f", {_count(len(named.missing), 'tensor')} without" if named.missing else ""
+                step.detail = (
+                    f"{_count(len(named.scales), 'scale')}{none}, {scales.method}, {scales.data}"
+                )
 
     def _plan(self) -> None:
         with self._step("plan") as step:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,33 +42,32 @@ class Inputs(Reweighing):
             )
         return self._own(section.count)
 
-    def _own(self, count: int) -> Samples:
+    def _own(self, count: int, skip: int = 0) -> Samples:
         from edgekit.quantize import load_data
 
         section = self.file.calibration
         data = section.data if self._called else self.config.resolve(section.data)
         options = section.model_dump(exclude={*_OTHERS, "seed"})
         return load_data(
-            {**options, "data": data, "count": count}, self.model, folders=self._modules
+            {**options, "data": data, "count": count}, self.model, folders=self._modules, skip=skip
         )
 
-    def inputs_beyond(self, more: int) -> tuple[int, Iterable[Mapping[str, np.ndarray]]]:
-        """Returns how many runs the calibration takes at most, and its inputs with more after them.
+    def inputs_beyond(self, most: int) -> Iterable[Mapping[str, np.ndarray]]:
+        """Returns inputs of the same kind that come after those of the calibration.
 
-        There are fewer, or none, where the data have no more, or where those that are taken would
-        be others then (``pick: spread``).
+        There are fewer than ``most``, or none, where the data have no more, or where those that
+        are taken would be others then (``pick: spread``).
         """
         section = self.file.calibration
         if section.data is None:
             from edgekit.network import synthetic_inputs
 
-            count = section.count
-            return count, synthetic_inputs(self.model, count + more, section.seed)
-        data = self._own(section.count)
-        measured = ceil(section.count / data.batch)
-        if section.pick == "first":
-            data = self._own(section.count + more * data.batch)
-        return measured, data
+            return synthetic_inputs(self.model, most, section.seed, first=section.count)
+        if section.pick == "spread":
+            return ()
+        # samples are rows of a batch
+        rows = self._own(1).batch
+        return self._own(section.count + most * rows, skip=section.count)
 
     @property
     def inputs_text(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit._listed import listed
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.network import Model, Network
     from edgekit.quantize import CacheReading, CalibrationCache, Lack, Scales
 
-__all__ = ["KnownScales", "cache_for_both", "judge_with"]
+__all__ = ["KnownScales", "cache_for_both", "judge_with", "named_scales"]
 
 _SHOWN = 5
 _LAYERS_SHOWN = 3
@@ -164,6 +164,33 @@ def _runs(before: bool, after: bool) -> str:
     return "FP16 on the DLA" if after else "FP16 on the GPU"
 
 
+def named_scales(scales: Scales, model: Model) -> Scales:
+    """Returns scales of ONNX tensors alone: what is counted, shown and written to a cache.
+
+    Those of the tensors that TensorRT's parser puts between layers (a reshape before a matrix
+    product) follow from them; tensors that only hold another one's values have its scale.
+
+    Args:
+        scales: Scales of the model's layers.
+        model: The model.
+    """
+    known = _moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
+    named = model.tensor_names
+    return replace(
+        scales,
+        scales={name: scale for name, scale in known.items() if scale and name in named},
+        missing=tuple(name for name, scale in known.items() if not scale and name in named),
+    )
+
+
+def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
+    """Adds the tensors that only hold values of another one; the layers do not have them all."""
+    for node in model.proto.graph.node:
+        if node.op_type in SAME_VALUES and node.input[0] in scales:
+            scales.setdefault(node.output[0], scales[node.input[0]])
+    return scales
+
+
 def cache_for_both(
     scales: Scales, model: Model, original: Model, tensorrt: str
 ) -> CalibrationCache:
@@ -171,7 +198,7 @@ def cache_for_both(
 
     TensorRT on the file as it came asks for the original's tensors; it leaves others aside. Names
     are those of ONNX tensors only: what TensorRT calls the tensors of layers that its parser puts
-    in (a reshape before a matrix product) is not known, and their scales follow.
+    in is not known.
 
     Args:
         scales: Scales of the rewritten network's tensors.
@@ -194,9 +221,6 @@ def cache_for_both(
             )
             more = {n: s for n, s in reading.scales.scales.items() if n in old}
             known = {**more, **known}
-    for node in original.proto.graph.node:
-        # the layers do not have every tensor that only moves
-        if node.op_type in SAME_VALUES and node.input[0] in known:
-            known.setdefault(node.output[0], known[node.input[0]])
+    known = _moved(_moved(known, model), original)
     named = model.tensor_names | original.tensor_names
     return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import counted
@@ -14,226 +15,322 @@ from edgekit.errors import DataError, EdgekitError
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgekit.build import Deviation, Runner
     from edgekit.pipeline._placing import Placing
     from edgekit.placement import Plan
-    from edgekit.quantize import Ranges
+    from edgekit.quantize import Ranges, Scales
 
-__all__ = ["choice_note", "choose_method", "plan_to_try"]
+__all__ = ["Errors", "Input", "choice_note", "choose_method", "plan_to_try"]
 
 Feed = Mapping[str, "np.ndarray"]
 
-# inputs after which the methods are compared, until the best is known well enough; how many there
-# are at most, in multiply-accumulates (ResNet-50: 15), and at least; and how many are held out
-_COMPARED = (8, 16, 24, 32)
-_MACS, _FEWEST = 64_000_000_000, 8
-_HELD_OUT = 16
-# the best is sure to be no more than this behind another one (dB, standard errors: a few inputs of
-# which one or two cost much more than the others make an error look smaller than it is)
-_BEHIND, _SURE = 1.0, 3.0
-# inputs in memory; where the data hold none beyond those measured, the ranges of each half of them
-# are measured once more
+# inputs after which the methods are compared, until the best is known well enough
+_COMPARED = (8, 16, 32, 64)
+# how many inputs all methods may take: by multiply-accumulates (ResNet-50: 15), at least, at most.
+# What a method that is surely not the best no longer takes is left to the others
+_MACS, _FEWEST, _MOST = 64_000_000_000, 8, 64
+# a method is no longer compared when it is surely behind the best (standard errors), and the best
+# is known when no other one can be further ahead of it than this (dB)
+_SURE, _BEHIND = 3.0, 1.0
+# where the data hold no inputs beyond those measured, the ranges of each half of them are measured
+# once more: of so many of them
 _KEPT = 64
 _HELD_BYTES = 1 << 28
 _EXACT, _WORST = 999.0, -999.0
+# engines stay loaded where their weights take at most so many bytes: to load a fully connected
+# layer takes as long as twenty inferences
+_LOADED_BYTES = 1 << 29
+# no square of it is infinite
+_INFINITE = 1e60
 
 
 def choose_method(work: Placing, plan: Plan) -> dict[str, Any]:
     """Builds a plan with the scales of each method and compares them with FP32.
 
     The inputs are such as the ranges were not measured on: those of the data that follow, or
-    further synthetic ones. Where the data hold no others, each half of them is compared on with
-    the ranges of the other half; a single input is both. Inputs differ in what INT8 costs them, so
-    more are taken until the best method is at most 1 dB behind any other by three standard errors;
-    where those held out do not settle it, the measured ones are added.
+    further synthetic ones; where there are too few, the measured ones are added. Where the data
+    hold no others, each half of them is compared on with the ranges of the other half; a single
+    input is both.
+
+    A few inputs cost INT8 much more than the others: in a squared error over all inputs one of 64
+    can have more than half, so that any 16 would choose by chance. What is compared is therefore
+    the mean of the inputs' RMS errors; and more inputs are taken until no method can be more than
+    1 dB ahead of the best by three standard errors.
+
+    A method with which groups of channels collapse, or a detector loses its scores, is chosen only
+    where all others do the same.
 
     Returns:
-        ``method``; ``snr_db`` by method (of the worst output; 999 where every bit is the same,
-        -999 where the result is not finite); ``inputs``, how many were compared on; ``held_out``,
-        how many of them the ranges had not seen.
+        ``method``; ``snr_db`` by method (of the worst output, or group of its channels where their
+        ranges differ; 999 where every bit is the same, -999 where the result is not finite);
+        ``compared``, on how many inputs, by method; ``failures`` by method, where there are any;
+        ``inputs``, how many there were at most; ``held_out``, how many of them the ranges had not
+        seen.
 
     Raises:
         BuildError: ONNX Runtime fails.
     """
     macs = max(1, sum(layer.macs for layer in work.network.layers))
-    most = min(max(_MACS // macs, _FEWEST), _COMPARED[-1])
-    inputs, held_out = _inputs(work, int(most))
-    errors = _Errors(work, plan)
+    errors = Errors(work, plan, most=min(max(_MACS // int(macs), _FEWEST), _MOST))
+    inputs = _inputs(work)
     for until in _COMPARED:
-        errors.add(inputs[errors.count : min(until, most)])
-        if errors.count >= min(len(inputs), most) or errors.decided():
+        batch = list(islice(inputs, min(until - errors.count, errors.affordable)))
+        if batch:
+            errors.add(batch)
+        if not batch or errors.decided():
             break
-    found = errors.snr_db()
-    best = max(found, key=lambda name: found[name])
-    return {
-        "method": best,
-        "snr_db": found,
-        "inputs": errors.count,
-        "held_out": min(errors.count, held_out),
-    }
+    return errors.choice()
 
 
-class _Errors:
-    """What the methods' INT8 costs each output of the inputs compared so far.
+class Errors:
+    """What the methods' INT8 costs the outputs, by input.
+
+    Args:
+        most: How many inputs each method may take when all are compared to the end.
 
     Attributes:
         count: Inputs so far.
     """
 
-    def __init__(self, work: Placing, plan: Plan) -> None:
-        import numpy as np
-
-        from edgekit.network import before_opaque
+    def __init__(self, work: Placing, plan: Plan, most: int) -> None:
+        from edgekit.build import WeightStore
+        from edgekit.network import before_opaque, session
         from edgekit.quantize import METHODS
 
-        self.count = 0
+        self.count = self._held_out = self._runs = 0
         self._work = work
         self._plan = plan
+        self._bound = work.binding_of(plan)
         # what ONNX Runtime can run
-        self._model = before_opaque(work.model)
-        outputs = len(self._model.proto.graph.output)
-        self._squares = {method: np.zeros((0, outputs)) for method in METHODS}
-        # mean and mean square of the FP32 outputs
-        self._moments = np.zeros((0, outputs, 2))
+        model = before_opaque(work.model)
+        self._names = [value.name for value in model.proto.graph.output]
+        self._reference = session(model, outputs=self._names)
+        self._weights = WeightStore(model)
+        self._loaded: dict[str, Runner] = {}
+        self._found: dict[str, list[dict[str, Deviation]]] = {name: [] for name in METHODS}
+        self._left = list(METHODS)
+        self._most_runs = most * len(METHODS)
 
-    def add(self, inputs: Sequence[tuple[Feed, Ranges]]) -> None:
+    @property
+    def affordable(self) -> int:
+        """How many further inputs the methods that are left may take; 0 for a few."""
+        more = (self._most_runs - self._runs) // len(self._left)
+        return more if more >= _FEWEST // 2 else 0
+
+    def add(self, inputs: Sequence[Input]) -> None:
         """Compares on further inputs, each with the scales of its own ranges."""
-        import numpy as np
-
-        from edgekit.network import session
-
         work = self._work
-        names = [value.name for value in self._model.proto.graph.output]
-        runner = session(self._model, outputs=names)
-        real = [[_floats(x) for x in runner.run(names, dict(feed))] for feed, _ in inputs]
-        rows = [[[x.mean(), (x**2).mean()] for x in outputs] for outputs in real]
-        self._moments = np.concatenate([self._moments, np.reshape(rows, (-1, len(names), 2))])
-        different = {id(ranges): ranges for _, ranges in inputs}
-        known: dict[tuple[str, ...], list[list[float]]] = {}
-        for number, method in enumerate(self._squares):
-            scales = {key: work.scales_by(one, method) for key, one in different.items()}
-            digests = tuple(one.digest for one in scales.values())
-            if digests not in known:
-                work.update(
-                    number, len(self._squares),
-                    f"{method} on inputs {self.count + 1} to {self.count + len(inputs)}",
-                )  # fmt: skip
-                known[digests] = self._of(inputs, real, scales, names)
-            squares = np.reshape(known[digests], (-1, len(names)))
-            self._squares[method] = np.concatenate([self._squares[method], squares])
+        text = f"comparing calibration methods on inputs {self.count + 1} to "
+        text += f"{self.count + len(inputs)}"
+        work.update(self._runs, self._most_runs, f"{text}: FP32")
+        real = [self._reference.run(self._names, dict(one.feed)) for one in inputs]
+        different = {id(one.ranges): one.ranges for one in inputs}
+        scales = {
+            method: {
+                key: work.scales_by(ranges, method, self._bound)
+                for key, ranges in different.items()
+            }
+            for method in self._left
+        }
+        used = {own.digest for each in scales.values() for own in each.values()}
+        self._loaded = {digest: self._loaded[digest] for digest in used & self._loaded.keys()}
+        known: dict[tuple[str, ...], list[dict[str, Deviation]]] = {}
+        for method, each in scales.items():
+            digests = tuple(own.digest for own in each.values())
+            if digests in known:
+                self._runs += len(inputs)
+            else:
+                known[digests] = self._of(inputs, real, each, f"{text}: {method}")
+            self._found[method] += known[digests]
         self.count += len(inputs)
+        self._held_out += sum(one.held_out for one in inputs)
 
     def _of(
         self,
-        inputs: Sequence[tuple[Feed, Ranges]],
+        inputs: Sequence[Input],
         real: Sequence[Sequence[np.ndarray]],
-        scales: Mapping[int, Any],
-        names: Sequence[str],
-    ) -> list[list[float]]:
-        import numpy as np
+        scales: Mapping[int, Scales],
+        text: str,
+    ) -> list[dict[str, Deviation]]:
+        from edgekit.build import Deviation
 
-        from edgekit.build import Runner, build_reference
-
-        work = self._work
-        found: list[list[float]] = [[] for _ in inputs]
+        found: list[dict[str, Deviation]] = [{} for _ in inputs]
         for ranges, own in scales.items():
-            built = build_reference(work.model, work.network, self._plan, own)
-            runner = Runner(built)
-            for number, (feed, measured) in enumerate(inputs):
-                if id(measured) != ranges:
+            self._work.update(self._runs, self._most_runs, text)
+            runner = self._runner(own, len(scales))
+            for number, one in enumerate(inputs):
+                if id(one.ranges) != ranges:
                     continue
-                outputs = runner.run(feed)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    found[number] = [
-                        float(((_floats(outputs[name]) - x) ** 2).mean())
-                        for name, x in zip(names, real[number], strict=True)
-                    ]
+                outputs = runner.run(one.feed)
+                self._runs += 1
+                self._work.update(self._runs, self._most_runs, text)
+                for name, value in zip(self._names, real[number], strict=True):
+                    error = Deviation(by_channel=True)
+                    error.add(value, outputs[name])
+                    found[number][name] = error
         return found
 
-    def _noise(self, method: str, chosen: np.ndarray) -> float:
-        """Returns noise over signal on some inputs, the worst output's."""
-        import numpy as np
+    def _runner(self, scales: Scales, ranges: int) -> Runner:
+        """Returns a loaded build; it stays loaded where all that there may be are small."""
+        from edgekit.build import Runner, build_reference
 
-        mean, square = self._moments[chosen].mean(axis=0).T
-        noise = np.nan_to_num(self._squares[method][chosen].mean(axis=0), nan=np.inf)
-        signal = np.maximum(square - mean**2, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.nan_to_num(noise / signal, nan=0.0, posinf=np.inf).max(initial=0.0))
+        if scales.digest in self._loaded:
+            return self._loaded[scales.digest]
+        work = self._work
+        built = build_reference(work.model, work.network, self._plan, scales, store=self._weights)
+        runner = Runner(built)
+        size = sum(value.nbytes for value in built.values.values())
+        if size * len(self._found) * ranges <= _LOADED_BYTES:
+            self._loaded[scales.digest] = runner
+        return runner
+
+    @property
+    def by_output(self) -> dict[str, dict[str, list[Deviation]]]:
+        """The errors of each input, by method and output."""
+        return {
+            method: {name: [errors[name] for errors in found] for name in self._names}
+            for method, found in self._found.items()
+        }
 
     def decided(self) -> bool:
-        """Whether the best method is surely not far behind any other (a jackknife over inputs)."""
+        """Whether the best method is surely not far behind another; drops those behind it.
+
+        Errors of the gaps are those of a jackknife over the inputs.
+        """
         import numpy as np
 
-        every = np.arange(self.count)
-        best = min(self._squares, key=lambda method: self._noise(method, every))
-        for other in self._squares:
-            gap = self._gap(best, other, every)
-            apart = np.array([self._gap(best, other, np.delete(every, i)) for i in every])
-            error = np.sqrt((self.count - 1) * np.mean((apart - apart.mean()) ** 2))
-            if not gap + _SURE * error < _BEHIND:
-                return False
-        return True
+        if self.count < 2:
+            return False
+        noise = {method: self._noise(method) for method in self._left}
+        whole = {method: _db(each.mean(axis=0)) for method, each in noise.items()}
+        apart = {
+            method: _db((each.sum(axis=0) - each) / (self.count - 1))
+            for method, each in noise.items()
+        }
+        best = min(self._left, key=lambda name: (bool(self._failures(name)), -float(whole[name])))
+        left, decided = [best], True
+        for other in self._left:
+            if other == best:
+                continue
+            gap = float(whole[best] - whole[other])
+            gaps = apart[best] - apart[other]
+            error = float(np.sqrt((self.count - 1) * np.mean((gaps - gaps.mean()) ** 2)))
+            if gap <= _SURE * error or gap <= 0:
+                left.append(other)
+            # one that fails is not chosen, however near it is
+            near = _SURE * error - gap < _BEHIND
+            decided &= near or bool(self._failures(other))
+        self._left = [name for name in self._left if name in left]
+        return decided
 
-    def _gap(self, method: str, other: str, chosen: np.ndarray) -> float:
-        """Returns by how much a method is behind another one, in dB."""
-        return _db(self._noise(other, chosen)) - _db(self._noise(method, chosen))
-
-    def snr_db(self) -> dict[str, float]:
-        """Returns the SNR by method."""
+    def _noise(self, method: str) -> np.ndarray:
+        """Returns RMS error over RMS signal by input and by part of the outputs."""
         import numpy as np
 
-        every = np.arange(self.count)
-        return {method: round(_db(self._noise(method, every)), 2) for method in self._squares}
+        from edgekit.build import Deviation
+
+        columns = []
+        for each in self.by_output[method].values():
+            joined = Deviation.joined(each)
+            for channels in joined.parts():
+                signal = joined.variance(channels)
+                if signal > 0:
+                    errors = np.array([one.error(channels) for one in each])
+                    columns.append(np.sqrt(errors / signal))
+        noise = np.stack(columns, axis=1) if columns else np.zeros((len(self._found[method]), 1))
+        found: np.ndarray = np.minimum(np.nan_to_num(noise, nan=_INFINITE), _INFINITE)
+        return found
+
+    def _failures(self, method: str) -> list[str]:
+        from edgekit.build import Deviation, collapses
+
+        outputs = self.by_output[method]
+        joined = {name: Deviation.joined(each) for name, each in outputs.items()}
+        return collapses(joined, self._work.file.accuracy.scores)
+
+    def choice(self) -> dict[str, Any]:
+        """Returns what ``choose_method`` does."""
+        snr = {name: round(float(_db(self._noise(name).mean(axis=0))), 2) for name in self._found}
+        failures = {name: self._failures(name) for name in self._found}
+        return {
+            "method": min(self._left, key=lambda name: (bool(failures[name]), -snr[name])),
+            "snr_db": snr,
+            "compared": {name: len(found) for name, found in self._found.items()},
+            "failures": {name: texts for name, texts in failures.items() if texts},
+            "inputs": self.count,
+            "held_out": self._held_out,
+        }
 
 
-def _floats(values: np.ndarray) -> np.ndarray:
+def _db(noise: np.ndarray) -> np.ndarray:
+    """Returns the SNR of the worst part, of RMS noise over signal."""
     import numpy as np
 
-    return np.asarray(values, np.float64)
-
-
-def _db(noise: float) -> float:
-    from math import log10
-
-    if not noise:
-        return _EXACT
-    return max(-10 * log10(noise), _WORST) if noise < float("inf") else _WORST
+    with np.errstate(divide="ignore"):
+        found = -20 * np.log10(noise.max(axis=-1))
+    return np.asarray(np.where(np.isposinf(found), _EXACT, np.maximum(found, _WORST)))
 
 
 def choice_note(choice: Mapping[str, Any]) -> str:
     """Says which method was chosen, and what all of them gave."""
     ranked = sorted(choice["snr_db"].items(), key=lambda item: -float(item[1]))
-    snr = ", ".join(f"{name} {value:.1f}" for name, value in ranked)
+    snr = ", ".join(
+        f"{name} {value:.1f}"
+        + (
+            f" ({counted(number, 'input')})"
+            if (number := choice["compared"][name]) < choice["inputs"]
+            else ""
+        )
+        for name, value in ranked
+    )
     which = f"{counted(choice['inputs'], 'input')}, {choice['held_out'] or 'none'} held out"
-    return (
+    note = (
         f"calibration method {choice['method']}, by its SNR on {which}, emulated on this machine: "
         f"{snr} dB"
     )
+    lost = [f"{name}, {texts[0]}" for name, texts in choice["failures"].items()]
+    return note + (f"; not good enough: {'; '.join(lost)}" if lost else "")
 
 
-def _inputs(work: Placing, most: int) -> tuple[list[tuple[Feed, Ranges]], int]:
-    """Returns inputs to compare on, each with ranges, and how many of the first these left out."""
-    measured, feeds = work.inputs_beyond(min(_HELD_OUT, most))
-    kept: deque[Feed] = deque()
-    count = size = 0
+@dataclass(frozen=True)
+class Input:
+    """An input to compare on, the ranges to compare with, and whether these leave it out."""
+
+    feed: Feed
+    ranges: Ranges
+    held_out: bool
+
+
+def _inputs(work: Placing) -> Iterator[Input]:
+    """Yields inputs to compare on, those first that the ranges leave out."""
+    beyond = 0
     # an input that was not asked for may be damaged
     with suppress(DataError):
-        for feed in feeds:
-            kept.append(feed)
-            count += 1
-            size += sum(value.nbytes for value in feed.values())
-            while len(kept) > _KEPT or (size > _HELD_BYTES and len(kept) > 2):
-                size -= sum(value.nbytes for value in kept.popleft().values())
+        for feed in work.inputs_beyond(_COMPARED[-1]):
+            yield Input(feed, work.ranges, held_out=True)
+            beyond += 1
+    if beyond:
+        for feed in work.inputs():
+            yield Input(feed, work.ranges, held_out=False)
+        return
+    kept: deque[Feed] = deque()
+    size = 0
+    for feed in work.inputs():
+        kept.append(feed)
+        size += sum(value.nbytes for value in feed.values())
+        while len(kept) > _KEPT or (size > _HELD_BYTES and len(kept) > 2):
+            size -= sum(value.nbytes for value in kept.popleft().values())
     every = list(kept)
-    beyond = max(0, min(count - measured, len(every)))
-    if beyond or len(every) == 1:
-        seen = every[: len(every) - beyond][::-1]
-        return [(feed, work.ranges) for feed in (*every[-beyond:][:beyond], *seen)], beyond
+    if len(every) == 1:
+        yield Input(every[0], work.ranges, held_out=False)
+        return
     half = len(every) // 2
     parts = every[:half], every[half:]
     ranges = _measured(work, parts[1]), _measured(work, parts[0])
     # of each half by turns
-    pairs = [(part[i], own) for i in range(half) for part, own in zip(parts, ranges, strict=True)]
-    return pairs, len(pairs)
+    for i in range(half):
+        for part, own in zip(parts, ranges, strict=True):
+            yield Input(part[i], own, held_out=True)
 
 
 def _measured(work: Placing, feeds: list[Feed]) -> Ranges:

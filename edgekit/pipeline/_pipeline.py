@@ -82,7 +82,7 @@ class Pipeline(Serving):
 
     def calibrate(self, save: Path | None = None) -> dict[str, Any]:
         """Measures scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
-        from edgekit.pipeline._known_scales import cache_for_both
+        from edgekit.pipeline._known_scales import cache_for_both, named_scales
         from edgekit.quantize import change_rows, write_cache
 
         may_write_for(self.config, {"the calibration cache": save})
@@ -96,9 +96,15 @@ class Pipeline(Serving):
                 code="calibration.precision",
                 hint="calibrate with precision int8",
             )
+        work = self.work
+        named = named_scales(scales, work.model)
+        written = None
         if save is not None:
-            work = self.work
-            write_cache(cache_for_both(scales, work.model, work.source, work.tensorrt), save)
+            cache = cache_for_both(scales, work.model, work.source, work.tensorrt)
+            write_cache(cache, save)
+            none = sum(not scale for scale in cache.scales.values())
+            other = len(cache.scales.keys() - {*named.scales, *named.missing})
+            written = {"tensors": len(cache.scales), "without": none, "original": other}
         return {
             "schema": "edgekit.scales/1",
             "model": self.work.source.source,
@@ -106,10 +112,12 @@ class Pipeline(Serving):
             "choice": self.work.choice,
             "data": scales.data,
             "digest": scales.digest,
-            "scales": dict(scales.scales),
+            "scales": dict(named.scales),
+            "without": list(named.missing),
             "changes": change_rows(scales.changes),
             "notes": [*self.work.notes, *scales.warnings, *self._in_vain()],
             "file": str(save) if save else None,
+            "written": written,
         }
 
     def _in_vain(self) -> list[str]:

@@ -14,6 +14,7 @@ from edgekit.pipeline._typed import Typed
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Model, Network
+    from edgekit.pipeline._tied import Binding
     from edgekit.placement import Ask, Options, Plan
     from edgekit.quantize import Ranges, Scales
 
@@ -167,13 +168,15 @@ class Placing(Typed):
 
     def scales_of(self, plan: Plan) -> Scales | None:
         """Returns the INT8 scales for a plan, made equal where its layers ask for it."""
-        if self.scales is None:
-            return None
+        return None if self.scales is None else self._tied(self.binding_of(plan))
+
+    def binding_of(self, plan: Plan) -> Binding:
+        """Returns what binds scales in a plan: the layers that it has in INT8 on a DLA."""
         layers = [layer for share in plan.plans for layer in share.layers]
         int8 = [layer for layer in layers if layer.precision == "int8"]
         on_dla = {layer.name for layer in int8 if layer.device != "GPU"}
         floats = {layer.name for layer in layers} - {layer.name for layer in int8}
-        return self._tied({"dla_layers": on_dla, "fp16_layers": floats})
+        return {"dla_layers": on_dla, "fp16_layers": floats}
 
     @cached_property
     def scales(self) -> Scales | None:

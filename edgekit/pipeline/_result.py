@@ -109,9 +109,11 @@ def report_facts(
     steps: Sequence[Mapping[str, Any]],
 ) -> RunFacts:
     """Returns what the report is made of."""
+    from edgekit.pipeline._known_scales import named_scales
     from edgekit.report import RunFacts
 
     work = pipeline.work
+    scales = work.plan_scales
     gate = pipeline.file.accuracy
     error = work.accuracy
     accuracy = {
@@ -136,7 +138,7 @@ def report_facts(
         judgement=work.judgement,
         mode=pipeline.file.build.mode,
         backend=pipeline.building.first().artefacts.backend,
-        scales=work.plan_scales,
+        scales=None if scales is None else named_scales(scales, work.model),
         accuracy=accuracy,
         bundle=bundle,
         refit=refit,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.dla import LEVELS
 from edgekit.quantize._constraints import tie
 from edgekit.quantize._constraints_told import constraint_warnings
@@ -104,7 +104,7 @@ def scales_from(
     costs = constraint_warnings(
         network, made.scales, told, dla_layers=dla_layers, fp16_layers=floats
     )
-    none = _told_missing(lacks)
+    none = _told_missing(missing, lacks)
     return replace(made, changes=told, warnings=(*ranges.warnings, *none, *costs))
 
 
@@ -131,11 +131,12 @@ def _usable(
     return own, inferred, needs(network, scales, on_dla=dla_layers).lacks
 
 
-def _told_missing(lacks: Collection[Lack]) -> list[str]:
-    if not lacks:
+def _told_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[str]:
+    if not missing:
         return []
     layers = dict.fromkeys(layer for lack in lacks for layer in lack.layers)
+    instead = f"in FP16 instead: {listed(layers, _SHOWN)}" if layers else "no INT8 layer needs one"
     return [
-        f"no INT8 scale suits what was measured: {listed((repr(x.tensor) for x in lacks), _SHOWN)}"
-        f"; in FP16 instead: {listed(layers, _SHOWN)}"
+        f"no INT8 scale suits what was measured of {counted(len(missing), 'tensor')}: "
+        f"{listed(map(repr, missing), _SHOWN)}; {instead}"
     ]

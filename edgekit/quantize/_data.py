@@ -32,6 +32,7 @@ def load_data(
     *,
     folders: Sequence[Path] = (),
     whole: bool = False,
+    skip: int = 0,
 ) -> Samples:
     """Opens calibration data for ``model``.
 
@@ -50,6 +51,7 @@ def load_data(
             ``scale``, ``mean``, ``std``, ``layout``, ``skip_broken``; see ``docs/calibration.md``.
         model: The model whose inputs the samples must fit.
         folders: Where modules are looked for, before Python's path.
+        skip: Leave out so many rows of the batch at the beginning; ``count`` has them, too.
         whole: Refuse arrays whose last sample would not fill the model's batch.
 
     Raises:
@@ -100,7 +102,7 @@ def load_data(
         unused = sorted(IMAGE_OPTIONS & set(options))
         if unused:
             notes.append(f"{', '.join(unused)}: for images only, and the data are none")
-    return Samples(source, rows, limit=limit, spread=spread, notes=notes)
+    return Samples(source, rows, limit=limit, skip=skip, spread=spread, notes=notes)
 
 
 def _amount(options: Mapping[str, Any]) -> tuple[int | None, bool]:

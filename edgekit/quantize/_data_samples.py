@@ -37,27 +37,29 @@ class Samples:
         rows: Rows,
         *,
         limit: int | None = None,
+        skip: int = 0,
         spread: bool = False,
         notes: Iterable[str] = (),
     ) -> None:
-        """Takes ``limit`` rows of ``source``, the first or evenly spread ones."""
+        """Takes ``limit`` rows of ``source``, the first less ``skip``, or evenly spread ones."""
         self.batch = rows.batch
         self._source = source
         self._rows = rows
-        self._limit = limit
+        self._skip = skip
         size = source.size
         self._most = limit if size is None else min(size, size if limit is None else limit)
         self._spread = spread and size is not None and limit is not None and limit < size
         self._partial: dict[int, int] = {}
         self._told: dict[str, dict[str, None]] = {note: {} for note in notes}
-        if size is not None and self._most is not None and self._most % self.batch:
-            self._partial[len(self) - 1] = self._most % self.batch
+        left = max(0, (self._most or 0) - skip)
+        if size is not None and left % self.batch:
+            self._partial[len(self) - 1] = left % self.batch
         if size is not None and limit is not None and size < limit:
             self._told[f"the data hold {size} samples, not the {limit} that count asks for"] = {}
 
     def __len__(self) -> int:
         """The most samples that there can be; 0 when that is unknown."""
-        return ceil((self._most or 0) / self.batch)
+        return ceil(max(0, (self._most or 0) - self._skip) / self.batch)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         given = 0
@@ -102,12 +104,12 @@ class Samples:
     def _picks(self) -> Iterable[int]:
         most = self._most
         if most is None:
-            return numbers()
+            return numbers(self._skip)
         if self._spread:
             # the middles of equal parts
             size = self._source.size or 0
             return [(2 * i + 1) * size // (2 * most) for i in range(most)]
-        return range(most)
+        return range(self._skip, most)
 
     def _sample(self, group: list[Row]) -> dict[str, np.ndarray]:
         import numpy as np

@@ -46,6 +46,8 @@ def test_an_item_depends_on_its_own_input_only() -> None:
     other = ("a", TensorProto.FLOAT, [7])
     beside = list(synthetic_inputs(model(other, IMAGE), 2, seed=5))
     np.testing.assert_array_equal(alone[1]["x"], beside[1]["x"])
+    (last,) = synthetic_inputs(model(IMAGE), 1, seed=5, first=2)
+    np.testing.assert_array_equal(alone[2]["x"], last["x"])
     reseeded = next(iter(synthetic_inputs(model(IMAGE), 1, seed=6)))
     assert not np.array_equal(alone[0]["x"], reseeded["x"])
 

@@ -14,10 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.build import Runner, build_reference
+from edgekit.cli._main import main
 from edgekit.errors import DataError, UsageError
 from edgekit.network import layers, load, session
 from edgekit.quantize import cache_of, edit, is_scale, load_cache, measure, scales_from
 from tests.build.toy_nets import place_all, plan_of
+from tests.pipeline.nets import small_net
 
 F = np.float32
 LOWEST = float(np.finfo(F).min)
@@ -126,6 +128,41 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     if "bias" in bare:
         assert {"bias", "sum"} <= floats
         assert any("'bias'" in note and "in FP16 instead" in note for note in built["notes"])
+
+
+def test_one_count_of_scales_in_texts_json_and_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It counts the ONNX tensors; those that TensorRT's parser puts in follow from them."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    masked = attention(tmp_path / "mask.onnx", LOWEST)
+    small_net(tmp_path / "small.onnx")
+    samples = feeds(4, 11) + feeds(4, 16, seed=1)
+    np.savez(
+        tmp_path / "data.npz", **{n: np.concatenate([f[n] for f in samples]) for n in samples[0]}
+    )
+    cache = tmp_path / "calib.cache"
+    zero = np.zeros((4, 3, 16, 16), F)
+    np.save(tmp_path / "zero.npy", zero)
+    for path, data in ((masked, "data.npz"), (tmp_path / "small.onnx", "zero.npy")):
+        arguments = ["-t", BOARD["target"], "--data", str(tmp_path / data)]
+        with pytest.raises(SystemExit):
+            main(["calibrate", str(path), *arguments, "--save", str(cache)])
+        told = capsys.readouterr()
+        document = edgekit.calibrate(path, calibration={"data": str(tmp_path / data)}, **BOARD)
+        scales, without = document["scales"], document["without"]
+        listed = load_cache(cache).scales
+        own = load(path).tensor_names
+        assert without
+        assert {n: s for n, s in listed.items() if s and (n in own or n in scales)} == scales
+        assert {n for n, s in listed.items() if not s and n in without} == {*without}
+        assert told.out.startswith(f"{len(scales)} scale")
+        out = " ".join(told.out.split())
+        count = "1 tensor" if len(without) == 1 else f"{len(without)} tensors"
+        assert f"; {count} without one" in out
+        assert f"suits what was measured of {count}: " in " ".join((told.out + told.err).split())
+        assert f"written to {cache}: {len(listed)} tensors" in out
+        assert f"{len(scales)} scale" in told.err
 
 
 def test_scores_are_not_tied_to_a_mask_that_is_added_to_them(tmp_path: Path) -> None:

@@ -110,6 +110,20 @@ def test_every_batch_size_gives_the_same_samples(
     assert np.array_equal(found[0], data[list(picked)] if options else data)
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_rows_at_the_beginning_are_left_out(tmp_path: Path, batch: int) -> None:
+    values = normal(11, 3, 8, 8)
+    np.save(tmp_path / "x.npy", values)
+    found = load_data({"data": tmp_path / "x.npy", "count": 10}, images_of(batch), skip=4)
+    samples = list(found)
+    assert len(samples) == len(found)
+    valid = [found.valid(i) for i in range(len(samples))]
+    assert sum(valid) == 6
+    rows = np.concatenate([s["x"][:n] for s, n in zip(samples, valid, strict=True)])
+    np.testing.assert_array_equal(rows, values[4:10])
+    assert not len(load_data({"data": tmp_path / "x.npy"}, images_of(batch), skip=11))
+
+
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", normal(4, 3, 8, 8))
     (tmp_path / "b.npy").write_bytes(b"broken")
