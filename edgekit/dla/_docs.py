@@ -91,14 +91,22 @@ def _cells(cells: Iterable[str]) -> str:
 
 def _row(rule: Rule, sources: _Sources) -> str:
     numbers = sources.numbers(rule.sources, rule.places)
-    return _cells((f"`{rule.id}`", rule.text, rule.limit, _scope(rule) or "all", rule.fix, numbers))
+    scope, todo = _scope(rule) or "all", _fix(rule)
+    return _cells((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers))
+
+
+def _fix(rule: Rule) -> str:
+    """Returns what to do; for each kind of layer, where that differs."""
+    found = rule.to_json()
+    several = [f"{one['for']}: {one['fix']}" for one in found["fixes"]]
+    return "; ".join(several) or str(found["fix"])
 
 
 def _note(rule: Rule, sources: _Sources) -> str:
     scope = _scope(rule)
     where = f" ({scope})" if scope else ""
     numbers = sources.numbers(rule.sources, rule.places)
-    todo = "" if rule.fix == _NOTHING else f" What to do: {rule.fix}."
+    todo = "" if rule.fix == _NOTHING else f" What to do: {_fix(rule)}."
     return f"- `{rule.id}`{where}: {rule.text}{todo} [{numbers}]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,25 @@ GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}
 PRECISIONS = ("fp16", "int8")
 
 
+_OPERATOR = "an ONNX operator whose row of the matrix has a fix"
+_OPERATORS_FIX = "that one: `edgekit explain OPERATOR`"
+_FACT = re.compile(r"\{(\w+)\}")
+
+
+def _open(fix: str) -> str:
+    """Returns a fix without a layer: its facts are [in brackets]."""
+    return _FACT.sub(lambda fact: f"[{fact[1].replace('_', ' ')}]", fix)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """What a user can do where ``when`` holds; it brings the layer to the DLA if it ``mends``."""
+    """What a user can do where ``when`` holds; it brings the layer to the DLA if it ``mends``.
+
+    ``of`` says in words what ``when`` holds for.
+    """
 
     when: Check
+    of: str
     fix: str
     mends: bool
 
@@ -107,14 +122,25 @@ class Rule:
             return False
         return self.until is None or version < parse_version(self.until)
 
+    def _fixes(self) -> list[dict[str, str]]:
+        """Returns what ``check`` says to do by what it is about, the first that fits a layer."""
+        found = [{"for": way.of, "fix": _open(way.fix)} for way in self.ways]
+        if self.operator_fix:
+            found.insert(0, {"for": _OPERATOR, "fix": _OPERATORS_FIX})
+        return [*found, {"for": "all else", "fix": _open(self.fix)}] if found else []
+
     def to_json(self) -> dict[str, Any]:
-        """Returns what a person wants to know of the rule, as plain values."""
+        """Returns what a person wants to know of the rule, as plain values.
+
+        ``fix`` is what to do where none of ``fixes`` is for the layer.
+        """
         return {
             "id": self.id,
             "family": self.family,
             "text": self.text,
             "limit": self.limit,
-            "fix": self.fix,
+            "fix": _open(self.fix),
+            "fixes": self._fixes(),
             "source": "; ".join(self.sources),
             "sources": [
                 {"title": title, "where": place}
@@ -122,6 +148,7 @@ class Rule:
             ],
             "certainty": self.certainty,
             "effect": self.effect,
+            "network": self.network,
             "kinds": list(self.kinds),
             "generations": list(self.generations),
             "precisions": list(self.precisions),

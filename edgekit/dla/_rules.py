@@ -225,7 +225,7 @@ def _rule(
 
 
 def _way(way: Mapping[str, Any]) -> Way:
-    return Way(compile_check(way["when"]), way["fix"], bool(way.get("mends", True)))
+    return Way(compile_check(way["when"]), way["for"], way["fix"], bool(way.get("mends", True)))
 
 
 def _operator(

@@ -97,7 +97,6 @@ def check_model(
         float_tail,
         judge,
         release_warnings,
-        sparsity,
         without_slot,
     )
     from edgekit.pipeline._check_memory import (
@@ -162,11 +161,11 @@ def check_model(
         else None
     )
     tell("looking for what would help")
-    document |= _help(loaded, network, judgement, board, clock)
+    _help(document, loaded, network, judgement, board, clock)
     document |= memory_keys(network, judgement, board)
     lost = without_slot(judgement)
     document["without_slot"] = {**lost[0].to_json(), "layers": list(lost[1])} if lost else None
-    document["sparsity"] = sparsity(network, judgement, board).to_json()
+    document["sparsity"] = _sparsity(network, judgement, board, clock)
     document["warnings"] = [
         *release_warnings(network, judgement, board),
         *too_large(document["memory_refused"]),
@@ -198,38 +197,65 @@ def _lowered(model: Model, release: str) -> list[str]:
     return lowered_note(model, release)
 
 
+def _sparsity(
+    network: Network, judgement: Judgement, target: Target, clock: Clock | None
+) -> dict[str, Any]:
+    """Returns ``sparsity``; ``pays`` is None without a prediction."""
+    from edgekit.dla import sparsity
+    from edgekit.placement import saved_us
+
+    spared, pays = sparsity(network, judgement, target), None
+    if clock is not None:
+        after = clock.auto_us(judgement.candidates) - 1e6 * spared.seconds_saved
+        pays = saved_us(clock, judgement, after) is not None
+    return {**spared.to_json(), "pays": pays}
+
+
 def _help(
+    document: dict[str, Any],
     model: Model,
     network: Network,
     judgement: Judgement,
     target: Target,
     clock: Clock | None,
-) -> dict[str, Any]:
-    """Returns ``fixes`` with the rewrites that make them, and the best ones at once."""
+) -> None:
+    """Adds ``fixes``, the best ones at once, and to the layers the rewrites that mend them."""
     from edgekit.placement import fixes, together
 
-    found = fixes(network, judgement, clock)
-    best = found[:SHOWN]
+    every = fixes(network, judgement, clock)
+    best = every[:SHOWN]
     combined = together(network, judgement, clock, best) if best[1:] else None
-    matches = {}
-    if found:
+    matches: Mapping[str, str] = {}
+    blamed = {name for fix in every for name in fix.layers}
+    if every:
         from edgekit.rewrite import offers
 
-        blamed = {name for fix in found for name in fix.layers}
         matches = offers(
             model, target, precision=judgement.precision, tensorrt=judgement.tensorrt,
             nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
         )  # fmt: skip
-    return {
-        "fixes": [_fix(fix, network, matches) for fix in found],
-        "fixes_together": None if combined is None else _fix(combined, network, matches),
-    }
+    rewrites: dict[str, list[str]] = {}
+    for layer in document["layers"]:
+        names = dict.fromkeys(matches[node] for node in layer["from"] if node in matches)
+        layer["rewrites"] = rewrites[layer["name"]] = list(names) if layer["name"] in blamed else []
+    document["fixes"] = [_fix(fix, rewrites) for fix in every if fix.offer]
+    offered = combined is not None and _is_news(combined, best[0])
+    document["fixes_together"] = _fix(combined, rewrites) if combined and offered else None
 
 
-def _fix(fix: Fix, network: Network, matches: Mapping[str, str]) -> dict[str, Any]:
-    blamed = set(fix.layers)
-    nodes = [n for layer in network.layers if layer.name in blamed for n in layer.origin]
-    names = dict.fromkeys(matches[node] for node in nodes if node in matches)
+def _is_news(combined: Fix, best: Fix) -> bool:
+    """Whether several fixes at once are worth more than the best one: they can need each other."""
+    from edgekit.placement import LATENCY, noise
+
+    if combined.auto_us is None or best.auto_us is None:
+        return True  # nothing is predicted
+    if combined.offer != LATENCY:
+        return False
+    return best.offer != LATENCY or combined.auto_us < best.auto_us * (1 - noise())
+
+
+def _fix(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for layer in fix.layers for name in rewrites[layer])
     return {**fix.to_json(), "rewrites": list(names)}
 
 

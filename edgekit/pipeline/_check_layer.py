@@ -150,4 +150,5 @@ def sparsity_document(result: CheckResult) -> dict[str, Any]:
     report = sparsity(result.network, result.judgement, result.target, result.model)
     keys = ("model", "target", "precision", "tensorrt")
     told = {key: result.document[key] for key in keys}
+    told["pays"] = result.document["sparsity"]["pays"]
     return {"schema": "edgekit.sparsity/1", **told, **report.to_json()}

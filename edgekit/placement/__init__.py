@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from edgekit.placement._builder import device_types
     from edgekit.placement._compare import compare_plans, plan_summary
     from edgekit.placement._conflicts import explain_conflict
+    from edgekit.placement._costs_data import noise
     from edgekit.placement._explain import explain_layer, find_layer
-    from edgekit.placement._fixes import Fix, fixes, together
+    from edgekit.placement._fixes import LATENCY, Fix, fixes, saved_us, together
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._front import pareto_front
     from edgekit.placement._json import plan_from_json, plan_to_json
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "LATENCY",
     "OBJECTIVES",
     "Ask",
     "Clock",
@@ -80,6 +82,7 @@ __all__ = [
     "forecast",
     "frame_times",
     "measured_model",
+    "noise",
     "pareto_front",
     "place",
     "place_several",
@@ -91,6 +94,7 @@ __all__ = [
     "prepare",
     "proof_of",
     "read_profile",
+    "saved_us",
     "together",
     "transitions",
     "unbooked",
@@ -105,7 +109,8 @@ __getattr__ = lazy(
         "_compare": "compare_plans plan_summary",
         "_conflicts": "explain_conflict",
         "_explain": "explain_layer find_layer",
-        "_fixes": "Fix fixes together",
+        "_costs_data": "noise",
+        "_fixes": "LATENCY Fix fixes saved_us together",
         "_forecast": "Clock Forecast clock_of forecast",
         "_builder": "device_types",
         "_front": "pareto_front",

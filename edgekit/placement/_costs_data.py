@@ -9,7 +9,7 @@ from typing import Any
 from edgekit._data import data_folder
 from edgekit._knowledge import read_knowledge
 
-__all__ = ["cost_data", "model_error"]
+__all__ = ["cost_data", "model_error", "noise"]
 
 
 @cache
@@ -17,6 +17,17 @@ def cost_data(name: str) -> Mapping[str, Any]:
     """Returns ``targets/costs/NAME.yaml``."""
     loaded: Mapping[str, Any] = read_knowledge(data_folder("targets") / "costs" / f"{name}.yaml")
     return loaded
+
+
+def noise(*, extrapolated: bool = False) -> float:
+    """Returns by which part of a predicted time another one must be shorter to count as shorter.
+
+    That is the model's median error on networks that it was not fitted on; where no published time
+    supports the prediction, the assumed band.
+    """
+    if extrapolated:
+        return 1 - float(cost_data("extrapolated")["band"][0])
+    return float(cost_data("error")["without_network"]["median_percent"]) / 100
 
 
 def model_error() -> str:

@@ -1,4 +1,4 @@
-"""What mending each broken rule would be worth."""
+"""What mending each broken rule would be worth, and whether it is worth a word."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla import candidates, load_rules, macs_fraction, within_memory
+from edgekit.placement._costs_data import noise
 
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Network
     from edgekit.placement._forecast import Clock
 
-__all__ = ["Fix", "fixes", "together"]
+__all__ = ["LATENCY", "LEGALITY", "Fix", "fixes", "saved_us", "together"]
 
 DIGITS = 6
+#: What a fix is offered for: a shorter predicted latency, or that layers can run on the DLA at all.
+LATENCY, LEGALITY = "latency", "legality"
+# of the multiply-accumulates: less more than that is not worth another loadable
+_SHARE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,10 @@ class Fix:
         dla_layers: Layers on the DLA afterwards.
         dla_macs_fraction: Their share of the multiply-accumulates.
         auto_us: Predicted latency afterwards; None without a prediction for the board.
-        gain_us: Predicted microseconds saved (below 0: it gets slower); None likewise.
+        gain_us: Predicted microseconds saved, against the automatic placement or the GPU alone,
+            whichever is faster now; None where that is no more than the prediction's noise.
+        offer: ``LATENCY`` where it saves that; ``LEGALITY`` where more layers would be on the DLA,
+            in no more loadables or with more of the arithmetic; empty where it does neither.
     """
 
     rules: tuple[str, ...]
@@ -43,6 +51,7 @@ class Fix:
     dla_macs_fraction: float
     auto_us: float | None
     gain_us: float | None
+    offer: str
 
     def to_json(self) -> dict[str, Any]:
         """Returns an entry of ``fixes`` in ``edgekit.check/1``."""
@@ -51,11 +60,12 @@ class Fix:
             "candidates": self.candidates, "loadables": self.loadables,
             "dla_layers": self.dla_layers, "dla_macs_fraction": self.dla_macs_fraction,
             "auto_us": self.auto_us, "gain_us": self.gain_us,
+            "offer": self.offer,
         }  # fmt: skip
 
 
 def fixes(network: Network, judgement: Judgement, clock: Clock | None) -> tuple[Fix, ...]:
-    """Returns what mending each set of broken rules is worth, most gain first.
+    """Returns what mending each set of broken rules is worth, the best first.
 
     Layers count together when they break the same rules, because mending one of two is no help.
     A layer that runs on the DLA after all is taken to cost there what its size says. Rules of the
@@ -126,14 +136,37 @@ def _suppose(
         groups = within_memory(mended, groups, clock.target, given)
     names_on_dla = {name for group in groups if group.kept for name in group.layers}
     on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
-    after = clock.auto_us(groups) if clock else None
-    gain = None
-    if clock is not None and after is not None:
-        gain = round(clock.auto_us(judgement.candidates) - after, DIGITS)
-    return Fix(
-        rules, tuple(names), ways, len(groups), sum(group.kept for group in groups),
-        len(on_dla), macs_fraction(network, on_dla), after, gain,
-    )  # fmt: skip
+    after, gain = None, None
+    if clock is not None:
+        after = clock.auto_us(groups)
+        # no published time has a recurrence
+        guess = any(layer.params.get("steps") for layer in network.layers if layer.name in more)
+        gain = saved_us(clock, judgement, after, extrapolated=guess)
+    kept, share = sum(group.kept for group in groups), macs_fraction(network, on_dla)
+    now = [layer for layer in network.layers if judgement.placed.get(layer.name) == "DLA"]
+    before = max(1, sum(group.kept for group in judgement.candidates))
+    more_work = share >= macs_fraction(network, now) + _SHARE
+    offer = LATENCY if gain is not None else ""
+    if not offer and len(on_dla) > len(now) and (kept <= before or more_work):
+        offer = LEGALITY
+    return Fix(rules, tuple(names), ways, len(groups), kept, len(on_dla), share, after, gain, offer)
+
+
+def saved_us(
+    clock: Clock, judgement: Judgement, after_us: float, *, extrapolated: bool = False
+) -> float | None:
+    """Returns what a latency saves against the fastest without it; None within the noise.
+
+    Args:
+        clock: What predicts times.
+        judgement: The verdicts as they are.
+        after_us: The latency.
+        extrapolated: Whether no published time supports it.
+    """
+    now = min(clock.auto_us(judgement.candidates), clock.gpu_only_us)
+    if after_us >= now * (1 - noise(extrapolated=extrapolated)):
+        return None
+    return round(now - after_us, DIGITS)
 
 
 def _four_dimensions(network: Network, names: Collection[str]) -> Network:
@@ -153,5 +186,6 @@ def _four_dimensions(network: Network, names: Collection[str]) -> Network:
     return replace(network, tensors=tensors)
 
 
-def _worth(fix: Fix) -> tuple[float, int, int, tuple[str, ...]]:
-    return (-(fix.gain_us or 0.0), fix.candidates, -fix.dla_layers, fix.rules)
+def _worth(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
+    order = (LATENCY, LEGALITY, "").index(fix.offer)
+    return order, fix.auto_us or 0.0, fix.candidates, -fix.dla_layers, fix.rules

@@ -30,7 +30,7 @@ def summary_check(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     lost = document.get("without_slot")
     if refused or lost:
         page.add()
-        page.add("Why not on the DLA", style="bold")
+        page.add("Why not on the DLA, and what would make it legal there", style="bold")
     for group in refused:
         _reason(page, group)
     if lost:
@@ -121,8 +121,8 @@ def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _sparsity(page: Page, sparsity: Mapping[str, Any] | None) -> None:
-    """Adds a line where 2:4 sparse weights could save anything."""
-    if not sparsity or not sparsity["possible"]:
+    """Adds a line where 2:4 sparse weights would shorten the predicted latency."""
+    if not sparsity or not sparsity["possible"] or not sparsity["pays"]:
         return
     count = text.plural(sparsity["possible"], "convolution")
     saved = text.microseconds(1e6 * sparsity["seconds_saved"])
@@ -198,37 +198,38 @@ def _pools(held: Sequence[Mapping[str, Any]], core: Mapping[str, Any]) -> str:
 
 
 def _fixes(page: Page, document: Mapping[str, Any]) -> None:
-    """Adds the fixes that help: those that save time or loadables, and the best ones at once."""
+    """Adds what shortens the latency, and apart from it what only lets more run on the DLA."""
     best = document.get("fixes", ())[:FIXES]
-    if not best:
-        return
-    page.add()
     timed = document.get("predicted") is not None
-    gains = [fix["gain_us"] or 0.0 for fix in best]
+    faster = [fix for fix in best if fix["offer"] == "latency"]
+    rest = [fix for fix in best if fix not in faster]
     combined = document.get("fixes_together")
-    more = combined and (not timed or (combined["gain_us"] or 0.0) > max(0.0, *gains))
-    if not timed:
-        page.add("Fixes that put more on the DLA", style="bold")
-    elif max(gains) > 0:
-        page.add("Fixes worth most (predicted)", style="bold")
-    else:
-        page.add("No fix of a single rule is predicted to save time", style="bold")
-    # what only costs time is no advice
-    kept = [fix for fix in best if not timed or fix["gain_us"] > 0 or _fewer(fix, document)]
-    for number, fix in enumerate(kept, start=1):
+    if faster or (combined and timed):
+        page.add()
+        page.add("Fixes that shorten the predicted latency", style="bold")
+        _listed(page, document, faster, 1)
+        _together(page, document, combined)
+    if rest:
+        page.add()
+        none = " (none is predicted to shorten the latency)" if timed else ""
+        page.add(f"Fixes that let more run on the DLA{none}", style="bold")
+        _listed(page, document, rest, 1 + len(faster))
+        _together(page, document, None if timed else combined)
+
+
+def _together(page: Page, document: Mapping[str, Any], fix: Mapping[str, Any] | None) -> None:
+    if fix:
+        rules = " and ".join(fix["rules"])
+        page.add(f"{rules} together: {_gain(fix, document)}", indent=2, hang=3)
+
+
+def _listed(
+    page: Page, document: Mapping[str, Any], some: Sequence[Mapping[str, Any]], first: int
+) -> None:
+    for number, fix in enumerate(some, first):
         page.add(f"{number}. {_fix(fix, document)}", indent=2, hang=3)
         if fix["rewrites"]:
             page.add(f"edgekit rewrite does it: {', '.join(fix['rewrites'])}", indent=5, hang=2)
-    # they can need each other; told only where they are worth more than the best one alone
-    if combined and more:
-        page.add(f"{' and '.join(combined['rules'])} together: {_gain(combined, document)}",
-                 indent=2, hang=3)  # fmt: skip
-
-
-def _fewer(fix: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
-    """Whether a fix saves a loadable; one that memory or the slots then refuse is not saved."""
-    fewer = 0 < fix["loadables"] < document["loadables"]
-    return bool(fewer and fix["dla_layers"] >= document["summary"]["dla_layers"])
 
 
 def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
@@ -238,11 +239,13 @@ def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     parts = []
-    if fix["gain_us"] is not None:
-        saved = text.microseconds(abs(fix["gain_us"]))
-        words = f"saves {saved}" if fix["gain_us"] > 0 else f"costs {saved}"
-        parts.append(words if fix["gain_us"] else "no time saved")
-        parts[-1] += f" (then {text.microseconds(fix['auto_us'])})" if fix["gain_us"] else ""
+    if fix["auto_us"] is not None:
+        then = f"then {text.microseconds(fix['auto_us'])}"
+        if fix["gain_us"] is None:
+            alone = text.microseconds(document["predicted"]["gpu_only_us"])
+            parts.append(f"{then} (predicted; GPU alone {alone})")
+        else:
+            parts.append(f"saves {text.microseconds(fix['gain_us'])} ({then})")
     before, after = document["loadables"], fix["loadables"]
     parts.append(
         text.plural(after, "loadable") + (f" instead of {before}" if after != before else "")

@@ -130,6 +130,8 @@ def _layer(page: Page, layer: Mapping[str, Any]) -> None:
         if reason["fix"]:
             page.add(f"fix: {reason['fix']}", indent=4, hang=2)
         page.add(f"source: {reason['source']}", indent=4, hang=2, style="dim")
+    if layer.get("rewrites"):
+        page.add(f"edgekit rewrite does it: {', '.join(layer['rewrites'])}", indent=2, hang=2)
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:

@@ -64,8 +64,21 @@ def _rule(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("holds for", "; ".join(_scope(rule))),
         ("effect", _EFFECTS.get(rule["effect"], rule["effect"])),
         ("certainty", _certainty(rule["certainty"])),
-        ("fix", rule["fix"]),
+        *_fixes(rule),
     ]
+
+
+def _fixes(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the fix, or one for each kind of layer, as ``check`` gives the first that fits."""
+    several = [f"{one['for']}: {one['fix']}" for one in rule["fixes"]]
+    found = [
+        ("" if number else "fix", text) for number, text in enumerate(several or [rule["fix"]])
+    ]
+    if rule["effect"] == "refuse" and not rule["network"]:
+        found.append(
+            ("rewrite", "`edgekit check MODEL --layer NAME` names it, where one does this")
+        )
+    return found
 
 
 def _scope(rule: Mapping[str, Any]) -> list[str]:

@@ -33,9 +33,10 @@ def sparsity_text(
     )
     if document["possible"]:
         low, high = document["measured_speedup"]["range"]
+        saved = f"at most {text.microseconds(1e6 * document['seconds_saved'])} saved"
         page.add(
             f"all sparse: {text.macs(document['macs_saved'])} of {text.macs(document['macs'])} "
-            f"MACs spared, at most {text.microseconds(1e6 * document['seconds_saved'])} saved "
+            f"MACs spared, {saved if document['pays'] else 'and no shorter latency'} "
             f"(predicted); NVIDIA measured {low:g} to {high:g} times the speed of whole networks "
             f"({document['measured_speedup']['source']})"
         )

@@ -163,7 +163,12 @@ def _write_details(document: Mapping[str, Any], paper: Paper) -> None:
                                                               else "", 400)]
         for one in document["why_not"]
     ]  # fmt: skip
-    paper.folded("Why layers are not on the DLA", ("rule", "layers", "what to do"), why, "lrl")
+    paper.folded(
+        "Why layers are not on the DLA",
+        ("rule", "layers", "what would make them legal there"),
+        why,
+        "lrl",
+    )
     paper.text("Configuration", document["config"])
     parts = document.get("measured_parts") or ()
     every = [row["measured"] for row in document["layers"] if row.get("measured")]

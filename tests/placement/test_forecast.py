@@ -89,8 +89,9 @@ def test_a_fix_says_what_the_rewrite_then_does(model: network.Model, small: Netw
     assert fix.auto_us == pytest.approx(told.auto_us, rel=0.1)
     now = forecast(small, verdicts, target)
     assert now is not None
-    assert fix.gain_us is not None
-    assert fix.gain_us == pytest.approx(now.auto_us - (fix.auto_us or 0), abs=1e-5)
+    # it is faster than the automatic placement as it is, and still no rival of the GPU alone
+    assert now.gpu_only_us < (fix.auto_us or 0) < now.auto_us
+    assert (fix.gain_us, fix.offer) == (None, "legality")
 
 
 def test_fixes_are_ordered_and_leave_out_what_nobody_can_mend(small: Network) -> None:

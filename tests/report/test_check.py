@@ -26,6 +26,7 @@ def fix(*rules, gain, auto=None, loadables=1, candidates=None, share=1.0, rewrit
         "rules": list(rules), "layers": ["prob"], "fix": ["mend it"], "loadables": loadables,
         "candidates": candidates or loadables, "dla_layers": 2, "dla_macs_fraction": share,
         "auto_us": auto, "gain_us": gain, "rewrites": list(rewrites),
+        "offer": "legality" if gain is None else "latency",
     }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def document(**changes):
         "predicted": {"auto_us": 200.0, "gpu_only_us": 320.0, "dla_us": 50.0, "power_mode": "30W",
                       "clock": "predicted", "layers": {"conv": 1.5, "prob": 17.0}},
         "fixes": [fix("softmax.orin-axis", gain=40.0, auto=160.0, rewrites=["soft"]),
-                  fix("shuffle.flatten", gain=-3.0, auto=203.0, loadables=2)],
+                  fix("shuffle.flatten", gain=None, auto=203.0, loadables=2)],
         "fixes_together": fix("softmax.orin-axis", "shuffle.flatten", gain=60.0, auto=140.0),
         "warnings": ["the clock is not known"],
         **changes,
@@ -77,34 +78,31 @@ def test_reasons_are_grouped_by_rule_with_example_fix_and_source():
 
 def test_fixes_are_told_with_what_they_gain_and_which_rewrite_does_it():
     text = flat(summary_check(document(loadables=3)))
-    assert "Fixes worth most (predicted)" in text
-    assert "1. softmax.orin-axis, 1 layer: saves 40.0 µs (then 160 µs), 1 loadable" in text
-    assert "edgekit rewrite does it: soft" in text
-    assert "softmax.orin-axis and shuffle.flatten together: saves 60.0 µs" in text
-    # what only costs time is no advice
-    assert "2. shuffle.flatten, 1 layer" in text
-    costly = [document()["fixes"][0], fix("shuffle.flatten", gain=-3.0, loadables=3)]
-    assert "2. shuffle.flatten" not in flat(summary_check(document(loadables=3, fixes=costly)))
+    faster, rest = text.split("Fixes that let more run on the DLA (none is predicted to shorten")
+    assert "Fixes that shorten the predicted latency" in faster
+    assert "1. softmax.orin-axis, 1 layer: saves 40.0 µs (then 160 µs), 1 loadable" in faster
+    assert "edgekit rewrite does it: soft" in faster
+    assert "softmax.orin-axis and shuffle.flatten together: saves 60.0 µs" in faster
+    # what only lets more run there has no saving, and the GPU's own time beside its own
+    assert "2. shuffle.flatten, 1 layer: then 203 µs (predicted; GPU alone 320 µs)" in rest
+    assert "saves" not in rest
 
 
-def test_it_says_so_when_no_fix_saves_time():
+def test_without_a_saving_fixes_are_of_legality_alone():
     fixes = [
-        fix("shuffle.flatten", gain=-3.0, auto=203.0, loadables=4, share=0.9),
-        fix("shuffle.batch", gain=-4.0, auto=204.0, loadables=1, candidates=2, share=0.9),
-        # nor are fewer candidates, where memory refuses the one that is left
-        fix("reduce.function", gain=0.0, auto=200.0, candidates=1, share=0.0) | {"loadables": 0},
+        fix("shuffle.batch", gain=None, auto=204.0, loadables=1, candidates=2, share=0.9),
+        fix("reduce.function", gain=None, auto=200.0, loadables=2),
     ]
     text = flat(summary_check(document(loadables=2, fixes=fixes, fixes_together=None)))
-    told = text.split("No fix of a single rule is predicted to save time")[1]
-    # fewer loadables are worth telling, more are not
-    assert "1. shuffle.batch, 1 layer: costs 4.00 µs (then 204 µs), 1 loadable" in told
+    assert "shorten the predicted latency" not in text
+    assert "saves" not in text
+    told = text.split("Fixes that let more run on the DLA (none is predicted to shorten")[1]
     assert "1 loadable instead of 2 (of 2 candidates), 90.0 % of the MACs on the DLA" in told
-    assert "shuffle.flatten" not in told
-    assert "reduce.function, 1 layer" not in told
-    assert "worth most" not in text
+    assert "2. reduce.function, 1 layer: then 200 µs" in told
     both = fix("shuffle.flatten", "shuffle.batch", gain=9.0, auto=191.0)
     text = flat(summary_check(document(fixes=fixes, fixes_together=both)))
-    assert "shuffle.flatten and shuffle.batch together: saves 9.00 µs (then 191 µs)" in text
+    faster = text.split("Fixes that let more run")[0]
+    assert "shuffle.flatten and shuffle.batch together: saves 9.00 µs (then 191 µs)" in faster
 
 
 def test_at_most_three_fixes_are_shown():
@@ -121,9 +119,9 @@ def test_no_prediction_and_no_dla_are_told_without_inventing_times():
     text = summary_check(nothing)
     assert "predicted" not in text
     assert "saves" not in text
-    assert "Fixes that put more on the DLA" in text
+    assert "Fixes that let more run on the DLA" in text
     alone = {**document()["predicted"], "dla_us": 0.0, "auto_us": 320.0}
-    text = summary_check(document(predicted=alone, fixes=[]))
+    text = summary_check(document(predicted=alone, fixes=[], fixes_together=None))
     assert "predicted latency 320 µs, all of it on the GPU" in text
     assert "Fixes" not in text
 
@@ -319,7 +317,7 @@ def test_sparsity_is_told_by_convolution():
              "reasons": [{"rule": "sparsity.channels"}]}  # fmt: skip
     report = {
         "convolutions": [row, other], "possible": 1, "present": 1, "macs": 2000,
-        "macs_saved": 500, "seconds_saved": 2e-6,
+        "macs_saved": 500, "seconds_saved": 2e-6, "pays": True,
         "measured_speedup": {"range": [1.2, 1.5], "source": "a table"},
     }  # fmt: skip
     text = sparsity_text(report)
@@ -332,3 +330,7 @@ def test_sparsity_is_told_by_convolution():
     line = summary_check(document(sparsity=report))
     assert "2:4 sparse weights in 1 convolution would save up to 2.00 µs (predicted" in flat(line)
     assert "sparse" not in summary_check(document(sparsity=nothing))
+    little = {**report, "pays": False}
+    assert "sparse" not in summary_check(document(sparsity=little))
+    assert "no shorter latency (predicted)" in flat(sparsity_text(little))
+    assert "2.00 µs" not in sparsity_text(little)

@@ -1,0 +1,185 @@
+"""What is offered to bring layers to the DLA: with a saving only where the whole is faster then."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgekit
+from edgekit.cli import _main
+from edgekit.network import save
+from edgekit.placement import noise
+from tests.network.test_recurrent_layers import network as recurrent
+from tests.pipeline.nets import small_net
+from tests.rewrite.made_up import classified, pooled
+
+ORIN = "jetson-agx-orin-64gb"
+
+
+def chain(path: Path, channels: int, size: int, layers: int, splits: int = 1) -> Path:
+    """Convolutions, with maximum pools between them whose window is too large for a DLA."""
+    nodes, last = [], "x"
+    for part in range(splits + 1):
+        for number in range(layers):
+            out = f"c{part}_{number}"
+            nodes.append(helper.make_node("Conv", [last, "w"], [out], name=f"conv{part}_{number}",
+                                          pads=[1] * 4))  # fmt: skip
+            last = out
+        if part < splits:
+            nodes.append(helper.make_node("MaxPool", [last], [f"p{part}"], name=f"pool{part}",
+                                          kernel_shape=[9, 9], pads=[4] * 4))  # fmt: skip
+            last = f"p{part}"
+    weights = numpy_helper.from_array(np.ones((channels, channels, 3, 3), np.float32), "w")
+    graph = helper.make_graph(
+        nodes, "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, size, size])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], [weights],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit):
+        _main.main(list(words))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def faster(document: dict[str, Any]) -> float:
+    times = document["predicted"]
+    return float(min(times["auto_us"], times["gpu_only_us"]))
+
+
+def test_no_saving_is_offered_where_the_gpu_alone_is_faster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One loadable instead of two is 60 us less, and still far more than the GPU takes."""
+    path = chain(tmp_path / "few.onnx", 64, 14, 2)
+    document = edgekit.check(path, target=ORIN)
+    (fix,) = document["fixes"]
+    assert document["predicted"]["gpu_only_us"] < fix["auto_us"]
+    assert fix["auto_us"] < document["predicted"]["auto_us"] - 50
+    assert (fix["gain_us"], fix["offer"]) == (None, "legality")
+    text = printed(capsys, "check", str(path), "-t", ORIN)
+    assert "saves" not in text
+    assert "Fixes that let more run on the DLA (none is predicted to shorten" in text
+
+
+def test_a_saving_is_against_the_faster_of_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = chain(tmp_path / "many.onnx", 64, 14, 8)
+    document = edgekit.check(path, target=ORIN)
+    (fix,) = document["fixes"]
+    assert document["predicted"]["gpu_only_us"] < document["predicted"]["auto_us"]
+    assert fix["offer"] == "latency"
+    assert fix["gain_us"] == pytest.approx(faster(document) - fix["auto_us"])
+    assert "Fixes that shorten the predicted latency" in printed(
+        capsys, "check", str(path), "-t", ORIN
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 4, 7, 20])
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("target", [ORIN, "jetson-agx-xavier"])
+def test_a_saving_is_more_than_the_noise_of_the_prediction(
+    tmp_path: Path, layers: int, splits: int, target: str
+) -> None:
+    document = edgekit.check(chain(tmp_path / "c.onnx", 32, 14, layers, splits), target=target)
+    assert document["fixes"]
+    together = document["fixes_together"]
+    for fix in [*document["fixes"], *([together] if together else [])]:
+        pays = fix["auto_us"] < faster(document) * (1 - noise())
+        assert (fix["gain_us"] is not None) is pays
+        assert (fix["offer"] == "latency") is pays
+
+
+def test_what_only_splits_the_network_is_no_offer(tmp_path: Path) -> None:
+    """A softmax behind the layers of the DLA would be another loadable, with no arithmetic."""
+    path = tmp_path / "tail.onnx"
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Flatten", ["c"], ["f"], name="flat"),
+        helper.make_node("Softmax", ["f"], ["y"], name="soft"),
+    ]
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1024])],
+        [numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "w")],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    document = edgekit.check(path, target=ORIN)
+    for fix in document["fixes"]:
+        assert fix["loadables"] <= max(1, document["loadables"])
+
+
+@pytest.mark.parametrize(("layers", "pays"), [(2, False), (20, True)])
+def test_sparsity_is_offered_where_it_shortens_the_latency(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layers: int, pays: bool
+) -> None:
+    path = chain(tmp_path / "c.onnx", 128, 14, layers, 0)
+    document = edgekit.check(path, target=ORIN)
+    assert document["sparsity"]["possible"] == layers
+    assert document["sparsity"]["pays"] is pays
+    assert ("sparse weights" in printed(capsys, "check", str(path), "-t", ORIN)) is pays
+    told = printed(capsys, "check", str(path), "-t", ORIN, "--sparsity")
+    assert ("saved (predicted)" in told) is pays
+
+
+def models(folder: Path) -> list[Path]:
+    """Networks that break rules whose fix depends on the layer."""
+    small_net(folder / "small.onnx")
+    save(pooled(7), folder / "pooled.onnx")
+    for op in ("LSTM", "GRU"):
+        recurrent(folder / f"{op}.onnx", op, 4, 1, 16, 16)
+    save(classified(2), folder / "classified.onnx")
+    chain(folder / "chain.onnx", 16, 14, 1)
+    return sorted(folder.glob("*.onnx"))
+
+
+def test_explain_says_what_check_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each fix of a check stands under its rule, or under the operator that the rule points to."""
+    seen = set()
+    for path in models(tmp_path):
+        for layer in edgekit.check(path, target=ORIN, precision="fp16")["layers"]:
+            for reason in layer["dla"]["reasons"]:
+                rule = json.loads(printed(capsys, "explain", reason["rule"], "--json"))
+                known = [one["fix"] for one in rule["fixes"]] or [rule["fix"]]
+                if any("explain OPERATOR" in fix for fix in known):
+                    words = ("check", str(path), "-t", ORIN, "--layer", layer["name"], "--json")
+                    op = json.loads(printed(capsys, *words))["layers"][0]["op"]
+                    known.append(json.loads(printed(capsys, "explain", op, "--json"))["fix"])
+                # what depends on the layer stands in brackets
+                forms = [re.sub(r"\\\[.*?\\\]", ".+", re.escape(fix)) for fix in known]
+                assert any(re.fullmatch(form, reason["fix"]) for form in forms), reason
+                seen.add(reason["rule"])
+    assert {"reduce.function", "shuffle.rank", "general.kind", "pooling.window"} <= seen
+
+
+def test_check_of_a_layer_names_the_rewrite_that_does_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = chain(tmp_path / "c.onnx", 16, 14, 2)
+    done = edgekit.rewrite(path, target=ORIN, rewrite={"always": True})["rewrites"]
+    (name,) = {one["rewrite"] for one in done}
+    text = printed(capsys, "check", str(path), "-t", ORIN, "--layer", "pool0")
+    assert f"edgekit rewrite does it: {name}" in text
+    assert "edgekit rewrite" not in printed(
+        capsys, "check", str(path), "-t", ORIN, "--layer", "conv0_0"
+    )
+    layers = {row["name"]: row for row in edgekit.check(path, target=ORIN)["layers"]}
+    assert layers["pool0"]["rewrites"] == [name]
+    assert layers["conv0_0"]["rewrites"] == []
+
+
+def test_the_page_says_the_limits() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "check.md").read_text(encoding="utf-8")
+    assert f"{100 * noise():.1f} %" in page
+    assert f"{100 * noise(extrapolated=True):.0f} %" in page
