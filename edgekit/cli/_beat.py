@@ -67,7 +67,7 @@ class Beat:
         with screen.status("") as status:
             while not self._end.is_set():
                 # rich would read a text as markup
-                status.update(Text(f"{self._name}: {self._text}"))
+                status.update(Text(f"{self._name}: {self._text}".removesuffix(": ")))
                 self._end.wait(0.2)
 
     def lines(self, wait: Callable[[float], bool]) -> None:
@@ -75,5 +75,6 @@ class Beat:
         over = False
         while not over:
             spent = time.monotonic() - self._began
-            print(f"{self._name}: {self._text}, {spent:.0f} s", file=sys.stderr, flush=True)
+            said = ", ".join(filter(None, (self._text, f"{spent:.0f} s")))
+            print(f"{self._name}: {said}", file=sys.stderr, flush=True)
             over = wait(_EVERY_S)

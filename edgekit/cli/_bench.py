@@ -18,9 +18,9 @@ __all__ = ["command"]
 
 @o.command(
     "bench",
-    "Examples: edgekit bench configs/resnet50-orin.yaml --power-mode MAXN --lock-clocks; "
-    "edgekit bench model.onnx -t jetson-agx-orin-64gb --duration 10 --streams 2 --with-trtexec; "
-    "edgekit bench config.yaml --inputs frames.npz --require-valid --json; "
+    "edgekit bench configs/resnet50-orin.yaml --power-mode MAXN --lock-clocks\n"
+    "edgekit bench model.onnx -t jetson-agx-orin-64gb --duration 10 --streams 2 --with-trtexec\n"
+    "edgekit bench config.yaml --inputs frames.npz --require-valid --json\n"
     "edgekit bench edgekit-out/bench.json --tegrastats board.log",
 )
 @o.model

@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 @o.command(
     "build",
-    "Examples: edgekit build configs/resnet50-orin.yaml; edgekit build my-board.yaml --strict",
+    "edgekit build configs/resnet50-orin.yaml\nedgekit build my-board.yaml --strict",
 )
 @o.config
 @o.cut

@@ -18,7 +18,7 @@ _ACTIONS = {"push": ("_bundle_push", "Put a bundle on a mirror or into a registr
 
 @command_with_actions(
     "bundle",
-    "Examples: edgekit bundle configs/resnet50-orin.yaml; "
+    "edgekit bundle configs/resnet50-orin.yaml\n"
     "edgekit bundle configs/resnet50-orin.yaml --full resnet50-full.ekb",
     _ACTIONS,
 )

@@ -15,7 +15,7 @@ __all__ = ["push"]
 
 @action(
     "Put a bundle on a mirror (a folder for any HTTP server) or into a registry.",
-    "Examples: edgekit bundle push net-full.ekb /srv/mirror; "
+    "edgekit bundle push net-full.ekb /srv/mirror\n"
     "edgekit bundle push net-full.ekb oci://registry.local/boards/net:1",
 )
 @argument("bundle", "An .ekb file or a bundle folder, with its weights.", type=o.FILE)

@@ -29,8 +29,7 @@ _ACTIONS = {
 
 @command_with_actions(
     "calibrate",
-    "Example: edgekit calibrate model.onnx -t jetson-agx-orin-64gb --data images/ "
-    "--save calib.cache",
+    "edgekit calibrate model.onnx -t jetson-agx-orin-64gb --data images/ --save calib.cache",
     _ACTIONS,
 )
 @o.model

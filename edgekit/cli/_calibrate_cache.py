@@ -19,7 +19,7 @@ _SHOWN = 20
 @action(
     "Show a calibration cache: each tensor's scale and range; beside a model which layer writes "
     "and reads it, which tensors lack a scale, and which are none of the network's.",
-    "Example: edgekit calibrate show calib.cache --model model.onnx",
+    "edgekit calibrate show calib.cache --model model.onnx",
 )
 @argument("cache", "Calibration cache.", type=o.FILE)
 @click.option("--model", help="ONNX file or builtin:NAME that the cache is for.")
@@ -68,7 +68,7 @@ def _tell_model(document: dict[str, Any]) -> None:
 @action(
     "Compare two calibration caches: tensors added, removed and changed; exit code 1 if they "
     "differ.",
-    "Example: edgekit calibrate diff old.cache new.cache --tolerance 0.05",
+    "edgekit calibrate diff old.cache new.cache --tolerance 0.05",
 )
 @argument("first", "Calibration cache.", type=o.FILE)
 @argument("second", "Calibration cache to compare with it.", type=o.FILE)
@@ -117,7 +117,7 @@ def _tell_diff(document: dict[str, Any], *, all_rows: bool) -> None:
 @action(
     "Merge and edit calibration caches; a single one is edited. Dropping comes first, then "
     "renaming, then setting. The output may be one of the inputs.",
-    "Examples: edgekit calibrate merge backbone.cache head.cache -o all.cache --policy error; "
+    "edgekit calibrate merge backbone.cache head.cache -o all.cache --policy error\n"
     "edgekit calibrate merge calib.cache -o calib.cache --tensorrt 10.3 --set conv1_out=6.5 "
     "--drop '(Unnamed*' --rename input:0=input",
 )

@@ -17,7 +17,7 @@ __all__ = ["from_qdq"]
     "Translate a Q/DQ model to implicit INT8, which is what the DLA takes up to TensorRT 10.7: the "
     "plain model, a calibration cache of its scales and the layers that stay in FP16. "
     "edgekit plan and run do so by themselves.",
-    "Example: edgekit calibrate from-qdq qdq.onnx -t jetson-agx-orin-64gb -o plain.onnx "
+    "edgekit calibrate from-qdq qdq.onnx -t jetson-agx-orin-64gb -o plain.onnx "
     "--save calib.cache --precisions layers.txt --precisions precisions.json",
 )
 @argument("model", "ONNX file with QuantizeLinear and DequantizeLinear nodes.")

@@ -24,8 +24,7 @@ _RELEASE = "11.4.1"
     "Lower a plain model to Q/DQ nodes, which is how INT8 comes to the DLA from TensorRT 11.4.1 "
     "on; the scales are measured, or those of a calibration cache. edgekit plan and run do so by "
     "themselves.",
-    "Example: edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --cache calib.cache "
-    "-o qdq.onnx",
+    "edgekit calibrate to-qdq model.onnx -t jetson-agx-orin-64gb --cache calib.cache -o qdq.onnx",
 )
 @o.model
 @o.target

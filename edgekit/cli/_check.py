@@ -26,8 +26,8 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
 
 @o.command(
     "check",
-    "Examples: edgekit check model.onnx --target jetson-agx-orin-64gb; "
-    "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90; "
+    "edgekit check model.onnx --target jetson-agx-orin-64gb\n"
+    "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90\n"
     "edgekit check model.onnx -t jetson-agx-orin-64gb --layer /fc/Gemm",
 )
 @o.model

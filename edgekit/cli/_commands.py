@@ -10,7 +10,15 @@ import click
 
 from edgekit.errors import UsageError
 
-__all__ = ["SUMMARIES", "Commands", "action", "argument", "command", "command_with_actions"]
+__all__ = [
+    "SUMMARIES",
+    "Commands",
+    "action",
+    "argument",
+    "command",
+    "command_with_actions",
+    "write_examples",
+]
 
 # what each does, in the order of a project's life; the module edgekit.cli._NAME holds it
 SUMMARIES = {
@@ -76,6 +84,19 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the example."""
+        write_examples(formatter, self.epilog)
+
+
+def write_examples(formatter: click.HelpFormatter, examples: str | None) -> None:
+    """Writes examples that can be copied: one a line, however long, and as it is typed."""
+    lines = (examples or "").splitlines()
+    if lines:
+        with formatter.section("Example" if len(lines) == 1 else "Examples"):
+            for line in lines:
+                formatter.write(f"  {line}\n")
+
 
 class _Argument(click.Argument):
     """A positional argument that the help explains."""
@@ -125,6 +146,9 @@ class _Command(click.Command):
                 )
         return left
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.epilog)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [
             (item.human_readable_name, item.summary)
@@ -170,7 +194,7 @@ def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]
 def command(name: str, example: str) -> Callable[[Callable[..., None]], click.Command]:
     """Returns the decorator that makes a function the command ``name`` of SUMMARIES.
 
-    ``example`` ends the help: "Example: edgekit ...".
+    ``example`` ends the help: command lines, one a line.
     """
     return click.command(name, cls=_Command, help=SUMMARIES[name], epilog=example)
 
@@ -182,7 +206,7 @@ def command_with_actions(
 
     Args:
         name: A name of SUMMARIES.
-        example: The end of the help.
+        example: As for :func:`command`.
         actions: By action the module ``edgekit.cli.MODULE``, which has a command of the action's
             name with underscores, and one sentence for the help. A model of an action's name is
             given as ``./NAME``.

@@ -33,8 +33,8 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
 
 @o.command(
     "compare",
-    "Examples: edgekit compare last~1 last; edgekit compare main HEAD --name resnet50 "
-    "--threshold 3%; edgekit compare before.json after.json --metric p99; "
+    "edgekit compare last~1 last\nedgekit compare main HEAD --name resnet50 "
+    "--threshold 3%\nedgekit compare before.json after.json --metric p99\n"
     "edgekit compare baseline:release 12,13,14,15",
 )
 @argument("a", f"What it was: {_SIDE}")

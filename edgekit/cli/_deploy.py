@@ -15,8 +15,8 @@ __all__ = ["command"]
 
 @o.command(
     "deploy",
-    "Examples: edgekit deploy configs/resnet50-orin.yaml; "
-    "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb; "
+    "edgekit deploy configs/resnet50-orin.yaml\n"
+    "edgekit deploy configs/resnet50-orin.yaml --bundle resnet50-full.ekb\n"
     "edgekit deploy configs/resnet50-orin.yaml --again",
 )
 @o.config

@@ -24,7 +24,7 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "missing": ("MISSIN
 
 @o.command(
     "doctor",
-    "Examples: edgekit doctor nvidia@10.0.0.7; edgekit doctor lab configs/resnet50-orin.yaml; "
+    "edgekit doctor nvidia@10.0.0.7\nedgekit doctor lab configs/resnet50-orin.yaml\n"
     "edgekit doctor nvidia@10.0.0.7 --setup",
 )
 @argument(

@@ -10,7 +10,7 @@ __all__ = ["command"]
 
 @o.command(
     "explain",
-    "Examples: edgekit explain convolution.cbuf; edgekit explain pooling; edgekit explain Gather",
+    "edgekit explain convolution.cbuf\nedgekit explain pooling\nedgekit explain Gather",
 )
 @argument("rule", "A rule's id, as check prints it, a family of rules, or an ONNX operator.")
 @o.json

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from edgekit.cli._commands import SUMMARIES
+from edgekit.cli._commands import SUMMARIES, write_examples
 from edgekit.errors import UsageError
 
 __all__ = ["ACTIONS", "command"]
@@ -46,13 +46,15 @@ class _Actions(click.Group):
         with formatter.section("Actions (each has its own --help)"):
             formatter.write_dl([(name, text) for name, (_, text) in ACTIONS.items()])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.epilog)
+
 
 @click.group(
     "fleet",
     cls=_Actions,
     help=SUMMARIES["fleet"],
-    epilog="Example: edgekit fleet deploy configs/resnet50-orin.yaml --inventory fleet.yaml "
-    "--canary 2",
+    epilog="edgekit fleet deploy configs/resnet50-orin.yaml --inventory fleet.yaml --canary 2",
     invoke_without_command=True,
 )
 @click.pass_context

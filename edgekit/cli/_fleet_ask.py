@@ -17,7 +17,7 @@ __all__ = ["asker"]
 def asker(what: str) -> click.Command:
     """Returns the command that asks for an action by its name."""
 
-    @action(ACTIONS[what][1], f"Example: edgekit fleet {what} resnet50-20260601-120000")
+    @action(ACTIONS[what][1], f"edgekit fleet {what} resnet50-20260601-120000")
     @f.rollout
     @f.state
     @o.json

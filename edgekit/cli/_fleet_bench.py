@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 @action(
     ACTIONS["bench"][1],
-    "Example: edgekit fleet bench configs/resnet50-orin.yaml -i fleet.yaml --select kind=orin",
+    "edgekit fleet bench configs/resnet50-orin.yaml -i fleet.yaml --select kind=orin",
 )
 @o.config
 @f.inventory

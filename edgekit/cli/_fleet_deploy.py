@@ -67,9 +67,9 @@ going_on = o.all_of(
 
 @action(
     ACTIONS["deploy"][1],
-    "Examples: edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --canary 2; "
+    "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --canary 2\n"
     "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --select site=a "
-    "--waves 5,25%,100% --max-failures 5% --soak 60; "
+    "--waves 5,25%,100% --max-failures 5% --soak 60\n"
     "edgekit fleet deploy configs/resnet50-orin.yaml -i fleet.yaml --driver ansible --parallel 25",
 )
 @o.config

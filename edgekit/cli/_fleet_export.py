@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 @action(
     "Write a rollout as inventory, playbooks and role for Ansible.",
-    "Examples: edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml; "
+    "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml\n"
     "edgekit fleet export ansible rollout -c configs/resnet50-orin.yaml -i fleet.yaml "
     "--mirror https://mirror.example.org/edgekit/ --max-failures 5%",
 )

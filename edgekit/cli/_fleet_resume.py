@@ -15,7 +15,7 @@ from edgekit.cli._fleet_show import finish
 __all__ = ["command"]
 
 
-@action(ACTIONS["resume"][1], "Example: edgekit fleet resume resnet50-20260601-120000")
+@action(ACTIONS["resume"][1], "edgekit fleet resume resnet50-20260601-120000")
 @f.rollout
 @f.state
 @o.accept_host_key

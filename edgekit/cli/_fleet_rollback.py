@@ -15,7 +15,7 @@ from edgekit.cli._fleet_show import finish
 __all__ = ["command"]
 
 
-@action(ACTIONS["rollback"][1], "Example: edgekit fleet rollback resnet50-20260601-120000 --wave 1")
+@action(ACTIONS["rollback"][1], "edgekit fleet rollback resnet50-20260601-120000 --wave 1")
 @f.rollout
 @click.option("--wave", type=click.IntRange(min=1), help="This wave alone.")
 @f.state

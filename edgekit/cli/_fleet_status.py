@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 @action(
     ACTIONS["status"][1],
-    "Examples: edgekit fleet status; edgekit fleet status resnet50-20260601-120000 --boards",
+    "edgekit fleet status\nedgekit fleet status resnet50-20260601-120000 --boards",
 )
 @f.optional_rollout
 @click.option("--boards", is_flag=True, help="Every board, not only those that are not well.")

@@ -19,8 +19,8 @@ ACTIONS = {
 
 @command_with_actions(
     "history",
-    "Examples: edgekit history resnet50 --board lab; edgekit history show 12; "
-    "edgekit history mark 12 release; edgekit history export -o results.csv; "
+    "edgekit history resnet50 --board lab\nedgekit history show 12\n"
+    "edgekit history mark 12 release\nedgekit history export -o results.csv\n"
     "edgekit history prune --keep 50",
     ACTIONS,
 )

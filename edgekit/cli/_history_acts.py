@@ -26,7 +26,7 @@ _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _AGE = re.compile(r"(\d{1,5})d")
 
 
-@action(ACTIONS["show"][1], "Example: edgekit history show 12 --json > bench.json")
+@action(ACTIONS["show"][1], "edgekit history show 12 --json > bench.json")
 @argument("which", "An id, last, last~N or baseline:NAME.")
 @click.option("--name", help="Only this configuration's results: of which last is meant.")
 @click.option("--board", help="Only this board's.")
@@ -47,7 +47,7 @@ def show(
         o.say(result_text(result))
 
 
-@action(ACTIONS["mark"][1], "Example: edgekit history mark last release-3")
+@action(ACTIONS["mark"][1], "edgekit history mark last release-3")
 @argument("which", "An id, last or last~N.")
 @argument("name", "Letters, digits, . _ / and -.")
 @o.talk
@@ -68,7 +68,7 @@ def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
         o.say(f"baseline:{name} is {result.label}")
 
 
-@action(ACTIONS["export"][1], "Example: edgekit history export --name resnet50 -o results.csv")
+@action(ACTIONS["export"][1], "edgekit history export --name resnet50 -o results.csv")
 @argument("which", "Ids, last, ... as for compare; all of them without it.", required=False)
 @click.option("--name", help="Only this configuration's results.")
 @click.option("--board", help="Only this board's.")
@@ -102,7 +102,7 @@ def export(
         o.say(f"{len(found)} results in {output}")
 
 
-@action(ACTIONS["prune"][1], "Example: edgekit history prune --keep 50 --older-than 90d")
+@action(ACTIONS["prune"][1], "edgekit history prune --keep 50 --older-than 90d")
 @click.option("--keep", type=click.IntRange(0), help="The newest N of each name and board stay.")
 @click.option("--older-than", metavar="DAYS", help="What is younger stays: 90d.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")

@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @o.command(
     "infer",
-    "Example: edgekit infer configs/resnet50-orin.yaml --input x.npz --output y.npz",
+    "edgekit infer configs/resnet50-orin.yaml --input x.npz --output y.npz",
 )
 @o.config
 @click.option("-i", "--input", type=o.FILE, help=".npz or .npy; synthetic when absent.")

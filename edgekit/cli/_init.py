@@ -12,7 +12,7 @@ from edgekit.cli._commands import argument
 __all__ = ["command"]
 
 
-@o.command("init", "Example: edgekit init model.onnx --target jetson-agx-orin-64gb")
+@o.command("init", "edgekit init model.onnx --target jetson-agx-orin-64gb")
 @argument("model", "ONNX file or builtin:NAME.")
 @click.option("-t", "--target", default="jetson-agx-orin-64gb", show_default=True, help="Board.")
 @o.batch

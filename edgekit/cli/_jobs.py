@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["attach", "cancel", "command", "listing", "log", "remove"]
 
 _WHERE = "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config."
-_EXAMPLE = "Example: edgekit jobs attach 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
+_EXAMPLE = "edgekit jobs attach 0f1e2d3c4b5a6978 nvidia@10.0.0.7"
 _ACTIONS = {
     "list": ("_jobs_list", "List the jobs of a board."),
     "attach": ("_jobs", "Follow a job to its end; Ctrl-C leaves it running."),
@@ -30,7 +30,7 @@ _where = argument("where", _WHERE)
 _job = argument("job", "The job's id, or its first four characters or more.")
 
 
-@command_with_actions("jobs", "Example: edgekit jobs configs/resnet50-orin.yaml", _ACTIONS)
+@command_with_actions("jobs", "edgekit jobs configs/resnet50-orin.yaml", _ACTIONS)
 @_where
 @reach
 @o.talk
@@ -38,7 +38,7 @@ def command(where: str, json: bool, **settings: Any) -> None:
     _list(where, json, settings)
 
 
-@action(_ACTIONS["list"][1], "Example: edgekit jobs list nvidia@10.0.0.7")
+@action(_ACTIONS["list"][1], "edgekit jobs list nvidia@10.0.0.7")
 @_where
 @reach
 @o.talk
@@ -60,7 +60,7 @@ def attach(job: str, where: str, json: bool, quiet: bool, **settings: Any) -> No
         print(f"{id} on {client.name}: done")
 
 
-@action(_ACTIONS["log"][1], "Example: edgekit jobs log 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
+@action(_ACTIONS["log"][1], "edgekit jobs log 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
 @_job
 @_where
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last so many bytes.")
@@ -83,7 +83,7 @@ def log(job: str, where: str, tail: int | None, json: bool, **settings: Any) -> 
         _print(client, id, state=page.state, log=text)
 
 
-@action(_ACTIONS["cancel"][1], "Example: edgekit jobs cancel 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
+@action(_ACTIONS["cancel"][1], "edgekit jobs cancel 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
 @_job
 @_where
 @reach
@@ -97,7 +97,7 @@ def cancel(job: str, where: str, json: bool, **settings: Any) -> None:
         print(f"{id} on {client.name}: {state}")
 
 
-@action(_ACTIONS["remove"][1], "Example: edgekit jobs remove 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
+@action(_ACTIONS["remove"][1], "edgekit jobs remove 0f1e2d3c4b5a6978 nvidia@10.0.0.7")
 @_job
 @_where
 @reach

@@ -29,7 +29,7 @@ INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's 
     cls=Commands,
     help="Runs ONNX networks well on NVIDIA Jetson boards: says what fits the DLA and why not, "
     "places layers on GPU and DLA, builds, ships signed bundles over SSH, measures.",
-    epilog="Start with: edgekit check MODEL.onnx --target jetson-agx-orin-64gb",
+    epilog="edgekit check MODEL.onnx --target jetson-agx-orin-64gb",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

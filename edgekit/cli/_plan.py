@@ -19,12 +19,12 @@ __all__ = ["command"]
 
 @o.command(
     "plan",
-    "Examples: edgekit plan configs/resnet50-orin.yaml; edgekit plan model.onnx "
-    "-t jetson-agx-orin-64gb --objective throughput --dla-cores 0,1; edgekit plan model.onnx "
-    '-t jetson-agx-orin-64gb --bound latency_us=2000 --objective energy --pin "conv1=GPU"; '
-    "edgekit plan model.onnx -t jetson-agx-orin-64gb --why conv1; edgekit plan model.onnx "
-    '-t jetson-agx-orin-64gb --what-if "pin conv* GPU; mode 30W"; edgekit plan model.onnx '
-    "-t jetson-agx-orin-64gb --modes all; edgekit plan --problem problem.json --json",
+    "edgekit plan configs/resnet50-orin.yaml\nedgekit plan model.onnx "
+    "-t jetson-agx-orin-64gb --objective throughput --dla-cores 0,1\nedgekit plan model.onnx "
+    '-t jetson-agx-orin-64gb --bound latency_us=2000 --objective energy --pin "conv1=GPU"\n'
+    "edgekit plan model.onnx -t jetson-agx-orin-64gb --why conv1\nedgekit plan model.onnx "
+    '-t jetson-agx-orin-64gb --what-if "pin conv* GPU; mode 30W"\nedgekit plan model.onnx '
+    "-t jetson-agx-orin-64gb --modes all\nedgekit plan --problem problem.json --json",
 )
 @o.optional_model
 @o.target

@@ -12,7 +12,7 @@ from edgekit.cli import _options as o
 __all__ = ["command"]
 
 
-@o.command("refit", "Example: edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
+@o.command("refit", "edgekit refit configs/resnet50-orin.yaml --weights finetuned.onnx")
 @o.config
 @click.option(
     "--weights",

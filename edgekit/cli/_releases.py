@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 @o.command(
     "releases",
-    "Examples: edgekit releases nvidia@10.0.0.7; edgekit releases configs/resnet50-orin.yaml",
+    "edgekit releases nvidia@10.0.0.7\nedgekit releases configs/resnet50-orin.yaml",
 )
 @wheres
 @app_option

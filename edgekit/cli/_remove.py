@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @o.command(
     "remove",
-    "Examples: edgekit remove nvidia@10.0.0.7 --app resnet50 --release 000003-1f2e3d4c5b6a; "
+    "edgekit remove nvidia@10.0.0.7 --app resnet50 --release 000003-1f2e3d4c5b6a\n"
     "edgekit remove nvidia@10.0.0.7 --app resnet50",
 )
 @wheres

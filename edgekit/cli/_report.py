@@ -24,7 +24,7 @@ _FIRST_RUN = "report.first-run"
 
 @o.command(
     "report",
-    "Example: edgekit report configs/resnet50-orin.yaml; "
+    "edgekit report configs/resnet50-orin.yaml\n"
     "edgekit report edgekit-out/resnet50/report.json -o page.html",
 )
 @o.config_or_report

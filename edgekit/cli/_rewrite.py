@@ -16,9 +16,9 @@ __all__ = ["command"]
 
 @o.command(
     "rewrite",
-    "Examples: edgekit rewrite model.onnx -t jetson-agx-orin-64gb -o out.onnx; edgekit rewrite "
-    "model.onnx -t jetson-agx-orin-64gb --disable global-max-pool --record rewrite.json; "
-    "edgekit rewrite --list; edgekit rewrite model.onnx --verify out.onnx",
+    "edgekit rewrite model.onnx -t jetson-agx-orin-64gb -o out.onnx\nedgekit rewrite "
+    "model.onnx -t jetson-agx-orin-64gb --disable global-max-pool --record rewrite.json\n"
+    "edgekit rewrite --list\nedgekit rewrite model.onnx --verify out.onnx",
 )
 @o.optional_model
 @o.target

@@ -15,7 +15,7 @@ __all__ = ["command"]
 
 @o.command(
     "rollback",
-    "Examples: edgekit rollback configs/resnet50-orin.yaml; "
+    "edgekit rollback configs/resnet50-orin.yaml\n"
     "edgekit rollback nvidia@10.0.0.7 --app resnet50 --reason 'too many false alarms'",
 )
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")

@@ -11,7 +11,7 @@ from edgekit.cli import _written as written
 __all__ = ["command"]
 
 
-@o.command("run", "Example: edgekit run configs/resnet50-orin.yaml")
+@o.command("run", "edgekit run configs/resnet50-orin.yaml")
 @o.config
 @o.out
 @o.cut

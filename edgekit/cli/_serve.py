@@ -18,8 +18,8 @@ _OPTIONS = ("workers", "queue", "timeout_s", "threads")
 
 @o.command(
     "serve",
-    "Examples: edgekit serve nvidia@10.0.0.7 start --app resnet50; "
-    "edgekit serve configs/resnet50-orin.yaml status; "
+    "edgekit serve nvidia@10.0.0.7 start --app resnet50\n"
+    "edgekit serve configs/resnet50-orin.yaml status\n"
     "edgekit serve nvidia@10.0.0.7 install --app resnet50 --workers 2",
 )
 @argument("where", "YAML configuration, or USER@HOST:PORT or an alias of ~/.ssh/config.")

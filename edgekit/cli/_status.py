@@ -22,7 +22,7 @@ __all__ = ["command"]
 
 @o.command(
     "status",
-    "Examples: edgekit status nvidia@10.0.0.7; edgekit status configs/resnet50-orin.yaml --json; "
+    "edgekit status nvidia@10.0.0.7\nedgekit status configs/resnet50-orin.yaml --json\n"
     "edgekit status lab-1 lab-2 --app resnet50",
 )
 @wheres

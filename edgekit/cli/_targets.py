@@ -7,7 +7,7 @@ from edgekit.cli import _options as o
 __all__ = ["command"]
 
 
-@o.command("targets", "Example: edgekit targets --json")
+@o.command("targets", "edgekit targets --json")
 @o.json
 @o.debug
 def command(json: bool) -> None:

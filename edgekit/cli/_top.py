@@ -22,8 +22,8 @@ _FASTEST_S, _SLOWEST_S = 0.1, 60.0
 
 @o.command(
     "top",
-    "Examples: edgekit top nvidia@10.0.0.7; edgekit top configs/resnet50-orin.yaml --once; "
-    "edgekit top lab-1 --json. q or Ctrl-C ends it.",
+    "edgekit top nvidia@10.0.0.7\nedgekit top configs/resnet50-orin.yaml --once\n"
+    "edgekit top lab-1 --json",
 )
 @argument("where", "A host, an alias of ~/.ssh/config or a YAML configuration.")
 @click.option("--board", help="Which board of a configuration that names several.")
@@ -34,7 +34,11 @@ _FASTEST_S, _SLOWEST_S = 0.1, 60.0
     show_default=True,
     help="Seconds between two looks.",
 )
-@click.option("--once", is_flag=True, help="Look once; so do --json, a pipe and TERM=dumb.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Look once; so do --json, a pipe and TERM=dumb. Otherwise q or Ctrl-C ends it.",
+)
 @reach
 @o.talk
 def command(

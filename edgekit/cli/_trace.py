@@ -20,7 +20,7 @@ __all__ = ["command"]
 
 @o.command(
     "trace",
-    "Examples: edgekit trace configs/resnet50-orin.yaml --nsys report.sqlite; "
+    "edgekit trace configs/resnet50-orin.yaml --nsys report.sqlite\n"
     "edgekit trace bench.json --tegrastats board.log -o both.json",
 )
 @click.argument("source", required=False)

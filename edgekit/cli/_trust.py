@@ -26,8 +26,8 @@ _ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 
 @o.command(
     "trust",
-    "Examples: edgekit trust nvidia@10.0.0.7 --add new.pub --identity ci@example.com; "
-    "edgekit trust nvidia@10.0.0.7 --revoke old.pub --remove old.pub; "
+    "edgekit trust nvidia@10.0.0.7 --add new.pub --identity ci@example.com\n"
+    "edgekit trust nvidia@10.0.0.7 --revoke old.pub --remove old.pub\n"
     "edgekit trust configs/resnet50-orin.yaml --list",
 )
 @argument("where", "USER@HOST:PORT, an alias of ~/.ssh/config, or a YAML configuration.")

@@ -14,8 +14,8 @@ __all__ = ["command"]
 
 @o.command(
     "tune",
-    "Examples: edgekit tune configs/resnet50-orin.yaml --budget 3600; "
-    "edgekit tune configs/resnet50-orin.yaml --objective throughput --rounds 8; "
+    "edgekit tune configs/resnet50-orin.yaml --budget 3600\n"
+    "edgekit tune configs/resnet50-orin.yaml --objective throughput --rounds 8\n"
     "edgekit tune configs/resnet50-orin.yaml --from other/tuned.profile.json",
 )
 @o.config

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Installing", "Watched"]
 
+_STEPS = ("deploy", "refit", "self-test")
 # phases of an installation by the step they belong to; the others belong to the step before
 _STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
 _BYTES = {"loader": "loader", "send": "send", "download": "the board downloads"}
@@ -62,12 +63,17 @@ class Installing:
     def reused(self, release: str) -> None:
         """The bundle served already."""
         detail = f"{self._client.name} serves {release}"
-        for name in ("deploy", "refit", "self-test"):
+        for name in _STEPS:
             if all(step.name != name for step in self._begun):
                 self._begin(name)
             self._begun[-1].reuse(detail)
 
     def _begin(self, name: str) -> None:
+        # every step has its line, also where the board has nothing to do in it
+        for before in _STEPS[: _STEPS.index(name)]:
+            if all(step.name != before for step in self._begun):
+                self._begin(before)
+                self._begun[-1].reuse("nothing to do")
         self._stack.close()
         step = self._stack.enter_context(self._steps.step(name))
         step.detail = self._details[name]

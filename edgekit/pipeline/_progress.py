@@ -62,6 +62,8 @@ class Terminal:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console
+        # a spinner moves the cursor
+        self._live = bool(console.is_terminal and console.color_system)
         self._verbose = verbose
         self._told = ""
         self._clock = clock
@@ -73,10 +75,12 @@ class Terminal:
 
     def begin(self, number: int, total: int, name: str) -> None:
         """Shows the step's number and name, with a spinner on a terminal."""
-        self._label = f"[{number:>2}/{total}] {name}"
+        self._label = (
+            f"[{number:>2}/{total}] {name}" if self._live else f"[{number}/{total}] {name}"
+        )
         self._first = None
         self._last = self._clock()
-        if self._console.is_terminal and self._console.color_system:  # a spinner moves the cursor
+        if self._live:
             self._status = self._console.status(self._text(""))
             self._status.start()
 
@@ -90,7 +94,7 @@ class Terminal:
             self.note(text)
         shown = text
         if total > 0:
-            shown = f"{text} {min(1.0, done / total):.0%}{self._left(done, total, at)}"
+            shown = f"{text} {min(1.0, done / total):.0%}{self._left(done, total, at)}".lstrip()
         if self._status is None:
             if shown and self._clock() - self._last >= _SILENT_S:
                 self.note(f"{self._label}: {shown}")
@@ -105,14 +109,21 @@ class Terminal:
         took = "" if status == "reused" else f"{seconds:6.1f} s"
         mark = {"done": "", "reused": "reused", "failed": "FAILED", "left": "left"}[status]
         style = {"done": "", "reused": "dim", "failed": "bold red", "left": "dim"}[status]
-        line = f"{self._label:<19} {took or mark:>8}  "
-        self._console.print(line + (detail if not took or not mark else f"{mark} {detail}"),
-                            style=style, markup=False, highlight=False)  # fmt: skip
+        if self._live:
+            line = f"{self._label:<19} {took or mark:>8}  "
+            line += detail if not took or not mark else f"{mark} {detail}"
+        else:
+            # for a log, and whoever searches it: no columns
+            words = filter(None, (mark, took.strip(), detail))
+            line = f"{self._label}: {', '.join(words)}"
+        self._console.print(line.rstrip(), style=style, markup=False, highlight=False)
 
     def note(self, text: str) -> None:
         """Prints a line below the current step."""
         self._last = self._clock()
-        self._console.print(f"{'':<29} {text}", style="dim", markup=False, highlight=False)
+        if text:
+            line = f"{'':<29} {text}" if self._live else text
+            self._console.print(line, style="dim", markup=False, highlight=False)
 
     def _left(self, done: float, total: float, at: float | None) -> str:
         """Words of the time left, from what was done since the first news of this count."""

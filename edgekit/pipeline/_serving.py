@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import BoardError, UsageError
 from edgekit.pipeline._boards import serving_of, taken_back_note
 from edgekit.pipeline._host_steps import HOST_STEPS
+from edgekit.pipeline._installing import Installing
 from edgekit.pipeline._outputs import may_write_for
 from edgekit.pipeline._sensing import Sensing
 
@@ -159,6 +160,8 @@ class Serving(Sensing):
         if serving and serving["digest"] in refitted:
             release = {"board": self.boards.describe(client), "release": serving["id"],
                        "digest": serving["digest"], "refitted": True}  # fmt: skip
+            with Installing(client, bundle, self._steps) as shown:
+                shown.reused(serving["id"])
             back = state.get("taken_back")
             if back and back["release"].endswith(bundle.digest[:12]):
                 path = self.config.path

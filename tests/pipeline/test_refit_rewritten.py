@@ -1,6 +1,7 @@
 """Refit of rewritten engines from the original ONNX, and the record in the bundle."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -83,9 +84,12 @@ def test_the_refit_command_gives_a_rewritten_engine_the_originals_weights(
 
     def run(*arguments):
         with pytest.raises(SystemExit) as caught:
-            _main.main([*map(str, arguments), "--out", str(folder / "board"), "--json", "-q"])
+            _main.main([*map(str, arguments), "--out", str(folder / "board"), "--json"])
         out = capsys.readouterr()
         assert caught.value.code == 0, out.out + out.err
+        # every step has its line, also where the board serves a refit already
+        steps = re.findall(r"^\[(\d+)/(\d+)\] ", out.err, re.MULTILINE)
+        assert [int(number) for number, _ in steps] == list(range(1, int(steps[0][1]) + 1))
         return json.loads(out.out)
 
     config = folder / "rewritten.yaml"
