@@ -14,12 +14,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["DETECTORS", "THRESHOLD", "Detector", "build", "images"]
+__all__ = ["DETECTORS", "HELD_OUT", "THRESHOLD", "Detector", "build", "images"]
 
 THRESHOLD = 0.25
+#: Images behind those of the calibration.
+HELD_OUT = 48
 # share of the anchors whose best score is above the threshold
 _SHARE = 0.0175
-# images that the layers are normalised on
+# images that the layers are normalised and the biases set on
 _SAMPLES = 12
 # the logit of an object
 _OBJECT = 2.0
@@ -37,7 +39,7 @@ class Detector:
     Attributes:
         name: For people.
         size: Edge of its images.
-        images: Of how many the scores are compared.
+        images: On how many it is calibrated.
         scores: Scores by anchor and class, of the outputs by name.
         write: Writes the nodes.
     """
@@ -50,8 +52,8 @@ class Detector:
 
 
 def images(detector: Detector) -> list[np.ndarray]:
-    """Returns its inputs: random patches within [0, 1]."""
-    return _pictures(detector.size, detector.images)
+    """Returns its inputs, random patches within [0, 1]; ``HELD_OUT`` of them are held out."""
+    return _pictures(detector.size, detector.images + HELD_OUT)
 
 
 def _pictures(size: int, count: int) -> list[np.ndarray]:
@@ -74,7 +76,7 @@ def build(detector: Detector, path: Path) -> None:
     outputs, biases = detector.write(net)
     model = net.model(detector, outputs)
     onnx.save(model, path)
-    feeds = images(detector)
+    feeds = _pictures(detector.size, _SAMPLES)
     low, high = -20.0, 20.0
     for _ in range(14):
         middle = (low + high) / 2
@@ -528,7 +530,7 @@ def _detr(net: _Net) -> _Written:
     x = net.conv("images", 16, 7, 2, "Relu")
     for channels in (24, 32, 48):
         x = residual(x, channels)
-    side = _DETR_SIZE // 16
+    side = _SIZE // 16
     x = net.conv(x, d, act="")
     places = side * side
     memory = net.transpose(net.reshape(x, 1, d, places), 0, 2, 1)
@@ -550,12 +552,11 @@ def _detr(net: _Net) -> _Written:
     biases = {net.last_bias: np.ones(classes, np.float32)}
     box = net.op("Relu", net.linear(target, d, d))
     box = net.op("Relu", net.linear(box, d, d))
-    box = net.add_weight(net.op("Sigmoid", net.linear(box, d, 4)), np.float32(_DETR_SIZE), "Mul")
+    box = net.add_weight(net.op("Sigmoid", net.linear(box, d, 4)), np.float32(_SIZE), "Mul")
     return [net.op("Sigmoid", logits), box], biases
 
 
-_SIZE = 128
-_DETR_SIZE = 64
+_SIZE = 64
 
 
 def _joined(classes_first: int) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
@@ -581,10 +582,10 @@ def _detr_scores(outputs: dict[str, np.ndarray]) -> np.ndarray:
 DETECTORS = {
     one.name: one
     for one in (
-        Detector("yolov5n", _SIZE, 12, _yolov5, _yolov5_scores),
-        Detector("yolov8n", _SIZE, 12, _yolov8, _joined(4)),
-        Detector("yolo11n", _SIZE, 12, _yolo11, _joined(4)),
-        Detector("ssd", _SIZE, 16, _ssd, _joined(5)),
-        Detector("detr", _DETR_SIZE, 48, _detr, _detr_scores),
+        Detector("yolov5n", _SIZE, 48, _yolov5, _yolov5_scores),
+        Detector("yolov8n", _SIZE, 24, _yolov8, _joined(4)),
+        Detector("yolo11n", _SIZE, 24, _yolo11, _joined(4)),
+        Detector("ssd", _SIZE, 48, _ssd, _joined(5)),
+        Detector("detr", _SIZE, 24, _detr, _detr_scores),
     )
 }
