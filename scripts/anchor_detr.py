@@ -44,7 +44,8 @@ class Transformer(Graph):
     def turn(self, x: str, shape: tuple[int, ...]) -> str:
         return self.add("SHUFFLE", (x,), shape, mode="TRANSPOSE")
 
-    def attention(self, query: str, key: str, value: str) -> str:
+    def attention(self, query: str, key: str, value: str, *, guarded: bool = False) -> str:
+        """``guarded``: rows of the softmax that hold no number become 0, as exported."""
         rows, columns, each = self.shape(query)[0], self.shape(key)[0], WIDTH // HEADS
         q = self.turn(self.linear(query, WIDTH), (HEADS, rows, each))
         k = self.turn(self.linear(key, WIDTH), (HEADS, each, columns))
@@ -54,7 +55,11 @@ class Transformer(Graph):
         )  # by the root of 1 / sqrt(32), both
         k = self.add("ELEMENTWISE", (k,), self.shape(k), function="PROD")
         x = self.matmul(q, k)
-        x = self.matmul(self.add("SOFTMAX", (x,), self.shape(x)), v)
+        x = self.add("SOFTMAX", (x,), self.shape(x))
+        if guarded:
+            odd = self.add("UNARY", (x,), self.shape(x), function="ISNAN")
+            x = self.add("SELECT", (odd, x), self.shape(x))
+        x = self.matmul(x, v)
         return self.linear(self.turn(x, (rows, WIDTH)), WIDTH)
 
     def sum(self, x: str, y: str) -> str:
@@ -83,13 +88,13 @@ def detr(height: int = 800, width: int = 1066) -> Network:
     at, queries, x = g.mark("positions", cells), g.mark("queries", QUERIES), g.mark("zero", QUERIES)
     for _ in range(LAYERS):
         key = g.sum(memory, at)
-        memory = g.normed(memory, g.attention(key, key, memory))
+        memory = g.normed(memory, g.attention(key, key, memory, guarded=True))
         memory = g.feed_forward(memory)
     key = g.sum(memory, at)
     for _ in range(LAYERS):
         query = g.sum(x, queries)
         x = g.normed(x, g.attention(query, query, x))
-        x = g.normed(x, g.attention(g.sum(x, queries), key, memory))
+        x = g.normed(x, g.attention(g.sum(x, queries), key, memory, guarded=True))
         x = g.feed_forward(x)
     x = g.add("NORMALIZATION", (x,), g.shape(x))
     classes = g.linear(x, 92)

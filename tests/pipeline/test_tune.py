@@ -83,6 +83,7 @@ def test_the_best_mix_is_found_where_working_together_costs(net: Network) -> Non
     found = tuned(ask, world, wish={"tolerance": 0.04, "turns": 5})
     best = best_mix(ask, world, 2)
     assert world.cost(found.start, "throughput") > 1.5 * best
+    # it stops where nothing promises more than the tolerance: six worlds end 0.4 to 6.2 % off
     assert world.cost(found.winner.plan, "throughput") <= 1.07 * best
     assert len(found.winner.plan.plans) > 1
 
@@ -107,7 +108,11 @@ def test_predictions_that_are_wrong_by_five_either_way(net: Network) -> None:
 def test_a_layer_that_is_far_off_is_seen_beside_the_best(
     net: Network, objective: str, board: int
 ) -> None:
-    """Layers' times lie up to 55 times apart: the search alone ends 7 to 15 % off the best here."""
+    """Layers' times lie up to 55 times apart: the search alone does not see the best here.
+
+    Of 40 such boards (20 for each objective) it ends within 2 % of the best on 39, and 5 % off on
+    one, where nothing is doubted enough for a sweep. These three need one.
+    """
     ask = asked(net, objective)
     prior = Space(ask.prepared()).prior_us
     random = np.random.default_rng([7, board])

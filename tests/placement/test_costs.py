@@ -134,8 +134,10 @@ def test_a_dla_inside_a_transformer_slows_the_gpu_part_as_measured(rows: list[An
         if row.row["network"] == "detr"
     }
     for precision, alone, beside in (("fp16", 13280, 26200), ("int8", 9430, 30800)):
-        assert found[precision, "alone"] == pytest.approx(alone, rel=0.2)
-        assert found[precision, "GPU"] == pytest.approx(beside, rel=0.2)
+        # 5 % too slow in FP16, 13 % too fast in INT8
+        assert found[precision, "alone"] == pytest.approx(alone, rel=0.15)
+        # 16 % too slow in FP16, 15 % too fast in INT8: one factor for both
+        assert found[precision, "GPU"] == pytest.approx(beside, rel=0.18)
         assert found[precision, "GPU"] > 1.9 * found[precision, "alone"]
 
 
@@ -161,8 +163,11 @@ def test_power_modes_slow_the_dla_as_measured(
         for row in rows
         if row.row["network"] == network and row.row["source"] == "dla_software"
     }
+    # ResNet-50 at 15 W is predicted 11 % too fast beside MAXN (docs/cost-model.md says why)
+    far = 0.12 if network == "resnet50" else 0.05
     for mode, rate in zip(("MAXN", "50W", "30W", "15W"), measured, strict=True):
-        assert times["MAXN"] / times[mode] == pytest.approx(rate / measured[0], rel=0.15)
+        limit = far if mode == "15W" else 0.03
+        assert times["MAXN"] / times[mode] == pytest.approx(rate / measured[0], rel=limit)
 
 
 def backbone(rows: list[Any], size: tuple[int, int] | None, precision: str) -> Any:
@@ -179,9 +184,11 @@ def backbone(rows: list[Any], size: tuple[int, int] | None, precision: str) -> A
 def test_fp16_on_the_dla_of_orin_is_many_times_slower_as_measured(rows: list[Any]) -> None:
     for size in (None, (800, 1066)):
         fp16, int8 = (backbone(rows, size, precision) for precision in ("fp16", "int8"))
-        for row in (fp16, int8):  # 16 and 21 times were measured
-            assert row.predict(cost_data("devices")) == pytest.approx(row.us, rel=0.25)
-        assert fp16.predict(cost_data("devices")) > 13 * int8.predict(cost_data("devices"))
+        for row in (fp16, int8):
+            assert row.predict(cost_data("devices")) == pytest.approx(row.us, rel=0.21)
+        # 16 and 21 times were measured, 19 and 31 are predicted
+        ratio = fp16.predict(cost_data("devices")) / int8.predict(cost_data("devices"))
+        assert 0.9 < ratio / (fp16.us / int8.us) < 1.55
 
 
 @pytest.mark.parametrize(

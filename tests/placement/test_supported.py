@@ -96,6 +96,73 @@ def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) ->
     assert shared.predicted.energy_uj > in_a_row.predicted.energy_uj * 1.005
 
 
+@pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
+def test_the_least_energy_of_all_placements_with_what_sharing_costs(
+    tmp_path: Path, target: str
+) -> None:
+    """Each frame's work on the two devices overlaps as long as there is work for both."""
+    from itertools import product
+
+    from edgekit import dla, network, targets
+    from edgekit.placement import Options, Pin, place
+    from edgekit.placement._place import prepare
+    from edgekit.solver import Goal, evaluate
+
+    net, board = (
+        network.layers(network.load(chain(tmp_path / "chain.onnx", 4))),
+        targets.get(target),
+    )
+    judged = dla.judge(net, board, precision="int8")
+    pins = (Pin("conv0", "DLA"), Pin("conv3", "GPU"))  # else one device does all of it
+    made = place(net, judged, board, precision="int8",
+                 options=Options(objective="energy", dla_cores=(0,), pins=pins))  # fmt: skip
+    # as if nothing were shared
+    plain = prepare(net, judged, board, precision="int8",
+                    options=Options(dla_cores=(0,), pins=pins))  # fmt: skip
+    problem, model = plain.problem, plain.request.model
+    gpu_watts, dla_watts = (model.watts(name) for name in problem.devices)
+    (speeds,) = (row for row in problem.together if all(row))
+    allowed = [[m for m, cost in enumerate(row) if cost] for row in problem.costs]
+    energies = []
+    for modes in product(*allowed):
+        placing = evaluate(problem, modes, Goal.of(problem, "energy"))
+        if placing is None:
+            continue
+        loads = placing.load_us[:2]
+        both = min(load / speed for load, speed in zip(loads, speeds, strict=True))
+        gpu, core = (load + both * (1 - speed)
+                     for load, speed in zip(loads, speeds, strict=True))  # fmt: skip
+        energies.append(gpu_watts * gpu + dla_watts * core)
+    assert len(energies) > 8
+    assert len({layer.device for layer in made.layers}) == 2
+    assert made.predicted.energy_uj == pytest.approx(min(energies), rel=1e-6)
+    assert made.bound == pytest.approx(min(energies), rel=1e-4)
+    assert made.optimal
+
+
+@pytest.mark.parametrize("objective", ["throughput", "period", "energy", "gpu_time"])
+def test_every_objective_says_what_nothing_supports(tmp_path: Path, objective: str) -> None:
+    low, high = cost_data("extrapolated")["band"]
+    pins = [{"layers": "deep", "device": "DLA"}]
+    for made in (
+        plan(gated(tmp_path / "gated.onnx"), objective, dla_cores=[0], pin=pins),
+        plan(gated(tmp_path / "gated.onnx"), objective, target="jetson-agx-thor"),
+    ):
+        assert made.extrapolated
+        said = [note for note in made.notes if "optimal" in note]
+        assert said
+        assert all("extrapolated" in note for note in said)
+        name, value = {
+            "throughput": ("throughput_qps", made.predicted.throughput_qps),
+            "period": ("throughput_qps", made.predicted.throughput_qps),
+            "energy": ("energy_uj", made.predicted.energy_uj),
+            "gpu_time": ("gpu_us", made.predicted.gpu_us),
+        }[objective]
+        if name in made.bands and value:
+            least, most = made.bands[name]
+            assert most / least == pytest.approx(high / low, rel=0.01)
+
+
 def test_what_nothing_supports_is_extrapolated_wherever_it_is_called_optimal(
     tmp_path: Path,
 ) -> None:
