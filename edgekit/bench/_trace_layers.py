@@ -153,8 +153,8 @@ def _grouped(
     here = {"segment": run.segment, "device": run.device}
     for layer, converts, members in groups:
         if layer is None:
-            name = members[0].node or "node"
-            args = owners.fused(name)
+            args = owners.fused(members[0].node or "node")
+            name = _shown(members[0])
         elif converts:
             name = f"{_verb(members)} {layer.name}'s output"
             args = {"border_of": layer.name}
@@ -163,6 +163,17 @@ def _grouped(
         # a slice is of the segment and the device that it ran on, wherever the plan has its layer
         args |= {**here, "measured_nodes": [node.node for node in members]}
         yield name, sum(node.us for node in members), args
+
+
+def _shown(node: NodeTime) -> str:
+    """Returns the name of a node that no layer has: what it does, where edgekit or the runtime
+    added it, for nobody knows their names."""
+    tensor = node.node.partition("#")[0]
+    if node.op in _VERBS:
+        return f"{_VERBS[node.op]} {tensor.removesuffix('_q').removesuffix('_dq')}"
+    if node.op.startswith("Reorder"):
+        return "reorder for the next kernel"
+    return f"convert {tensor}" if "#" in node.node else node.node or "node"
 
 
 def _verb(nodes: Sequence[NodeTime]) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Judged", "Measured", "verdict_of"]
 
+AGAIN = "edgekit bench CONFIG"
+"""What measures again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -74,11 +77,13 @@ class Judged:
 
     clock: str = ""
     reasons: list[dict[str, Any]] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
     def no(
-        self, code: str, message: str, found: Any, limit: Any, remedy: str, *, by: str = ""
-    ) -> None:
+        self, code: str, message: str, found: Any, limit: Any, remedy: str, *, by: str = "",
+        option: str = "",
+    ) -> None:  # fmt: skip
         """Adds a reason against the measurement.
 
         Args:
@@ -89,7 +94,10 @@ class Judged:
             remedy: What to do.
             by: The limit's name in ``targets/_bench.yaml``, so that one without a source is told to
                 be edgekit's own; "" where it is none of them.
+            option: What ``edgekit bench`` is to be given; it becomes part of ``command``.
         """
+        if option and option not in self.options:
+            self.options.append(option)
         if by and is_own(by, self.clock):
             message += " (edgekit's own limit)"
         self.reasons.append(
@@ -103,7 +111,10 @@ class Judged:
 
 
 def verdict_of(measured: Measured) -> dict[str, Any]:
-    """Returns {"status": "VALID" or "INVALID", "reasons", "unchecked"}."""
+    """Returns {"status": "VALID" or "INVALID", "reasons", "unchecked", "command"}.
+
+    "command" measures again with all that the reasons ask of ``edgekit bench``; "" for VALID.
+    """
     from edgekit.bench import _verdict_clocks as clocks
     from edgekit.bench import _verdict_load as load
     from edgekit.bench import _verdict_times as times
@@ -118,7 +129,10 @@ def verdict_of(measured: Measured) -> dict[str, Any]:
     load.judge(measured, judged)
     trtexec.judge(measured, judged)
     status = "INVALID" if judged.reasons else "VALID"
-    return {"status": status, "reasons": judged.reasons, "unchecked": judged.unchecked}
+    return {
+        "status": status, "reasons": judged.reasons, "unchecked": judged.unchecked,
+        "command": " ".join((AGAIN, *judged.options)) if judged.reasons else "",
+    }  # fmt: skip
 
 
 def _rows(monitor: object, key: str) -> list[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["judge", "measured_mode", "unjudged"]
 
-_LOCK = "measure with --lock-clocks"
+_LOCK = "edgekit bench CONFIG --lock-clocks"
 _HELD = (
     "they were held (--lock-clocks): see that neither heat, current nor another program moved them"
 )
@@ -65,8 +65,8 @@ def _mode(measured: Measured, judged: Judged) -> None:
         message += f" ({found.warning})"
     judged.no(
         "bench.power-mode", message, _plain(name), wanted,
-        f"measure with --power-mode {wanted}, or set power_mode: {_plain(name)} in the "
-        "configuration and plan for it",
+        f"edgekit bench CONFIG --power-mode {wanted}, or set power_mode: {_plain(name)} in the "
+        "configuration and plan for it", option=f"--power-mode {wanted}",
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def _way_to(mode: str, measured: Measured) -> str:
     """How the DLA gets a mode's clock: the mode decides it, and nothing else."""
     name = measured_mode(measured.facts)
     if name is None or _plain(name) != _plain(mode):
-        return f"measure with --power-mode {mode}: the power mode decides a DLA's clock"
+        return f"edgekit bench CONFIG --power-mode {mode}: the power mode decides a DLA's clock"
     return (
         f"the board is in {name} as planned: see whether heat or current slows it down, and the "
         "DLA's cap in /etc/nvpmodel.conf"

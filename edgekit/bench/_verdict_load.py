@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
-_STOP = "stop what runs beside it (`top` on the board shows it), then measure again"
+_STOP = "stop what runs beside it (`top` on the board shows it), then edgekit bench CONFIG"
 
 
 def judge(measured: Measured, judged: Judged) -> None:

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
-_CALM = "stop other work on the machine, {}or measure for longer"
-_LOCK = "hold its clocks (--lock-clocks), "
+_CALM = (
+    "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
+)
+_LOCK = "hold its clocks (edgekit bench CONFIG --lock-clocks), "
 
 
 def judge(measured: Measured, judged: Judged) -> None:
@@ -37,7 +39,7 @@ def judge(measured: Measured, judged: Judged) -> None:
             "bench.outliers",
             f"{found:.1%} of the frames take more than {times:g} medians, more than {share:.0%}",
             found, share,
-            "look for what wakes up beside it (a desktop, updates, swap), then measure again",
+            "look for what wakes up beside it (desktop, updates, swap), then edgekit bench CONFIG",
             by="outlier_share",
         )  # fmt: skip
 
@@ -58,17 +60,20 @@ def _length(measured: Measured, judged: Judged) -> None:
         judged.no(
             "bench.iterations", f"{iterations} iterations, fewer than {limits.iterations}",
             iterations, limits.iterations,
-            f"set bench.iterations (--iterations) to {limits.iterations} or more", by="iterations"
+            f"edgekit bench CONFIG --iterations {limits.iterations}, or bench.iterations in the "
+            "configuration", by="iterations", option=f"--iterations {limits.iterations}"
         )  # fmt: skip
     if duration is not None and duration < limits.duration_s:
         judged.no(
             "bench.duration", f"{duration:.2f} s measured, less than {limits.duration_s:g} s",
             duration, limits.duration_s,
-            f"set bench.duration_s (--duration) to {limits.duration_s:g} or more", by="duration_s"
+            f"edgekit bench CONFIG --duration {limits.duration_s:g}, or bench.duration_s in the "
+            "configuration", by="duration_s", option=f"--duration {limits.duration_s:g}"
         )  # fmt: skip
     if warmup is not None and warmup < limits.warmup_ms:
         judged.no(
             "bench.warmup", f"{warmup:g} ms warm-up, less than {limits.warmup_ms:g} ms",
             warmup, limits.warmup_ms,
-            f"set bench.warmup_ms (--warmup) to {limits.warmup_ms:g} or more", by="warmup_ms"
+            f"edgekit bench CONFIG --warmup {limits.warmup_ms:g}, or bench.warmup_ms in the "
+            "configuration", by="warmup_ms", option=f"--warmup {limits.warmup_ms:g}"
         )  # fmt: skip

@@ -29,6 +29,6 @@ def judge(measured: Measured, judged: Judged) -> None:
                 f"{name}: median {one['ours_ms']:.3f} ms, trtexec's {one['trtexec_ms']:.3f} ms "
                 f"({share:+.1%}, more than {most:.0%})",
                 share, most,
-                "measure both with --lock-clocks and for longer; if it stays, report it with both "
-                "logs", by="trtexec_share"
+                "edgekit bench CONFIG --with-trtexec --lock-clocks --duration 10; if it stays, "
+                "report it with both logs", by="trtexec_share"
             )  # fmt: skip

@@ -245,28 +245,33 @@ class HostSteps:
 
     def notes(self) -> list[str]:
         """Returns what a person should know about the result."""
+        return list(dict.fromkeys(one for told in self.note_groups().values() for one in told))
+
+    def note_groups(self) -> dict[str, list[str]]:
+        """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
         work = self.work
-        told = [one["told"] for one in work.accuracy.get("nonfinite") or ()]
+        accuracy = [one["told"] for one in work.accuracy.get("nonfinite") or ()]
         scales = work.plan_scales
-        told += [*work.notes, *(scales.warnings if scales else ())]
-        told += [*work.plan.notes, *work.artefacts.notes]
+        accuracy += scales.warnings if scales else ()
+        told = [*work.artefacts.notes]
         for built in self.building.every():
             told += built.notes
         if work.file.build.version_compatible is True and self.building.backend == "reference":
             told.append(
                 "build.version_compatible is dropped: the reference backend builds no TensorRT plan"
             )
-        told += [item["note"] for item in approximations(work)]
+        accuracy += [item["note"] for item in approximations(work)]
         if work.file.model.builtin is not None:
-            told.append(
+            accuracy.append(
                 "the network's weights are random: its accuracy says how closely the target's "
                 "numerics follow FP32, nothing about the network"
             )
         if work.translated is not None:
-            told.append(float_note(work.named))
+            accuracy.append(float_note(work.named))
+        plan = [*work.plan.notes]
         if work.plan.baselines.get("tensorrt_auto") == work.plan.predicted:
-            told.append("for this objective TensorRT's automatic placement is as good")
-        return list(dict.fromkeys(told))
+            plan.append("for this objective TensorRT's automatic placement is as good")
+        return {"accuracy": accuracy, "run": [*work.notes], "plan": plan, "build": told}
 
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self._steps.done)

@@ -136,5 +136,6 @@ class Questions(HostSteps):
             rewrites=tuple({"name": item["rewrite"], **item} for item in work.rewrites),
             steps=tuple(self._step_list()), files={"report": str(path)},
             config_text=self.config.text, notes=(*work.notes, *work.plan.notes),
+            note_groups={"run": work.notes},
         )  # fmt: skip
         write_report(report_document(facts), path)

@@ -112,6 +112,7 @@ class Clock:
     def __init__(self, network: Network, model: CostModel, able: Mapping[str, bool]) -> None:
         self._network = network
         self._model = model
+        self._able = able
         self._rules = cost_data("kinds")["fusion"]
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
@@ -154,6 +155,23 @@ class Clock:
             self.gpu_only_us,
             {layers[i].name: layer_us[i] for i in sorted(layer_us)},
         )
+
+    def sides(self) -> dict[str, tuple[float, float]]:
+        """Returns what the kernel of each layer that a DLA could run takes on the GPU and on it."""
+        layers = self._network.layers
+        fp16 = self._model.fp16_layers
+        kernels = fuse(
+            self._network, self._rules["heads"], self._rules["tails"],
+            lambda layer: (self._able.get(layer.name, False), layer.name in fp16),
+        )  # fmt: skip
+        return {
+            layers[i].name: (
+                round(self._time(kernel, False), DIGITS), round(self._time(kernel, True), DIGITS)
+            )
+            for kernel in kernels
+            if self._able.get(layers[kernel.layers[0]].name)
+            for i in kernel.layers
+        }  # fmt: skip
 
     def _devices(self, candidates: Sequence[LoadableCandidate]) -> _Loads:
         loadables = tuple(candidate.layers for candidate in candidates if candidate.kept)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.report._document_parts import headline, histogram, timeline
+from edgekit.report._answer import answers
+from edgekit.report._document_parts import histogram, timeline
 from edgekit.report._graph import graph_of
 from edgekit.report._layers import device_rows, layer_rows, part_rows, why_not
 from edgekit.report._measured import trace_summary
@@ -170,6 +171,28 @@ def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return kept | {"histogram": histogram(bench.get("samples_ms") or ())}
 
 
+def _notes(facts: RunFacts) -> dict[str, list[str]]:
+    """Returns the notes by what they are about, each once."""
+    from edgekit.bench import profile_notes
+
+    groups = {name: list(notes) for name, notes in facts.note_groups.items()}
+    known = {note for notes in groups.values() for note in notes}
+    plan = [note for note in facts.plan.notes if note not in known]
+    rest = [note for note in facts.notes if note not in known and note not in plan]
+    found = {
+        "plan": [*groups.get("plan", ()), *plan],
+        "accuracy": groups.get("accuracy", []),
+        "measurement": profile_notes(facts.bench or {}),
+        "build": groups.get("build", []),
+        "run": [*groups.get("run", ()), *rest],
+    }
+    told: set[str] = set()
+    for name, notes in found.items():
+        found[name] = [note for note in dict.fromkeys(notes) if note not in told]
+        told.update(notes)
+    return {name: notes for name, notes in found.items() if notes}
+
+
 def report_document(facts: RunFacts) -> dict[str, Any]:
     """Makes the report's JSON document.
 
@@ -181,15 +204,22 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         energies ``_uj`` microjoules, sizes bytes. Predicted and measured values stand in separate
         objects, each with its ``clock``.
     """
-    from edgekit.bench import profile_notes
+    from edgekit.placement import gpu_reasons
     from edgekit.quantize import change_rows
 
     plan, target = facts.plan, facts.target
-    rows = layer_rows(facts)
+    reasons = gpu_reasons(plan, facts.network, facts.judgement, target)
+    rows = layer_rows(facts, reasons)
     predicted = comparison(plan)
     placement = _placement(facts, rows)
     scales = facts.scales
     pools = pool_uses(placement["loadables"], placement["pool_limits"])
+    notes = _notes(facts)
+    verdict = verdict_of(
+        facts.bench, accuracy=facts.accuracy, refit=facts.refit, pools=pools,
+        steps=facts.steps, baseline=facts.baseline, config=facts.config_path,
+    )  # fmt: skip
+    answer = answers(facts, placement, verdict)
     timed = timeline(facts)
     times = {
         slot["segment"]: slot["duration_us"]
@@ -206,11 +236,9 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "tensorrt": plan.tensorrt,
         "mode": facts.mode,
         "backend": facts.backend or None,
-        "headline": headline(facts, placement),
-        "verdict": verdict_of(
-            facts.bench, accuracy=facts.accuracy, refit=facts.refit, pools=pools,
-            steps=facts.steps, baseline=facts.baseline,
-        ),
+        "headline": " ".join(one["words"] for one in answer),
+        "answer": answer,
+        "verdict": verdict,
         "placement": placement,
         "predicted": {
             "clock": "predicted",
@@ -238,6 +266,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "layers": rows,
         "measured_parts": part_rows(facts),
         "why_not": why_not(facts.judgement),
+        "why_gpu": reasons,
         "graph": graph_of(facts.network, rows, times),
         "timeline": timed,
         "trace": trace_summary(facts.trace, facts.files.get("trace")),
@@ -245,7 +274,6 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "files": dict(facts.files),
         "config": facts.config_text,
         "environment": dict(facts.environment),
-        "notes": list(
-            dict.fromkeys([*profile_notes(facts.bench or {}), *facts.notes, *plan.notes])
-        ),
+        "notes": [note for group in notes.values() for note in group],
+        "note_groups": notes,
     }  # fmt: skip

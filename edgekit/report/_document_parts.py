@@ -1,43 +1,18 @@
-"""Parts of the report document: its sentence, its timeline and its histogram."""
+"""Parts of the report document: its timeline and its histogram."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.report._measured import measured_frame
-from edgekit.report._text import count, percent, plural
 
 if TYPE_CHECKING:
     from edgekit.report._types import RunFacts
 
-__all__ = ["headline", "histogram", "timeline"]
+__all__ = ["histogram", "timeline"]
 
 HISTOGRAM_BINS = 32
-
-
-def headline(facts: RunFacts, placement: Mapping[str, Any]) -> str:
-    """Returns the answer in one sentence."""
-    layers, on_dla = placement["layers"], placement["dla_layers"]
-    if facts.target.dla.cores == 0:
-        return f"{facts.target.title} has no DLA: all {plural(layers, 'layer')} run on the GPU."
-    if on_dla == 0:
-        capable = count(placement["dla_capable_layers"])
-        return (
-            f"All {plural(layers, 'layer')} run on the GPU; {capable} could run on a DLA, "
-            f"but for the objective {facts.plan.objective} the GPU alone was chosen."
-        )
-    share = f"{percent(placement['dla_macs_fraction'])} of the MACs"
-    plans = len(placement["shares"])
-    if plans > 1:
-        return (
-            f"{plans} plans share the frames; the most frequent one has {count(on_dla)} of "
-            f"{plural(layers, 'layer')} and {share} on a DLA core."
-        )
-    loadables = plural(len(placement["loadables"]), "loadable")
-    return (
-        f"{count(on_dla)} of {plural(layers, 'layer')} and {share} run on the DLA, in {loadables}."
-    )
 
 
 def timeline(facts: RunFacts) -> dict[str, Any]:

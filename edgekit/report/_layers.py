@@ -19,13 +19,17 @@ __all__ = [
     "layer_rows",
     "order_words",
     "part_rows",
+    "shape_words",
     "sharing_words",
     "why_not",
 ]
 
 
-def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
-    """Returns one row a layer in graph order: place, verdict, prediction and size."""
+def layer_rows(facts: RunFacts, on_gpu: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Returns one row a layer in graph order: place, verdict, prediction and size.
+
+    ``on_gpu`` says why layers are on the GPU that could run on a DLA (``gpu_reasons``).
+    """
     from edgekit.placement import booked_layers
 
     times = layer_times(facts.trace)
@@ -36,6 +40,12 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
         for name in part["layers"]
     }
     known = {layer.name: layer for layer in facts.network.layers}
+    tensors = facts.network.tensors
+    why = {
+        layer["name"]: {"rule": group["rule"], "message": layer["message"]}
+        for group in on_gpu
+        for layer in group["layers"]
+    }
     rows = []
     booked = booked_layers(facts.plan.plans[0], facts.network)
     for number, placed in enumerate(booked, start=1):
@@ -45,6 +55,12 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
             "number": number,
             "name": placed.name,
             "kind": layer.kind if layer else "",
+            "op": layer.op if layer else "",
+            "shape": [
+                list(tensors[name].shape) for name in (layer.outputs if layer else ())
+                if name in tensors
+            ],
+            "on_gpu": why.get(placed.name),
             "nodes": list(placed.nodes),
             "device": placed.device,
             "precision": placed.precision,
@@ -61,6 +77,12 @@ def layer_rows(facts: RunFacts) -> list[dict[str, Any]]:
             "within": None if placed.name in times else within.get(placed.name),
         })  # fmt: skip
     return rows
+
+
+def shape_words(row: Mapping[str, Any]) -> str:
+    """Returns the shapes that a layer writes: "1x64x28x28"; "" where they are not known."""
+    shapes = [text.shape(one) for one in row.get("shape") or ()]
+    return ", ".join(shapes[:2]) + (", …" if shapes[2:] else "")
 
 
 def board_us(row: Mapping[str, Any]) -> float:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["Layout", "by_device", "by_rank"]
 
-BOX, SEGMENT_BOX = (196, 30), (168, 58)
-_GAP, _ROW, _COLUMN = 18, 54, 64
+BOX, SEGMENT_BOX = (196, 44), (168, 58)
+_GAP, _ROW, _COLUMN = 18, 68, 64
 _WIDE = 8  # boxes beside each other
 _ASPECT = 1.7
 _SYSTEM = 8  # segments from left to right before the lanes begin again below
@@ -114,7 +114,10 @@ def _columns(rows: Sequence[Sequence[int]], x: Mapping[int, float], found: Layou
 
 
 def by_device(
-    devices: Mapping[int, str], lanes: Sequence[str], edges: Sequence[tuple[int, int]]
+    devices: Mapping[int, str],
+    lanes: Sequence[str],
+    edges: Sequence[tuple[int, int]],
+    across: int = _SYSTEM,
 ) -> Layout:
     """Lays segments from left to right in running order, each in the lane of its device.
 
@@ -122,6 +125,7 @@ def by_device(
         devices: Device by segment, in running order.
         lanes: Devices from top to bottom.
         edges: [from, to]; a segment stands to the right of what it reads.
+        across: Segments from left to right before the lanes begin again below.
     """
     reads: dict[int, list[int]] = {segment: [] for segment in devices}
     order = {segment: i for i, segment in enumerate(devices)}
@@ -135,15 +139,16 @@ def by_device(
         column[segment] = max(before, taken.get(device, -1)) + 1
         taken[device] = column[segment]
     found = Layout(box=SEGMENT_BOX)
-    step = SEGMENT_BOX[0] + 44
-    across = min(max(column.values(), default=0) + 1, _SYSTEM)
+    gap = 44 if across > 2 else 24
+    step = SEGMENT_BOX[0] + gap
+    wide = min(max(column.values(), default=0) + 1, across)
     system = len(lanes) * _LANE + _SYSTEM_GAP
     for segment, device in devices.items():
-        down, right = divmod(column[segment], _SYSTEM)
+        down, right = divmod(column[segment], across)
         top = down * system + lanes.index(device) * _LANE + (_LANE - SEGMENT_BOX[1]) / 2
         found.at[segment] = (_LABEL + 14 + right * step, top)
-    systems = max(column.values(), default=0) // _SYSTEM + 1
-    found.width = _LABEL + 28 + across * step - 44
+    systems = max(column.values(), default=0) // across + 1
+    found.width = _LABEL + 28 + wide * step - gap
     found.height = systems * system - _SYSTEM_GAP
     found.system = (system, _SYSTEM_GAP)
     for down in range(systems):

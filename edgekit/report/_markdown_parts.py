@@ -36,20 +36,38 @@ def write_report(document: Mapping[str, Any], paper: Paper) -> None:
     facts = [target, text.mode_words(document), document["precision"].upper(),
              f"TensorRT {document['tensorrt']}"]  # fmt: skip
     paper.add(f"### edgekit: {code(document['name'])}")
-    paper.add(f"{escaped(document['headline'])}  \n{', '.join(escaped(f) for f in facts if f)}")
+    answer = document.get("answer") or [{"words": document["headline"], "ok": None}]
+    icons = {True: "✅ ", False: "❌ "}
+    paper.add("  \n".join([
+        *(f"{icons.get(one['ok'], '')}{escaped(one['words'], 400)}" for one in answer),
+        ", ".join(escaped(fact) for fact in facts if fact),
+    ]))  # fmt: skip
     baseline = document.get("baseline")
     if baseline and (refused := refused_words(baseline)):
         paper.add(f"{_ICONS['unknown']} {escaped(refused, 400)}")
     elif baseline:
         _write_baseline(baseline, paper)
     bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
+    verdict = document.get("verdict") or {}
     if bench:
+        # with the remedies as the report has them
+        bench = {**bench, "energy": (document["power"] or {}).get("energy")}
+        bench["verdict"] = {**(bench.get("verdict") or {}), **_known(verdict)}
+    on_cpu = (bench or {}).get("clock") == "cpu-measured"
+    if bench and not on_cpu:
         _write_verdict(bench, paper)
     _write_predicted(document, paper)
-    if bench:
-        _write_measured({**bench, "energy": (document["power"] or {}).get("energy")}, paper)
+    if bench and not on_cpu:
+        _write_measured(bench, paper)
     _write_checks(document, paper)
+    if bench and on_cpu:  # it answers nothing that was asked of a board
+        _write_verdict(bench, paper)
+        _write_measured(bench, paper)
     _write_details(document, paper)
+
+
+def _known(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: verdict[key] for key in ("reasons", "command") if verdict.get(key)}
 
 
 def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
@@ -103,6 +121,8 @@ def _write_verdict(bench: Mapping[str, Any], paper: Paper) -> None:
         f"- {escaped(one.get('message'), 400)}. *{escaped(one.get('remedy'), 400)}*"
         for one in verdict.get("reasons") or ()
     ]
+    if reasons and verdict.get("command"):
+        reasons.append(f"- measure again: {code(verdict['command'])}")
     if reasons:
         paper.add("\n".join(reasons), "why the measurement is INVALID")
 

@@ -19,6 +19,7 @@ from edgekit.errors import DataError
 from edgekit.report._schema_layers import Layer, MeasuredPart, Why
 from edgekit.report._schema_parts import (
     Accuracy,
+    Answer,
     Bench,
     Board,
     Facts,
@@ -57,6 +58,7 @@ class Report(Part):
     mode: str
     backend: str | None
     headline: str
+    answer: list[Answer] = Field(default=[])
     verdict: Verdict = Verdict()
     placement: Placement
     predicted: Predicted
@@ -73,6 +75,7 @@ class Report(Part):
     layers: list[Layer]
     measured_parts: list[MeasuredPart] = Field(default=[])
     why_not: list[Why]
+    why_gpu: list[Why] = Field(default=[])
     graph: Graph = Graph()
     timeline: Timeline
     trace: Facts | None = None
@@ -81,6 +84,7 @@ class Report(Part):
     config: str
     environment: Facts
     notes: list[str]
+    note_groups: dict[str, list[str]] = Field(default={})
 
 
 def report_schema() -> dict[str, Any]:

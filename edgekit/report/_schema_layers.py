@@ -22,6 +22,9 @@ class Layer(Part):
 
     number: int = Field(ge=1)
     name: str
+    op: str = ""
+    shape: list[list[int]] = Field(default=[])
+    on_gpu: Facts | None = None
     kind: str
     nodes: list[str] = Field(default=[])
     device: Device

@@ -44,12 +44,22 @@ class Gate(Part):
     limit: Any = None
 
 
+class Answer(Part):
+    """The answer to one of a user's first questions; ``ok`` is null where nothing was asked."""
+
+    question: Literal["fit", "speed", "accuracy"]
+    words: str
+    ok: bool | None = None
+    clock: Clock | Literal[""] = ""
+
+
 class Verdict(Part):
     """Whether the measurement is worth quoting, and which gates held."""
 
     status: Literal["VALID", "INVALID", "NOT MEASURED"] = "NOT MEASURED"
     clock: Clock = "predicted"
     reasons: list[Reason] = []
+    command: str = ""
     unchecked: list[Any] = []
     gates: list[Gate] = []
 

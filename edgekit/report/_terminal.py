@@ -122,20 +122,18 @@ def _segment(segment: Mapping[str, Any], several: bool) -> str:
     )
 
 
-def _bench(bench: Mapping[str, Any]) -> tuple[str, str]:
+def _bench(bench: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+    """Returns the times, why they are not to be quoted, and what measures again."""
     latency = {key: 1000 * value for key, value in bench["latency_ms"].items()}
-    on_cpu = bench["clock"] == "cpu-measured"
     parts = [f"{text.microseconds(latency.get('median'))} median"]
     if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # as everywhere; not of a few frames
         parts.append(f"{text.microseconds(latency['p99'])} p99")
     parts.append(f"{text.significant(bench['throughput_qps'])} per second")
-    verdict = bench["verdict"]["status"]
-    told = ", ".join(parts) + f" ({verdict})"
-    reasons = [text.clean(reason["message"]) for reason in bench["verdict"]["reasons"]]
-    told += "".join(f"\n{reason}" for reason in reasons)
-    if on_cpu:
-        told += "\nmeasured on a CPU, reference backend; not a board time"
-    return ("CPU latency" if on_cpu else "Latency", told)
+    told = [", ".join(parts) + f" ({verdict['status']})"]
+    told += [text.clean(reason["message"]) for reason in verdict["reasons"]]
+    if verdict.get("command"):
+        told.append(f"measure again: {text.clean(verdict['command'])}")
+    return told
 
 
 def _bundle(bundle: Mapping[str, Any]) -> str:
@@ -169,8 +167,9 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     if document["board"]:
         board = document["board"]
         rows.append(("Board", f"{text.clean(board.get('name'))} ({text.clean(board.get('kind'))})"))
-    if document["bench"] and document["bench"]["latency_ms"]:
-        rows.append(_bench(document["bench"]))
+    bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
+    if bench and bench["clock"] != "cpu-measured":
+        rows.append(("Latency", "\n".join(_bench(bench, document["verdict"]))))
     if document.get("baseline"):
         from edgekit.report._baseline import refused_words
         from edgekit.report._history import headline
@@ -191,6 +190,10 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
         f"TensorRT {document['tensorrt']}",
     ]  # fmt: skip
     console.print()
+    for one in document.get("answer") or [{"words": document["headline"], "ok": None}]:
+        style = {True: "bold", False: "bold red"}.get(one["ok"], "bold")
+        console.print(Text(text.clean(one["words"]), style=style), width=width)
+    console.print()
     console.print(
         Panel(
             grid, title=Text(text.clean(document["name"]), style="bold"), title_align="left",
@@ -198,7 +201,6 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
             subtitle_align="right", width=width, padding=(0, 1),
         )
     )  # fmt: skip
-    console.print(Text(text.clean(document["headline"]), style="bold"), width=width)
     console.print()
     console.print(
         prediction_table(document["predicted"]["rows"], document["placement"]["objective"]),
@@ -207,6 +209,10 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     console.print()
     for note in document["notes"]:
         console.print(Text(f"note: {text.clean(note)}", style="yellow"), width=width)
+    if bench and bench["clock"] == "cpu-measured":
+        times = "; ".join(_bench(bench, document["verdict"]))
+        footnote = f"footnote, the reference backend on this CPU, not a board time: {times}"
+        console.print(Text(text.clean(footnote), style="dim"), width=width)
     # a path is not broken over lines, so that it can be copied
     for name, path in document["files"].items():
         line = Text(f"{text.clean(name):<8}", style="dim").append(text.clean(path), style="not dim")

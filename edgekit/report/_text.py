@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgekit._plain import plain
@@ -20,6 +20,7 @@ __all__ = [
     "percent",
     "plural",
     "seconds",
+    "shape",
     "significant",
     "size",
 ]
@@ -136,6 +137,11 @@ def mode_words(document: Mapping[str, Any]) -> str:
     if seen.upper().removeprefix("MODE_") == planned.upper():
         return str(planned)
     return f"planned for {planned}" + (f", measured in {seen}" if seen else "")
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """Returns a tensor's shape: "1x64x28x28", "scalar"."""
+    return "x".join(map(str, sizes)) or "scalar"
 
 
 def plural(number: int, noun: str) -> str:

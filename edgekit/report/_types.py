@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,11 @@ class RunFacts:
         steps: {"name", "status": "done" | "reused" | "failed", "seconds"}, in order.
         files: Paths by what they are: "report", "trace", "bundle", ...
         config_text: The configuration as the user wrote it.
+        config_path: The configuration's file, for commands that measure again.
         environment: Versions and machine, for people.
         notes: Anything the reader must know.
+        note_groups: The notes by what they are about: "accuracy", "run", "plan", "build"; others
+            are of the run.
     """
 
     name: str
@@ -72,5 +75,7 @@ class RunFacts:
     steps: tuple[Mapping[str, Any], ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     config_text: str = ""
+    config_path: str = ""
+    note_groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ def _placement(placement: Mapping[str, Any]) -> dict[str, Any]:
         "chart": _markup(charts.shares(placement["devices"])),
         "devices": _devices(placement),
         "optimality": _optimality(placement),
-        "sharing": sharing_words(placement.get("frame")),
+        "sharing": _capital(sharing_words(placement.get("frame"))),
         "transitions": text.count(placement["transitions"]),
         "segments": text.count(placement["segments"]),
         "capable": text.count(placement["dla_capable_layers"]),
@@ -160,10 +160,49 @@ def _rewrites(rewrites: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
+def _answer(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Returns the sentences that stand first; older documents have one."""
+    found = document.get("answer") or [{"words": document["headline"], "ok": None}]
+    css = {True: "yes", False: "no"}
+    return [{"words": text.clean(one["words"]), "css": css.get(one["ok"], "")} for one in found]
+
+
+NOTE_GROUPS = {
+    "plan": "Plan and prediction", "accuracy": "Accuracy", "measurement": "Measurement",
+    "build": "Build", "run": "Model and run",
+}  # fmt: skip
+
+
+def _notes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    groups = document.get("note_groups") or {"run": document["notes"]}
+    return [
+        {"title": NOTE_GROUPS.get(name, text.clean(name)), "notes": [*map(text.clean, notes)]}
+        for name, notes in groups.items()
+        if notes
+    ]
+
+
+def _sections(document: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the sections that the page has, with their headings: navigation has the same."""
+    bench = document["bench"] or {}
+    on_cpu = bool(bench.get("latency_ms")) and bench["clock"] == "cpu-measured"
+    found = {
+        "placement": "Placement", "prediction": "Prediction",
+        "notes": "Notes" if document["notes"] else "", "timeline": "Timeline",
+        "times": "Time by layer", "measurement": "CPU time" if on_cpu else "Measurement",
+        "power": "Power" if document["power"] else "", "accuracy": "Accuracy",
+        "baseline": "Baseline" if document["baseline"] else "",
+        "built": "Build" if document["built"] else "", "bundle": "Bundle",
+        "why-not": "Why on the GPU", "layers": "Layers", "run": "Run",
+    }  # fmt: skip
+    return {name: title for name, title in found.items() if title}
+
+
 def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns every text, chart and list that the page shows, in the template's own shape."""
     target = document["target"]
     board = document["board"]
+    numbers = {row["name"]: row["number"] for row in document["layers"]}
     return {
         "title": text.clean(document["name"]),
         "model": text.clean(document["model"]),
@@ -176,7 +215,8 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
             )
             if fact
         ],
-        "headline": text.clean(document["headline"]),
+        "answer": _answer(document),
+        "sections": _sections(document),
         "verdict": verdict_view(document["verdict"]),
         "tiles": [
             {**tile, "clock": clock_tag(tile["clock"]) if tile["clock"] else None}
@@ -195,9 +235,8 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "power": power_view(document["power"]),
         "baseline": baseline_view(document["baseline"]),
         "trace": trace_view(document["trace"]),
-        "why_not": why_not_view(
-            document["why_not"], {row["name"]: row["number"] for row in document["layers"]}
-        ),
+        "why_not": why_not_view(document["why_not"], numbers),
+        "why_gpu": why_not_view(document.get("why_gpu") or (), numbers),
         "layers": layers_view(document["layers"], document["measured_parts"]),
         "rewrites": _rewrites(document["rewrites"]),
         "steps": [
@@ -214,5 +253,5 @@ def page_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "board": [text.clean(value) for value in board.values()] if board else [],
         "environment": _pairs(document["environment"]),
         "config": "\n".join(text.clean(line) for line in document["config"].splitlines()),
-        "notes": [text.clean(note) for note in document["notes"]],
+        "notes": _notes(document),
     }  # fmt: skip

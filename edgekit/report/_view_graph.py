@@ -14,12 +14,15 @@ from typing import Any
 
 from edgekit.report import _text as text
 from edgekit.report._charts import device_class
+from edgekit.report._layers import shape_words
 from edgekit.report._layout import Layout, by_device, by_rank
 
 __all__ = ["graph_view", "short"]
 
+_LINE = 31  # of its second line, which is smaller
 _LETTERS = 27  # that fit into a layer's box
 _TITLE = 300
+NARROW = 2  # segments beside each other where the page is as narrow as a phone
 
 
 def short(name: str, letters: int = _LETTERS) -> str:
@@ -51,9 +54,14 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
     segments = {one["segment"]: one for one in graph["segments"]}
     between = [(a, b) for a, b, _ in graph["segment_edges"] if a in segments and b in segments]
     devices = {number: one["device"] for number, one in segments.items()}
-    lanes = list(dict.fromkeys([*document["timeline"]["tracks"], *devices.values()]))
+    order = dict.fromkeys([*document["timeline"]["tracks"], *devices.values()])
+    lanes = [device for device in order if device in devices.values()]
     top = by_device(devices, lanes, between)
-    pictures = {"segments": _picture(top, between, lambda segment: -segment - 1)}
+    narrow = by_device(devices, lanes, between, across=NARROW)
+    pictures = {
+        "segments": _picture(top, between, lambda segment: -segment - 1),
+        "narrow": _picture(narrow, between, lambda segment: -segment - 1),
+    }
     pictures["all"] = _picture(by_rank(sorted(numbers), edges), edges, int)
     pictures |= _inside(document["layers"], edges)
     data = {
@@ -76,7 +84,6 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
         "devices": [
             {"device": text.clean(device), "css": device_class(device)}
             for device in lanes
-            if device in devices.values()
         ],
         "words": f"{text.plural(len(numbers), 'layer')} in {text.plural(len(segments), 'segment')}",
     }  # fmt: skip
@@ -125,10 +132,12 @@ def _layer(row: Mapping[str, Any]) -> list[Any]:
     """Returns a box's line, style, segment, and what it is in a sentence."""
     name, kind = text.clean(row["name"]), text.clean(row["kind"])
     time = text.microseconds(row["predicted_us"])
-    where = f"{kind} on {text.clean(row['device'])}, {time} predicted"
+    what = " ".join(one for one in (kind, shape_words(row)) if one)
+    where = f"{what} on {text.clean(row['device'])}, {time} predicted"
     return [
         short(name), device_class(row["device"]), row["segment"],
         f"{name[:_TITLE]}: {where}", "no" if row["dla_ok"] is False else "",
+        short(what, _LINE),
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
-from edgekit.report._layers import board_us, by_time, order_words
+from edgekit.report._layers import board_us, by_time, order_words, shape_words
 from edgekit.report._view_parts import parts_view, within_words
 
 __all__ = ["layers_view", "why_not_view"]
@@ -74,14 +74,19 @@ def _row(row: Mapping[str, Any], slowest: float, wholes: Mapping[str, str]) -> d
     measured = row["measured"]
     return {
         "number": row["number"], "name": text.clean(row["name"]),
-        "kind": text.clean(row["kind"]), "device": text.clean(row["device"]), "css": css,
+        "kind": text.clean(row["kind"]), "type": text.clean(row.get("op") or ""),
+        "shape": text.clean(shape_words(row)), "device": text.clean(row["device"]), "css": css,
         "precision": text.clean(row["precision"]), "segment": row["segment"],
         "dla": "disputed" if row["certainty"] == "disputed" else DLA_WORDS[row["dla_ok"]],
-        "rules": list(dict.fromkeys(text.clean(reason["rule"]) for reason in row["reasons"])),
+        "rules": list(dict.fromkeys(
+            text.clean(reason["rule"])
+            for reason in (*row["reasons"], *([row["on_gpu"]] if row.get("on_gpu") else ()))
+        )),
         "reasons": [
             {"message": text.clean(reason["message"]), "fix": text.clean(reason["fix"])}
             for reason in row["reasons"]
         ],
+        "on_gpu": text.clean((row.get("on_gpu") or {}).get("rule", "")),
         "macs": text.macs(row["macs"]), "macs_value": row["macs"],
         "time": text.microseconds(row["predicted_us"]), "time_value": row["predicted_us"],
         "measured": text.microseconds(measured["us"]) if measured else text.ABSENT,

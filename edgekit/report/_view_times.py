@@ -30,7 +30,7 @@ def timeline_view(timeline: Mapping[str, Any], linked: Collection[int] = ()) -> 
     return {
         "frames": found,
         "one_scale": bool(measured) and measured["clock"] == "board-measured",
-        "title": "Timeline of a frame of each plan" if plans > 1 else "Timeline of a frame",
+        "title": "a frame of each plan" if plans > 1 else "a frame",
         "empty": predicted["end_us"] <= 0 and not measured,
     }  # fmt: skip
 
@@ -44,7 +44,8 @@ def _frame(
 ) -> dict[str, Any]:
     from markupsafe import Markup
 
-    tracks = list(dict.fromkeys([*tracks, *(slot["device"] for slot in slots)]))
+    at_work = {slot["device"] for slot in slots}
+    tracks = [one for one in dict.fromkeys([*tracks, *at_work]) if one in at_work]
     return {
         "clock": clock_tag(clock),
         "tracks": [

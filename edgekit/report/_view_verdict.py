@@ -25,9 +25,13 @@ def clock_tag(clock: str) -> dict[str, str]:
 def verdict_view(verdict: Mapping[str, Any]) -> dict[str, Any]:
     """Returns status, reasons and gates as words."""
     status = verdict["status"]
+    on_board = verdict["clock"] == "board-measured"
     return {
         "status": status,
         "css": {"VALID": "valid", "INVALID": "invalid"}.get(status, "none"),
+        # a CPU's time answers nothing that was asked of a board: its verdict is a footnote
+        "leads": on_board and status in ("VALID", "INVALID"),
+        "command": text.clean(verdict.get("command") or ""),
         "clock": CLOCKS.get(verdict["clock"], text.clean(verdict["clock"])),
         "reasons": [
             {

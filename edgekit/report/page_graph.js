@@ -5,7 +5,7 @@
   if (!holder) return;
   const data = JSON.parse(source.textContent);
   const SVG = document.querySelector(".still svg").namespaceURI;
-  const READABLE = 0.42, MOST = 2.5;
+  const READABLE = 0.42, MOST = 2.5, NARROW = 600;
   const make = (name, attributes, parent) => {
     const one = document.createElementNS(SVG, name);
     for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
@@ -55,12 +55,13 @@
     make("title", {}, g).textContent = one[3];
     make("rect", { class: "box fill-" + one[1], width: w, height: h, rx: 5 }, g);
     if (ref < 0) {
-      const roomy = h > 40;
-      make("text", { class: "boxname", x: 12, y: roomy ? 24 : 20 }, g).textContent = one[0];
+      const roomy = picture.lanes.length > 0;
+      make("text", { class: "boxname", x: 12, y: roomy ? 24 : h / 2 + 4 }, g).textContent = one[0];
       if (roomy) make("text", { class: "boxline", x: 12, y: 43 }, g).textContent = one[2];
       if (!roomy) g.classList.add("stub");
     } else {
       make("text", { class: "layername", x: 9, y: 20 }, g).textContent = one[0];
+      make("text", { class: "boxline", x: 9, y: 35 }, g).textContent = one[5] || "";
       if (one[4]) make("path", { class: "cannot", d: `M${w - 12} 0H${w}V12z` }, g);
     }
     return g;
@@ -95,7 +96,8 @@
     const { w, h } = size();
     const all = Math.min((w - 24) / pw, (h - 24) / ph, 1.25);
     // a picture that would be too small to read begins at its beginning
-    const k = whole ? all : Math.min(Math.max(all, picture.lanes.length ? 0.6 : all), 1.25);
+    const least = !picture.lanes.length ? all : w < NARROW ? (w - 24) / pw : 0.6;
+    const k = whole ? all : Math.min(Math.max(all, least), 1.25);
     view = { k, x: Math.max((w - pw * k) / 2, 12), y: Math.max((h - ph * k) / 2, 12) };
     later();
   }
@@ -103,6 +105,7 @@
   function open(which, ref, focus) {
     name = which;
     picture = data.pictures[which];
+    if (which === "segments" && size().w < NARROW) picture = data.pictures.narrow || picture;
     places = farPlaces(picture, data);
     for (const g of drawn.values()) g.remove();
     drawn = new Map();

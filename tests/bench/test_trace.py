@@ -294,3 +294,18 @@ def test_checker_finds_slices_that_cross():
 
 def test_checker_refuses_other_documents():
     assert validate_trace([]) == ["the trace is no object"]
+
+
+def test_what_edgekit_and_the_runtime_added_is_called_after_what_it_does():
+    measurement = handmade_plan.measurement()
+    first = measurement["nodes"][0]
+    added = {"x#q#QuantizeLinear": "QuantizeLinear", "x_dq": "DequantizeLinear",
+             "x#codes#Mul": "Mul", "ReorderOutput_token_3": "ReorderOutput"}  # fmt: skip
+    measurement["nodes"] += [{**first, "node": node, "op": op} for node, op in added.items()]
+    document = trace_document(
+        handmade_plan.plan(), measurement, dla_cores=1, network=handmade_plan.network()
+    )
+    names = {e["name"] for e in slices(document, "layer", "cpu-measured")}
+    told = {"quantise x", "dequantise x", "convert x", "reorder for the next kernel"}
+    assert told <= names
+    assert not any("#" in name or "token" in name for name in names)

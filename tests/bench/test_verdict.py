@@ -67,7 +67,7 @@ def moved(key, value):
 
 def test_a_watched_and_steady_measurement_is_valid():
     verdict = judged()
-    assert verdict == {"status": "VALID", "reasons": [], "unchecked": []}
+    assert verdict == {"status": "VALID", "reasons": [], "unchecked": [], "command": ""}
 
 
 @pytest.mark.parametrize(

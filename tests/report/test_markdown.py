@@ -81,6 +81,11 @@ def test_a_report_has_its_numbers_and_fits():
 def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
     document = report_document(handmade_run.facts())
     document["bench"]["verdict"] = {"status": "INVALID", "reasons": [{"message": "hot"}]}
+    # a CPU's time is a footnote
+    text = markdown(document)
+    places = [text.index(words) for words in ("Predicted for", "INVALID", "hot", "Latency, CPU")]
+    assert places == sorted(places)
+    document["bench"]["clock"] = "board-measured"
     text = markdown(document)
     places = [text.index(words) for words in ("INVALID", "hot", "Predicted for", "Latency, ")]
     assert places == sorted(places)

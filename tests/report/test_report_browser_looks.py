@@ -99,6 +99,20 @@ def test_a_phone_shows_which_tables_scroll_and_keeps_rails_whole(opened):
     assert page.js(told) == page.js(wide)
 
 
+def test_a_phone_fits_the_graph(opened):
+    page = opened("small", 390)
+    page.js(f"{DRAWN}.then(() => {DRAWN})")
+    inside = (
+        "(() => { const own = document.querySelector('svg.graph.live').getBoundingClientRect();"
+        " return Array.from(document.querySelectorAll('svg.graph.live [role=option]'))"
+        ".map(one => one.getBoundingClientRect())"
+        ".map(one => one.left >= own.left && one.right <= own.right && one.width > 90); })()"
+    )
+    assert page.js(inside)
+    assert all(page.js(inside))
+    assert page.js(WIDTH) == 390
+
+
 def test_paper_has_the_heaviest_rows_that_were_found_and_all_details(opened, folder):
     page = opened("board")
     assert (page.js(SHOWN), page.js(ROOM)) == (100, 100)

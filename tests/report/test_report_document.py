@@ -7,6 +7,7 @@ from edgekit import targets
 from edgekit.network import Place
 from edgekit.pipeline._annotating import node_notes
 from edgekit.placement import Share
+from edgekit.report import _text as text
 from edgekit.report import (
     markdown,
     render_html,
@@ -126,7 +127,7 @@ def test_a_target_without_dla_is_a_full_answer():
 def test_a_note_of_run_and_plan_is_told_once():
     plan = dataclasses.replace(handmade_plan.plan(), notes=("same", "of the plan"))
     document = report_document(handmade_run.facts(plan=plan, notes=("of the run", "same")))
-    assert document["notes"] == ["of the run", "same", "of the plan"]
+    assert document["notes"] == ["same", "of the plan", "of the run"]
 
 
 def test_nothing_on_the_dla_although_it_could():
@@ -134,7 +135,7 @@ def test_nothing_on_the_dla_although_it_could():
     layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
     plan = dataclasses.replace(plan, layers=layers, plans=(Share(1.0, layers),), loadables=())
     headline = report_document(handmade_run.facts(plan=plan))["headline"]
-    assert "All 123 layers run on the GPU; 121 could run on a DLA" in headline
+    assert "all 123 layers run on the GPU; 121 could run on a DLA" in headline
 
 
 def test_a_run_that_stopped_early_still_has_a_document():
@@ -227,3 +228,100 @@ def test_the_hosts_phase_is_not_called_the_whole():
     page = render_html(document)
     assert "the host&#39;s own work" in page
     assert "the whole, on the host" not in page
+
+
+def answers(**changes):
+    document = report_document(handmade_run.facts(**changes))
+    assert document["headline"] == " ".join(one["words"] for one in document["answer"])
+    return {one["question"]: one for one in document["answer"]}
+
+
+def test_the_answer_says_whether_it_fits_how_fast_it_is_and_whether_it_is_accurate():
+    found = answers()
+    assert list(found) == ["fit", "speed", "accuracy"]
+    plan = handmade_plan.plan()
+    assert found["fit"]["ok"] is True
+    assert found["speed"]["clock"] == "predicted"
+    assert "predicted to take 2.41 ms" in found["speed"]["words"]
+    alone = plan.baselines["gpu_only"]
+    assert f"the GPU alone {text.microseconds(alone.latency_us)}" in found["speed"]["words"]
+    assert found["accuracy"]["ok"] is True
+    assert "cosine 0.99873" in found["accuracy"]["words"]
+    # a board's own time is the answer, and its verdict goes with it
+    bench = {**handmade_run.facts().bench, "clock": "board-measured"}
+    bench["verdict"] = {"status": "INVALID", "reasons": [{"code": "x", "message": "too hot"}]}
+    found = answers(bench=bench, accuracy=None)
+    assert found["speed"]["ok"] is False
+    assert "measured on the board, INVALID: too hot" in found["speed"]["words"]
+    assert "not compared" in found["accuracy"]["words"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "question", "words"),
+    [
+        ({"steps": ({"name": "build", "status": "failed", "seconds": 1.0},)}, "fit",
+         "It does not run: build failed"),
+        ({"accuracy": {"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False}},
+         "accuracy", "not accurate enough"),
+    ],
+)  # fmt: skip
+def test_an_answer_of_no_says_so(changes, question, words):
+    found = answers(**changes)[question]
+    assert found["ok"] is False
+    assert words in found["words"]
+
+
+def test_a_loadable_beyond_its_memory_does_not_fit():
+    plan = handmade_plan.plan()
+    plan = dataclasses.replace(plan, constraints={"pools": {"local_dram": 4096}})
+    found = answers(plan=plan)["fit"]
+    assert found["ok"] is False
+    assert "does not fit: a loadable needs" in found["words"]
+
+
+def test_layers_that_a_dla_could_run_have_a_reason_for_the_gpu():
+    plan = handmade_plan.plan()
+    layers = tuple(dataclasses.replace(p, device="GPU", segment=0) for p in plan.layers)
+    for changes, rule in (
+        ({"constraints": {"pins": [{"layers": "*", "device": "GPU"}]}}, "pinned to the GPU"),
+        ({"constraints": {"dla_cores": []}}, "no DLA core may be used"),
+        ({"precision": "fp32"}, "FP32 stays on the GPU"),
+        ({"objective": "gpu_time"}, ""),
+    ):
+        other = dataclasses.replace(
+            plan, layers=layers, plans=(Share(1.0, layers),), loadables=(), **changes
+        )
+        document = report_document(handmade_run.facts(plan=other))
+        able = {row["name"] for row in document["layers"] if row["dla_ok"]}
+        told = [one for group in document["why_gpu"] for one in group["layers"]]
+        assert {one["name"] for one in told} == able
+        assert all(bool(row["on_gpu"]) == (row["name"] in able) for row in document["layers"])
+        if rule:
+            assert [group["rule"] for group in document["why_gpu"]] == [rule]
+    # where a layer is on a DLA there is nothing to answer
+    rows = report_document(handmade_run.facts())["layers"]
+    assert all((row["on_gpu"] is None) == (row["device"] != "GPU" or not row["dla_ok"])
+               for row in rows)  # fmt: skip
+
+
+def test_layers_have_a_type_and_the_shape_that_they_write():
+    network = handmade_plan.network()
+    for row, layer in zip(
+        report_document(handmade_run.facts())["layers"], network.layers, strict=True
+    ):
+        assert row["op"] == layer.op
+        assert row["shape"] == [
+            list(network.tensors[name].shape) for name in layer.outputs if name in network.tensors
+        ]
+
+
+def test_notes_are_grouped_by_what_they_are_about():
+    plan = dataclasses.replace(handmade_plan.plan(), notes=("of the plan",))
+    document = report_document(handmade_run.facts(
+        plan=plan, notes=("a scale", "of the plan", "else"), note_groups={"accuracy": ["a scale"]},
+    ))  # fmt: skip
+    groups = document["note_groups"]
+    assert groups["plan"] == ["of the plan"]
+    assert groups["accuracy"] == ["a scale"]
+    assert groups["run"] == ["else"]
+    assert document["notes"] == [note for notes in groups.values() for note in notes]

@@ -164,7 +164,7 @@ def test_an_invalid_measurement_shows_why():
     bench = bench_document(measurement, handmade_plan.plan())
     text = page(bench=bench).text
     assert "INVALID" in text
-    assert "Remedy: set bench.iterations" in text
+    assert "Remedy: edgekit bench CONFIG --iterations" in text
 
 
 def test_absent_parts_are_told():
@@ -191,4 +191,41 @@ def test_plans_that_share_frames(variants):
     text = page(plan=handmade_plan.plan(variants)).text
     assert ("50.0 % / 50.0 %" in text) == (variants == 2)
     assert ("2 plans share the frames" in text) == (variants == 2)
-    assert ("Timeline of a frame of each plan" in text) == (variants == 2)
+    assert ("Timeline a frame of each plan" in text) == (variants == 2)
+
+
+def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
+    facts = handmade_run.facts()
+    again = "edgekit bench CONFIG"
+    reason = {"code": "x", "message": "too short", "remedy": again}
+    verdict = {"status": "INVALID", "command": again, "reasons": [reason]}
+    bench = {**facts.bench, "verdict": verdict}
+    text = page(bench=bench, config_path="my net.yaml").text
+    head = text[: text.index("Placement")]
+    assert head.index("It should fit") < head.index("predicted to take") < head.index("Checks of")
+    assert "INVALID" not in head
+    assert "CPU latency" not in head
+    assert text.index("INVALID") > text.index("CPU time")
+    assert "Measure again: edgekit bench 'my net.yaml'" in text
+    # a board's verdict stands where its time is quoted
+    text = page(bench={**bench, "clock": "board-measured"}).text
+    assert text.index("INVALID: too short") < text.index("Checks of")
+
+
+def test_navigation_and_headings_say_the_same_and_notes_come_after_the_prediction():
+    text = render_html(report_document(handmade_run.facts()))
+    nav = dict(re.findall(r'<li><a href="#([\w-]+)">([^<]*)</a></li>', text))
+    heads = dict(re.findall(r'<h2 id="([\w-]+)-title">([^<{]*)', text))
+    heads = {name: title.strip() for name, title in heads.items() if name != "verdict"}
+    assert nav == heads
+    assert list(nav).index("notes") > list(nav).index("prediction")
+
+
+def test_a_device_without_work_takes_no_lane():
+    text = render_html(report_document(handmade_run.facts()))
+    lanes = re.findall(r'class="lanename"[^>]*>([^<]*)', text)
+    tracks = re.findall(r'<dl class="tracks">(.*?)</dl>', text, re.S)
+    assert lanes
+    assert "DLA1" not in lanes
+    assert tracks
+    assert not any("DLA1" in one for one in tracks)

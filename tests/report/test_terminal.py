@@ -38,7 +38,7 @@ def test_summary_has_what_a_person_wants_in_eighty_columns():
     text = summary(handmade_run.facts())
     assert all(len(line) <= 80 for line in text.splitlines())
     for words in ("DLA0: 118 layers, 98.1 %", "GPU: 5 layers", "2 on the DLA", "local DRAM 64 MiB",
-                  "26.1 MiB, stripped 403 KiB", "cosine 0.99873", "CPU latency",
+                  "26.1 MiB, stripped 403 KiB", "cosine 0.99873", "footnote",
                   "not a board time", "Predicted for the board (not measured)", "GPU alone",
                   "TensorRT automatic DLA", "edgekit-out/resnet50/report.html",
                   "edgekit-out/resnet50/trace.json",
