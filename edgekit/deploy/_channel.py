@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ class Channel:
         loader: The zipapp of ``edgekit_device``; it is put on the board when it is not there.
         note: A sentence for people on how and why the board is reached this way.
         reconnect: Connects anew after the connection was cut; None where that makes no sense.
+
+    Attributes:
+        on_command: Called after each command with its name, its seconds and how many starts of
+            Python on the board it took.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Channel:
         self._transport = transport
         self._loader = loader
         self._reconnect = reconnect
+        self.on_command: Callable[[str, float, int], object] = lambda name, seconds, starts: None
         self._placed: Place | None = None
         self._remembered = False
         self._staged: set[str] = set()  # starts of the digests that the board has releases of
@@ -92,7 +98,8 @@ class Channel:
     ) -> dict[str, Any]:
         argv = [self._outer_python, "-c", ENSURE, self.board.root, name, digest, str(len(data))]
         stdin = counted(data, "loader", progress)
-        done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
+        what = f"the loader, {len(data):,} bytes" if data else "looking for the loader"
+        done = self._run(what, argv, stdin=stdin, timeout=SHORT_S)
         return document(done, self.name, self._outer_python, "place")
 
     @property
@@ -131,14 +138,14 @@ class Channel:
         stdin: Iterable[Buffer] = (),
         timeout: float = SHORT_S,
     ) -> dict[str, Any]:
-        done = self._transport.run(self._argv(command, *options), stdin=stdin, timeout=timeout)
+        done = self._run(command, self._argv(command, *options), stdin=stdin, timeout=timeout)
         return document(done, self.name, self.board.python, command)
 
     def _ask_outside(
         self, command: str, *options: str, stdin: Iterable[Buffer] = ()
     ) -> dict[str, Any]:
         argv = self._argv(command, *options, outside=True)
-        done = self._transport.run(argv, stdin=stdin, timeout=SHORT_S)
+        done = self._run(command, argv, stdin=stdin, timeout=SHORT_S)
         return document(done, self.name, argv[0], command)
 
     def _ask_watched(self, command: str, *options: str, timeout: float) -> dict[str, Any]:
@@ -157,9 +164,17 @@ class Channel:
         """Runs a long command that stops when this call does, or this machine."""
         argv = self._argv(command, *options, f"--watch-stdin={len(data)}")
         more: dict[str, Any] = {} if told is None else {"told": told}
-        return self._transport.run(
-            argv, stdin=pieces(data), timeout=timeout, hold_input=True, most_out=most_out, **more
-        )
+        return self._run(
+            command, argv, stdin=pieces(data), timeout=timeout, hold_input=True,
+            most_out=most_out, **more,
+        )  # fmt: skip
+
+    def _run(self, command: str, argv: Sequence[str], **more: Any) -> Completed:
+        began = time.monotonic()
+        try:
+            return self._transport.run(argv, **more)
+        finally:
+            self.on_command(command, time.monotonic() - began, 1)
 
     def _renew(self) -> bool:
         """Connects anew; returns whether there is a way to."""

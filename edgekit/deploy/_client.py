@@ -100,8 +100,8 @@ class BoardClient(SendingClient):
         if not digests:
             return {}
         stdin = [json_line(list(digests))]
-        done = self._transport.run(
-            self._argv("fetch"), stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES
+        done = self._run(
+            "fetch", self._argv("fetch"), stdin=stdin, timeout=LONG_S, most_out=_MOST_BYTES
         )
         if done.status != 0:
             raise failure(done, self.name, self.board.python)

@@ -50,8 +50,10 @@ def deliver(
     python: str,
     begun: Begun | None = None,
     carried: Callable[[int], object] = int,
-) -> None:
+) -> int:
     """Sends the heap through as many runs of ``argv`` (the command ``receive``) as serve.
+
+    Returns how many these were.
 
     Args:
         heap: What to send.
@@ -80,12 +82,13 @@ def deliver(
             carried(heap.done - heap.started if begun.carried is None else begun.carried)
         if not _unreached(done):
             document(done, where, python)
-            return
+            return 1
         if heap.done - heap.started > _UNDER_WAY:
             raise _cut(where)
         heap.rewind()
     lanes = 1 if not remote else max(1, min(_LANES, heap.to_send // _LANE, len(heap)))
     send_lanes(heap, ask, lanes)
+    return lanes
 
 
 def _unreached(done: Completed) -> bool:

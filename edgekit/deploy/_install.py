@@ -125,6 +125,7 @@ def _release(
                   "notes": list(health.get("notes") or ())},
         health=dict(health),
         reused=reused,
+        steps=tuple(step for step in deployed.get("steps") or () if isinstance(step, Mapping)),
     )  # fmt: skip
 
 

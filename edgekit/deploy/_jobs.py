@@ -129,7 +129,7 @@ class JobClient(Channel):
     def job_log(self, id: str, *, start: int = 0, most: int = 1 << 20) -> JobLog:
         """Returns at most ``most`` bytes of the log from byte ``start`` on."""
         argv = self._argv("job-log", f"--job={id}", f"--from={start}", f"--most={most}")
-        done = self._transport.run(argv, timeout=SHORT_S)
+        done = self._run("job-log", argv, timeout=SHORT_S)
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
         return read_log(done.out, start, self.name)
@@ -152,13 +152,13 @@ class JobClient(Channel):
     def _watch(self, id: str, after: int, gather_s: float) -> dict[str, Any]:
         times = (f"--wait-s={_WAIT_S:g}", f"--gather-s={gather_s:g}")
         argv = self._argv("job-watch", f"--job={id}", f"--after={after}", *times)
-        done = self._transport.run(argv, timeout=SHORT_S + _WAIT_S)
+        done = self._run("job-watch", argv, timeout=SHORT_S + _WAIT_S)
         return document(done, self.name, self.board.python, "job-watch")
 
     def _run_contained(self, id: str) -> None:
         """Starts the container of a prepared job; one of its name runs that job already."""
         argv = self._argv("job-run", f"--job={id}", "--foreground", detached=f"edgekit-job-{id}")
-        done = self._transport.run(argv, timeout=LONG_S)
+        done = self._run("job-run", argv, timeout=LONG_S)
         if done.status != 0 and b"already in use" not in done.err:
             raise BoardError(
                 f"docker did not start the job: {_last(done.err)}",

@@ -34,6 +34,7 @@ def open_board(
     trust_key: bool = False,
     accept_host_key: str | bool = False,
     remember_host_key: bool = False,
+    on_command: Callable[[str, float, int], object] = lambda name, seconds, starts: None,
 ) -> Iterator[BoardClient]:
     """Connects to ``board``; with None starts edgekit's own board for as long as the block lasts.
 
@@ -50,6 +51,7 @@ def open_board(
             trusts already keeps its name there.
         accept_host_key: Consent for an unknown host key: its fingerprint, or True for any.
         remember_host_key: Whether an accepted host key is written to edgekit's known_hosts.
+        on_command: As of ``BoardClient``; from the first command on.
 
     Raises:
         EnvironmentLack: "board.unreachable".
@@ -61,7 +63,7 @@ def open_board(
     with contextlib.ExitStack() as stack:
         loader = _loader(state_folder / "loader")
         if board is None:
-            client = _own(stack, state_folder / "board", loader)
+            client = _own(stack, state_folder / "board", loader, on_command)
         elif board.kind == "local":
             client = BoardClient(board, LocalTransport(board.name), loader, "this machine, no SSH")
         else:
@@ -77,6 +79,7 @@ def open_board(
             note = f"{board.host} over SSH"
             client = BoardClient(board, transport, loader, note, _again(board, transport))
             stack.callback(client.close)
+        client.on_command = on_command
         if line and (trust_key or board is None):
             client.trust(new=[line])
         yield client
@@ -90,7 +93,12 @@ def _again(board: Board, transport: SshTransport) -> Callable[[], Transport]:
     return lambda: connect(same)
 
 
-def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:
+def _own(
+    stack: contextlib.ExitStack,
+    root: Path,
+    loader: Path,
+    on_command: Callable[[str, float, int], object],
+) -> BoardClient:
     try:
         if os.environ.get("EDGEKIT_NO_SSHD"):
             raise EnvironmentLack("EDGEKIT_NO_SSHD is set", code="board.no-sshd")
@@ -102,6 +110,7 @@ def _own(stack: contextlib.ExitStack, root: Path, loader: Path) -> BoardClient:
             attempt.callback(transport.close)
             note = f"edgekit's own sshd on loopback, folder {root}"
             client = BoardClient(server.board, transport, loader, note)
+            client.on_command = on_command
             # a locked account or a login shell that runs nothing shows itself only here
             client.ensure_loader()
             stack.push(attempt.pop_all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,14 @@ class SendingClient(DeploymentClient):
         if begun is not None and not begun.waits:
             begun.end()  # the board had waited too long for bytes
             begun = None
-        deliver(heap, argv, self._transport, self.name, self.board.python, begun, self._carried)
+        began, starts = time.monotonic(), 1
+        try:
+            starts = deliver(
+                heap, argv, self._transport, self.name, self.board.python, begun, self._carried
+            )
+        finally:
+            seconds = time.monotonic() - began
+            self.on_command(f"receive, {heap.to_send:,} bytes", seconds, starts)
         return heap.to_send
 
     def _carried(self, count: int) -> None:

@@ -109,6 +109,7 @@ class Release:
         selftest: The board's report on the golden vectors.
         health: What the board measured of it, ``edgekit.health/1``.
         reused: Whether it served already and nothing was done.
+        steps: The states of the deployment with their seconds, as the board's journal has them.
     """
 
     id: str
@@ -126,3 +127,4 @@ class Release:
     selftest: Mapping[str, Any] = field(default_factory=dict)
     health: Mapping[str, Any] = field(default_factory=dict)
     reused: bool = False
+    steps: tuple[Mapping[str, Any], ...] = ()

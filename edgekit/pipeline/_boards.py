@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BoardError, BundleError, EdgekitError
 from edgekit.pipeline._hosts import boards_of_config, fill_hint
-from edgekit.pipeline._installing import Installing, Watched
+from edgekit.pipeline._installing import BoardTimes, Installing, Watched
 from edgekit.pipeline._signing import Signing
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
-    from edgekit.deploy import BoardClient
+    from edgekit.deploy import Board, BoardClient
     from edgekit.pipeline._steps import Steps
     from edgekit.pipeline._work import Work
 
@@ -33,6 +33,7 @@ class Boards:
         self._trust_key = trust_key
         self._stack = contextlib.ExitStack()
         self._clients: list[BoardClient] | None = None
+        self._times: dict[int, BoardTimes] = {}
 
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
@@ -46,21 +47,26 @@ class Boards:
     def clients(self) -> list[BoardClient]:
         """Returns the boards, connected."""
         if self._clients is None:
-            from edgekit.deploy import open_board
-
-            self._clients = [
-                self._stack.enter_context(
-                    open_board(
-                        board,
-                        state_folder=self._work.cache.folder,
-                        signer_public_key=self._signing.public_key,
-                        trust_key=self._trust_key,
-                        accept_host_key=self._accept_host_key,
-                    )
-                )
-                for board in self._wanted()
-            ]
+            self._clients = [self._open(board) for board in self._wanted()]
         return self._clients
+
+    def _open(self, board: Board | None) -> BoardClient:
+        from edgekit.deploy import open_board
+
+        times = BoardTimes("board" if board is None else board.name, self._work)
+        client = self._stack.enter_context(
+            open_board(
+                board,
+                state_folder=self._work.cache.folder,
+                signer_public_key=self._signing.public_key,
+                trust_key=self._trust_key,
+                accept_host_key=self._accept_host_key,
+                on_command=times.command,
+            )
+        )
+        times.connected()
+        self._times[id(client)] = times
+        return client
 
     def look(self) -> None:
         """Connects to the configuration's boards and asks whether they believe who signs here.
@@ -198,6 +204,8 @@ class Boards:
             "reused": release.reused,
             "taken_back": None,
         }
+        if id(client) in self._times:
+            self._times[id(client)].ended(() if release.reused else release.steps)
         cache.put("release", key, result)
         return self._told(result)
 

@@ -87,6 +87,8 @@ class HostSteps:
         self._steps = Steps(STEPS, progress or Quiet())
         self.work.update = self._steps.progress.update
         self.work.tell = self._steps.progress.note
+        # a caller's own progress may know no details
+        self.work.detail = getattr(self._steps.progress, "detail", self.work.detail)
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.pipeline._hosts import job_command
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline._steps import Step, Steps
     from edgekit.pipeline._work import Work
 
-__all__ = ["Installing", "Watched"]
+__all__ = ["BoardTimes", "Installing", "Watched"]
 
 _STEPS = ("deploy", "refit", "self-test")
 # phases of an installation by the step they belong to; the others belong to the step before
@@ -78,6 +81,38 @@ class Installing:
         step = self._stack.enter_context(self._steps.step(name))
         step.detail = self._details[name]
         self._begun.append(step)
+
+
+class BoardTimes:
+    """Tells, where a command is verbose, where the time of a board's commands goes."""
+
+    def __init__(self, name: str, work: Work) -> None:
+        self._name, self._work = name, work
+        self._began = time.monotonic()
+        self._starts = 0
+        self._seconds = 0.0
+
+    def command(self, name: str, seconds: float, starts: int) -> None:
+        """What ``BoardClient.on_command`` calls."""
+        first = self._starts + 1
+        self._starts += starts
+        self._seconds += seconds
+        which = f"starts {first} to {self._starts}" if starts > 1 else f"start {first}"
+        self._tell(f"Python {which}: {name}: {seconds:.3f} s")
+
+    def connected(self) -> None:
+        """The connection is open; what commands took meanwhile is theirs."""
+        self._tell(f"connecting: {time.monotonic() - self._began - self._seconds:.3f} s")
+
+    def ended(self, job: Iterable[Mapping[str, Any]]) -> None:
+        """What the states of the board's job took, and all commands so far."""
+        for step in job:
+            if isinstance(step.get("seconds"), int | float):
+                self._tell(f"the board's job: {step.get('state')}: {step['seconds']:.3f} s")
+        self._tell(f"{counted(self._starts, 'Python start')}, {self._seconds:.3f} s")
+
+    def _tell(self, text: str) -> None:
+        self._work.detail(f"{self._name}: {text}")
 
 
 class Watched:

@@ -34,6 +34,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Something the user should know."""
 
+    def detail(self, text: str) -> None:
+        """Where time goes, and the like, for who asked for details."""
+
 
 class Quiet:
     """Reports nothing."""
@@ -48,6 +51,9 @@ class Quiet:
         """Does nothing."""
 
     def note(self, text: str) -> None:
+        """Does nothing."""
+
+    def detail(self, text: str) -> None:
         """Does nothing."""
 
 
@@ -124,6 +130,11 @@ class Terminal:
         if text:
             line = f"{'':<29} {text}" if self._live else text
             self._console.print(line, style="dim", markup=False, highlight=False)
+
+    def detail(self, text: str) -> None:
+        """Prints a line below the current step, verbose alone."""
+        if self._verbose:
+            self.note(text)
 
     def _left(self, done: float, total: float, at: float | None) -> str:
         """Words of the time left, from what was done since the first news of this count."""

@@ -40,6 +40,7 @@ class Stored:
     Attributes:
         update: Where long work tells how far it is; (done, total, text).
         tell: Where it says at once what a person should know.
+        detail: Where it says what only who asked for details (-v) wants to know.
         fresh: Names of the steps that were computed and not read back.
         notes: What a person should know.
     """
@@ -51,6 +52,7 @@ class Stored:
         self.force = force
         self.update: Update = _nothing
         self.tell: Callable[[str], None] = lambda text: None
+        self.detail: Callable[[str], None] = lambda text: None
         self.fresh: set[str] = set()
         self.notes: list[str] = []
 

@@ -89,6 +89,11 @@ class Pulse:
         if self._inner is not None:
             self._inner.note(text)
 
+    def detail(self, text: str) -> None:
+        """As ``note``."""
+        if self._inner is not None:
+            self._inner.detail(text)
+
     def _line(self, text: str) -> None:
         self._last = self._clock()
         self._say(text)
