@@ -119,6 +119,11 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
             where=config,
             hint=f"edgekit init {config} --target BOARD writes one",
         )
+    path = Path(config)
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        from edgekit.network import refuse_foreign
+
+        refuse_foreign(path)
     return config
 
 

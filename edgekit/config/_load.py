@@ -12,7 +12,7 @@ from typing import Any
 from edgekit._files import regular
 from edgekit.config._yaml import Document, parse_yaml
 from edgekit.errors import ConfigError, Problem, UsageError
-from edgekit.network import parse_builtin
+from edgekit.network import parse_builtin, refuse_foreign
 
 __all__ = ["TUNED_HEAD", "Config", "check_config", "load_config", "parse_config"]
 
@@ -55,12 +55,18 @@ def load_config(path: str | Path) -> Config:
         problem = Problem("no such configuration file", str(path), hint)
         raise ConfigError([problem], code="config.missing") from None
     except UnicodeDecodeError as error:
-        problem = Problem(f"not UTF-8 text (byte {error.start})", str(path))
+        refuse_foreign(path)
+        hint = "a model's name ends in .onnx"
+        problem = Problem(f"not UTF-8 text (byte {error.start})", str(path), hint)
         raise ConfigError([problem], code="config.syntax") from None
     except OSError as error:
         problem = Problem(f"cannot be read: {error.strerror}", str(path))
         raise ConfigError([problem], code="config.missing") from None
-    return parse_config(text, str(path), path.parent)
+    try:
+        return parse_config(text, str(path), path.parent)
+    except ConfigError:
+        refuse_foreign(path)
+        raise
 
 
 def parse_config(text: str, name: str, folder: Path) -> Config:

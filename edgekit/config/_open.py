@@ -12,7 +12,7 @@ from typing import Any
 from edgekit.config._load import Config, check_config, load_config
 from edgekit.config._yaml import Document
 from edgekit.errors import UsageError
-from edgekit.network import parse_builtin
+from edgekit.network import parse_builtin, refuse_foreign
 
 __all__ = ["open_config"]
 
@@ -44,6 +44,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
 
 def _of_model(path: str, given: dict[str, Any]) -> Config:
+    if parse_builtin(path) is None:
+        refuse_foreign(Path(path))
     if "target" not in given:
         raise UsageError(
             "a model needs --target", where=path, hint="edgekit targets lists the boards"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgekit.network._deferred import joined_weights
     from edgekit.network._digest import weight_digests
     from edgekit.network._extract import extract
+    from edgekit.network._foreign import refuse_foreign
     from edgekit.network._layers import layers
     from edgekit.network._load import canonical, load, open_inputs
     from edgekit.network._metadata import metadata, with_metadata
@@ -57,6 +58,7 @@ __all__ = [
     "open_inputs",
     "parse_builtin",
     "places",
+    "refuse_foreign",
     "save",
     "save_annotated",
     "session",
@@ -77,6 +79,7 @@ __getattr__ = lazy(
         "_deferred": "joined_weights",
         "_digest": "weight_digests",
         "_extract": "extract",
+        "_foreign": "refuse_foreign",
         "_layers": "layers",
         "_load": "canonical load open_inputs",
         "_metadata": "metadata with_metadata",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgekit._files import map_array, regular
 from edgekit.errors import ModelError
+from edgekit.network._foreign import refuse_foreign
 from edgekit.network._graph import subgraphs
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     hint = "give the path of an .onnx file, as torch.onnx.export or onnx.save writes it"
     where = str(path)
     try:
+        if path.is_dir():
+            refuse_foreign(path)
         size = regular(path).stat().st_size
+        refuse_foreign(path)
         if size == 0:
             raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)
         # one file: map_array, for many of them, would import what nothing else of a check needs
