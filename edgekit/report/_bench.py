@@ -33,8 +33,10 @@ def bench_text(
     if not document.get("latency_ms"):
         page.add(str(document.get("note") or "nothing was measured"))
         return str(page)
-    _verdict(page, document.get("verdict") or {})
-    page.add()
+    on_cpu = document["clock"] == "cpu-measured"
+    if not on_cpu:
+        _verdict(page, document.get("verdict") or {})
+        page.add()
     _times(page, document)
     page.add()
     for name, told in _facts(document):
@@ -42,6 +44,9 @@ def bench_text(
     unseen = (document.get("verdict") or {}).get("unchecked") or ()
     for one in unseen:
         page.add(f"not seen:    {one}", hang=13, style="dim")
+    if on_cpu:  # of no board: whether this CPU's time may be quoted is a footnote
+        page.add()
+        _verdict(page, document.get("verdict") or {})
     monitor = document.get("monitor") or {}
     of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
               if monitor.get("log")]  # fmt: skip
@@ -68,6 +73,8 @@ def _verdict(page: Page, verdict: Mapping[str, Any]) -> None:
     for reason in verdict.get("reasons") or ():
         page.add(f"{reason['code']}: {reason['message']}", indent=_INDENT, hang=_INDENT)
         page.add(f"remedy: {reason['remedy']}", indent=2 * _INDENT, hang=_INDENT, style="dim")
+    if command := verdict.get("command"):
+        page.add(f"measure again: {command}", indent=_INDENT, hang=_INDENT)
 
 
 def _times(page: Page, document: Mapping[str, Any]) -> None:

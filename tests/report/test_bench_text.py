@@ -86,6 +86,17 @@ def test_reasons_stand_with_their_remedies():
     assert lines[1] == "INVALID"
     assert any("bench.iterations: 3 iterations" in line for line in lines)
     assert sum("remedy:" in line for line in lines) == 2
+    again = next(line for line in lines if "measure again:" in line)
+    assert "edgekit bench CONFIG --iterations 10" in again
+    assert "--power-mode MAXN" in again
+
+
+def test_a_cpus_verdict_is_a_footnote():
+    measured = {**handmade_plan.measurement(), "iterations": 3}
+    lines = bench_text(bench_document(measured, handmade_plan.plan())).splitlines()
+    verdict = lines.index("INVALID")
+    assert verdict > next(i for i, line in enumerate(lines) if line.startswith("throughput:"))
+    assert all("edgekit bench CONFIG" in line for line in lines if "remedy:" in line)
 
 
 def test_a_pc_is_no_board():
