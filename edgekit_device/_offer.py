@@ -114,7 +114,9 @@ def _answer(
     serving = None if lacking else serves(root, checked)
     if serving is None:
         _keep(root, checked)
+    back = taken_back(app, checked.manifest.digest) if serving is None else None
     return {
+        **({"taken_back": back} if back else {}),
         "known": True,
         "digest": checked.manifest.digest,
         "app": checked.manifest.name,
@@ -123,7 +125,6 @@ def _answer(
             [digest, min(kept_bytes(root.folder, digest), size)] for digest, size in lacking
         ],
         "serving": serving,
-        "taken_back": None if serving is not None else taken_back(app, checked.manifest.digest),
         "deployment": None if serving is None else _deployment(app),
     }
 

@@ -97,7 +97,7 @@ def send(
         try:
             with board.ahead(bundle.digest, on_hand):
                 offer = board.offer(bundle.manifest_bytes, signature, bundle.name)
-                if offer["taken_back"] and not put_back:
+                if offer.get("taken_back") and not put_back:
                     raise _taken_back(offer["taken_back"], board.name)
                 kept = _kept(offer["missing"], sizes, board.name)
                 blobs = {} if fetches else _payload(bundle, kept, board.name)
