@@ -14,6 +14,7 @@ from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._building import Building
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._measuring import check_frames
+from edgekit.pipeline._outputs import may_fill
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._places import set_place
 from edgekit.pipeline._progress import Progress, Quiet
@@ -113,6 +114,9 @@ class HostSteps:
                 step.reuse()
 
     def _host(self) -> dict[str, Any]:
+        if "bundle" in self._steps.names:
+            may_fill(self.out)
+        may_fill(self.cache.folder)
         check_wishes(self.work)
         self.building.deploys = "deploy" in self._steps.names
         check = self._check()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ModelError, UsageError
+from edgekit.errors import EnvironmentLack, ModelError, UsageError
 from edgekit.network import PYTHON
 
 if TYPE_CHECKING:
     from edgekit.config import Config
 
-__all__ = ["may_write", "may_write_for"]
+__all__ = ["may_fill", "may_write", "may_write_for"]
 
 # by the last of their keys, which are a section's; others are called by all of them
 _USUAL = 2
+_SOME = 1 << 16  # bytes that a disk has room for
 _NAMES: Mapping[str | int, str] = {
     "onnx": "the model",
     "data": "the calibration data",
@@ -106,12 +108,41 @@ def may_write(
         if real.exists() and not real.is_file():
             raise _unwritable(path, "it is no regular file", "give the name of a file")
         folder = real.parent
-        if not folder.exists() and makes_folders:
-            continue
-        if not folder.is_dir():
+        if not makes_folders and not folder.is_dir():
             raise _unwritable(path, "its folder is missing", f"make it first: mkdir -p {folder}")
-        if not os.access(folder, os.W_OK):
-            raise _unwritable(path, "its folder cannot be written", "choose another folder")
+        try:
+            _try(folder)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise _unwritable(
+                path, f"its folder cannot be written ({reason})", "choose another folder"
+            ) from error
+
+
+def may_fill(folder: Path) -> None:
+    """Refuses a folder for results that cannot be made or written, before minutes of work.
+
+    Raises:
+        EnvironmentLack: "file.write".
+    """
+    try:
+        _try(Path(os.path.realpath(folder)))
+    except OSError as error:
+        raise EnvironmentLack(
+            f"the folder for results cannot be written: {error.strerror or error}",
+            code="file.write",
+            where=str(folder),
+            hint="free space there, or choose a folder that can be written (EDGEKIT_CACHE, --out)",
+        ) from error
+
+
+def _try(folder: Path) -> None:
+    """Writes a little where the folder is or would be made, and removes it."""
+    while not folder.exists():
+        folder = folder.parent
+    # permissions do not tell of a read-only or a full disk
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(bytes(_SOME))
 
 
 def _unwritable(path: Path, reason: str, hint: str) -> ModelError:

@@ -66,11 +66,13 @@ def tune(
         EdgekitError: The starting plan cannot be built, deployed or measured.
     """
     from edgekit.pipeline._cache import Cache, digest_of
+    from edgekit.pipeline._outputs import may_fill
     from edgekit.pipeline._tune_journal import Journal
 
     wish = wish or Wish(objective="")
     wish = replace(wish, objective=_objective(config, wish.objective))
     folder = out or Path("edgekit-out") / config.file.name / "tune"
+    may_fill(folder)
     known = [read_table(path) for path in tables]
     file = folder / "journal.jsonl"
     if wish.budget_s == 0 and (anew or not file.exists()):

@@ -7,6 +7,7 @@ import pytest
 
 from edgekit import network
 from edgekit._files import replacing
+from edgekit.cli import main
 from edgekit.config import open_config
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pipeline import Cache, Pipeline, verify_rewrites
@@ -100,3 +101,57 @@ def test_a_model_that_nothing_was_rewritten_in_is_verified(tmp_path):
     assert document["holds"]
     assert document["same"]
     assert document["rewrites"] == []
+
+
+@pytest.mark.parametrize("place", ["/proc/edgekit/out", "open.onnx/out", "open.onnx"])
+@pytest.mark.parametrize(
+    "words",
+    [["run"], ["build"], ["bundle"], ["deploy"], ["infer"], ["bench"], ["tune"], ["report"],
+     ["refit", "--weights", "open.onnx"]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(
+    tmp_path, monkeypatch, capsys, words, place
+):
+    """Nobody can make a file in /proc, root neither."""
+    monkeypatch.chdir(tmp_path)
+    open_batch(tmp_path)
+    Path("c.yaml").write_text(
+        f"version: 1\nname: net\ntarget: {ORIN}\nmodel: {{onnx: open.onnx}}\n"
+    )
+    for out, cache in ((["--out", place], "cache"), ([], place)):
+        if words[0] == "build" and out:  # it fills the cache only
+            continue
+        monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / cache))
+        with pytest.raises(SystemExit) as end:
+            main([words[0], "c.yaml", *words[1:], *out])
+        said = capsys.readouterr().err
+        assert end.value.code == 3, said
+        assert "[1/" not in said
+        assert place in said
+
+
+@pytest.mark.parametrize("place", ["/proc/edgekit.out", "/proc/edgekit/a.out", "open.onnx/a"])
+@pytest.mark.parametrize(
+    "words",
+    [["plan", "open.onnx", "--report"], ["rewrite", "open.onnx", "--save"],
+     ["rewrite", "open.onnx", "--record"], ["calibrate", "open.onnx", "--save"],
+     ["bundle", "c.yaml", "--full"], ["infer", "c.yaml", "--output"]],
+    ids=lambda words: " ".join(words[::2]),
+)  # fmt: skip
+def test_a_file_that_cannot_be_written_is_found_before_the_first_step(
+    tmp_path, monkeypatch, capsys, words, place
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    open_batch(tmp_path)
+    Path("c.yaml").write_text(
+        f"version: 1\nname: net\ntarget: {ORIN}\nmodel: {{onnx: open.onnx}}\n"
+    )
+    board = [] if words[1] == "c.yaml" else ["--target", ORIN]
+    with pytest.raises(SystemExit) as end:
+        main([*words, place, *board])
+    said = capsys.readouterr().err
+    assert end.value.code in (2, 3), said
+    assert "[1/" not in said
+    assert place in said
