@@ -112,6 +112,7 @@ class Placement(Part):
     gap: float
     extrapolated: list[str] = []
     shares: list[float]
+    plans: list[Facts] = Field(default=[], description="share and devices of each plan")
 
 
 class Row(Part):

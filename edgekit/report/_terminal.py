@@ -19,7 +19,7 @@ __all__ = ["prediction_table", "terminal_summary"]
 
 WIDTH = 80
 SAME = 5e-6  # relative; the plan's figures are rounded
-SEGMENTS = 4  # as many as a person wants to read at the end of a run
+SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
 
 
 def prediction_table(rows: list[Mapping[str, Any]], objective: str) -> RenderableType:
@@ -62,23 +62,23 @@ def _change(row: Mapping[str, Any]) -> str:
 
 
 def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
-    lines = [
-        f"{row['device']}: {text.plural(row['layers'], 'layer')}, "
-        f"{text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
-        + (
-            f", busy {text.microseconds(row['predicted_us'])} (predicted)"
-            if row["predicted_us"]
-            else ""
-        )
-        for row in placement["devices"]
-    ]
-    rows = [("Placement", "\n".join(lines))]
-    if len(placement["shares"]) > 1:
-        parts = [
-            f"{text.percent(share)} on {' + '.join(map(text.clean, devices))}"
-            for share, devices in zip(placement["shares"], placement["share_devices"], strict=True)
+    plans = placement.get("plans", ())  # not in older documents
+    if len(plans) > 1:
+        lines = [_share(plan) for plan in plans[:SEGMENTS]]
+        if len(plans) > SEGMENTS:
+            lines.append(f"and {text.plural(len(plans) - SEGMENTS, 'more plan')}")
+    else:
+        lines = [
+            f"{row['device']}: {text.plural(row['layers'], 'layer')}, "
+            f"{text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
+            + (
+                f", busy {text.microseconds(row['predicted_us'])} (predicted)"
+                if row["predicted_us"]
+                else ""
+            )
+            for row in placement["devices"]
         ]
-        rows.append(("Frames", "\n".join(parts) + "\nabove is the first of these plans"))
+    rows = [("Placement", "\n".join(lines))]
     if lost := sharing_words(placement.get("frame")):
         rows.append(("Contention", lost))
     if placement["loadables"]:
@@ -91,6 +91,16 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
         if sizes:
             rows.append(("Pools", sizes))
     return rows
+
+
+def _share(plan: Mapping[str, Any]) -> str:
+    """Returns what a frame of one of several plans takes on each of its devices."""
+    return f"{text.percent(plan['share'])} of the frames" + "".join(
+        f"\n  {text.clean(row['device'])}: {text.plural(row['layers'], 'layer')}, "
+        f"busy {text.microseconds(row['busy_us'])} (predicted)"
+        for row in plan["devices"]
+        if row["layers"]
+    )
 
 
 def _accuracy(accuracy: Mapping[str, Any]) -> str:

@@ -236,8 +236,12 @@ def test_changes_are_readable(percent, shown):
 
 def test_summary_of_plans_that_share_frames():
     text = summary(handmade_run.facts(plan=handmade_plan.plan(2)))
-    assert "50.0 % on GPU + DLA0" in text
-    assert "50.0 % on GPU + DLA1" in text
+    placement = text[text.index("Placement") : text.index("Loadables")]
+    found = re.findall(r"(\S+ %) of the frames|(GPU|DLA\d): (\d+ layers), busy \S+ .s", placement)
+    assert [share or device for share, device, _ in found] == [
+        "50.0 %", "GPU", "DLA0", "50.0 %", "GPU", "DLA1",
+    ]  # fmt: skip
+    assert found[1][2:] == found[4][2:]
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
