@@ -106,7 +106,11 @@ def test_what_was_compared_is_told(tmp_path: Path) -> None:
     found = edgekit.calibrate(path, calibration=calibration, **BOARD)
     choice = found["choice"]
     assert choice["snr_db"].keys() == set(METHODS)
-    assert found["method"] == choice["method"] == max(METHODS, key=choice["snr_db"].__getitem__)
+    best = max(choice["snr_db"].values())
+    near = choice["measured_snr_db"] or choice["snr_db"]
+    # within 1 dB those count that the accuracy is told of
+    assert found["method"] == choice["method"] == max(near, key=near.__getitem__)
+    assert choice["snr_db"][choice["method"]] >= best - 1
     # those behind the first eight of 24 come first
     assert 8 <= choice["held_out"] <= 16
     assert choice["held_out"] == min(choice["inputs"], 16)
