@@ -1,5 +1,6 @@
 """The README's examples are run as they stand."""
 
+import json
 import os
 import re
 import subprocess
@@ -77,6 +78,31 @@ def test_every_linked_file_is_there():
     for link in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
         if "://" not in link:
             assert (README.parent / link).exists(), link
+
+
+def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatch):
+    from edgekit.cli import main
+    from edgekit.report import _text as text
+
+    figures = {
+        "throughput": ("throughput_qps", text.significant),
+        "latency": ("latency_us", text.microseconds),
+        "energy": ("energy_uj", text.energy),
+        "gpu_time": ("gpu_us", text.microseconds),
+    }
+    rows = re.findall(
+        r"^\| \[\S+\]\((configs/\S+)\).*\| (\S[^|]+) \| (\S[^|]+) \|$", README.read_text(), re.M
+    )
+    assert len(rows) == 4
+    monkeypatch.chdir(tmp_path)
+    for config, own, alone in rows:
+        with pytest.raises(SystemExit) as end:
+            main(["plan", str(README.parent / config), "--json"])
+        assert not end.value.code
+        plan = json.loads(capsys.readouterr().out)
+        key, words = figures[plan["objective"]]
+        assert words(plan["predicted"][key]) == own
+        assert words(plan["baselines"]["gpu_only"][key]) == alone
 
 
 def test_first_screen_shows_both_commands():
