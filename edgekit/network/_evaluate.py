@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.network._check import MOST_ELEMENTS
+from edgekit.network._check import MOST_ELEMENTS, no_size
 from edgekit.network._defer import Patience
 from edgekit.network._deferred import Constant, real
 from edgekit.network._fold import constant, fold, foldable, repeated
@@ -266,6 +266,11 @@ class Evaluation:
             ) from error
         if unsure:
             return found
+        for name, proto in found.items():
+            # inference subtracts a window or a crop from the input, also where more than there is
+            sizes = [dim.dim_value for dim in proto.tensor_type.shape.dim]
+            if any(size < 0 for size in sizes):
+                raise no_size(node, name, sizes)
         self._check_channels(node)
         # onnx has no inference of shapes for these
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:

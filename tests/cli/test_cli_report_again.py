@@ -115,7 +115,7 @@ def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("part", "value"),
     [("bench", {"cold": 5}), ("bench", {"phases_ms": {"compute": [1]}}),
-     ("baseline", {"ratio": 3, "metric": "x"}), ("accuracy", {"cosine": {}, "min": "x"})],
+     ("baseline", {"ratio": 3, "metric": "x"}), ("accuracy", {"segments": [{"cosine": "x"}]})],
 )  # fmt: skip
 def test_parts_that_nobody_wrote_so_are_told(document, capsys, part, value):
     whole = json.loads(document.read_text("utf-8"))
@@ -124,6 +124,16 @@ def test_parts_that_nobody_wrote_so_are_told(document, capsys, part, value):
     assert run("report", document) == 2
     said = capsys.readouterr().err
     assert "a part of the report document is not as edgekit writes it" in said
+    assert "Traceback" not in said
+
+
+def test_an_accuracy_that_is_no_number_does_not_fit_the_schema(document, capsys):
+    whole = json.loads(document.read_text("utf-8"))
+    whole["accuracy"] = {**(whole["accuracy"] or {}), "cosine": {}}
+    document.write_text(json.dumps(whole), encoding="utf-8")
+    assert run("report", document) == 2
+    said = capsys.readouterr().err
+    assert "does not fit its schema: accuracy.cosine" in said
     assert "Traceback" not in said
 
 

@@ -214,6 +214,44 @@ def test_broken_graphs(
     assert refused(write(proto, tmp_path)).code == code
 
 
+@pytest.mark.parametrize(
+    ("last", "constants", "shape"),
+    [
+        (node("Pad", "c p", "y", name="last"), {"p": [0, 0, -9, 0, 0, 0, -9, 0]}, "-10, 8"),
+        (node("Pad", "c p", "y", name="last"), {"p": [0, 0, -4, 0, 0, 0, -4, 0]}, "0, 8"),
+        (node("MaxPool", "c", "y", kernel_shape=[11, 1], name="last"), {}, "-2, 8"),
+        (node("Slice", "c a b", "y", name="last"), {"a": [0, 0, 5], "b": [1, 4, 5]}, "0, 8"),
+    ],
+)
+def test_results_without_elements_name_their_node(
+    tmp_path: Path, last: onnx.NodeProto, constants: dict[str, list[int]], shape: str
+) -> None:
+    """Before, they were planned as results of unknown size, and ONNX Runtime failed later."""
+    path = write(
+        make(
+            [node("Conv", "x w", "c", pads=[1, 1, 1, 1], name="first"), last],
+            {"x": [1, 3, 8, 8]}, ["y"],
+            {"w": values((4, 3, 3, 3))} | {n: np.array(v) for n, v in constants.items()},
+        ),
+        tmp_path,
+    )  # fmt: skip
+    error = refused(path)
+    assert (error.code, error.where) == ("model.shape_inference", "last")
+    assert f"makes 'y' [1, 4, {shape}]: every size must be at least 1" in error.message
+    with pytest.raises(ModelError, match="every size must be at least 1"):
+        edgekit.plan(path, target="jetson-agx-orin-64gb")
+
+
+def test_a_concat_may_read_a_part_without_elements(tmp_path: Path) -> None:
+    """Exporters write torch.roll by 0 so, and it runs."""
+    nodes = [
+        node("Slice", "x s e", "none"), node("Concat", "x none", "j", axis=2),
+        node("Relu", "j", "y"),
+    ]  # fmt: skip
+    ends = {"s": np.array([0, 0, 0]), "e": np.array([1, 3, 0])}
+    load(write(make(nodes, {"x": [1, 3, 8, 8]}, ["y"], ends), tmp_path))
+
+
 def test_dynamic_shapes_say_how_to_give_them(tmp_path: Path) -> None:
     proto = make([node("Relu", "image", "y")], {"image": ["batch", 3, "h", "w"]}, ["y"])
     error = refused(write(proto, tmp_path))
