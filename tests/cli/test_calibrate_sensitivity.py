@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -46,7 +47,7 @@ def test_the_ranking_is_the_same_in_both_forms(run):
     ratios = [row["snr_db"] for row in document["kernels"]]
     assert ratios == sorted(ratios)
     text, _ = run(*BASE)
-    lines = [line for line in text.splitlines() if " dB " in line]
+    lines = [line for line in text.splitlines() if re.match(r" *[\d.]+ dB ", line)]
     assert len(lines) == len(ratios)
     for line, row in zip(lines, document["kernels"], strict=True):
         assert line.lstrip().startswith(f"{row['snr_db']:.1f} dB")

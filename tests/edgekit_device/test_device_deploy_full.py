@@ -69,12 +69,14 @@ def test_a_full_disk_does_not_keep_a_release_serving_that_failed(
     assert journal is not None
     assert journal.state == "rolled-back"
     assert not list(bench.app.folder.glob("reserve.*"))
-    # with room again the same command goes on as if nothing had been
+    # with room again it is put back on purpose, as if nothing had been
     make_room(disk)
     bench.bad.clear()
     bench.at = lambda state: None
     bench.offer(toy2)
-    assert bench.deploy(toy2)["state"] == "committed"
+    with pytest.raises(DeviceError, match=r"was taken back at .*: it wrote the disk full"):
+        bench.deploy(toy2)
+    assert bench.deploy(toy2, put_back=True)["state"] == "committed"
     assert [line["state"] for line in history(bench.app)][-1] == "committed"
 
 
