@@ -18,6 +18,7 @@ from edgekit.build._borders import float_results, inside_kernels, leaving
 from edgekit.build._graph import Cut, Graph, Unit
 from edgekit.build._typed import typed_inside
 from edgekit.dla import channel_axis, int8_operators
+from edgekit.network import SAME_VALUES
 
 if TYPE_CHECKING:
     import onnx
@@ -118,7 +119,8 @@ def _inherit(graph: Graph, scales: Mapping[str, float]) -> dict[str, float]:
     """Gives a tensor without a scale that of the tensor whose values it only moves.
 
     TensorRT's layers, and so its calibration caches, do not know every ONNX tensor: it merges
-    neighbouring shuffles and drops Dropout and Identity.
+    neighbouring shuffles and drops Dropout and Identity. Where it merges all that lies between a
+    matrix product and what a Transpose writes, that is the only tensor of these with a scale.
     """
     known = dict(scales)
     for node in graph.nodes:
@@ -130,6 +132,10 @@ def _inherit(graph: Graph, scales: Mapping[str, float]) -> dict[str, float]:
         ):
             for name in node.output:
                 known.setdefault(name, known[reads[0]])
+    for node in reversed(graph.nodes):
+        if node.op_type in SAME_VALUES and node.output[0] in known:
+            for name in graph.activations(node)[:1]:
+                known.setdefault(name, known[node.output[0]])
     return known
 
 

@@ -46,7 +46,9 @@ def show(
         cells = [row["name"], f"{row['scale']:.7g}", f"{row['amax']:.5g}"]
         if beside:
             readers = ", ".join(row["readers"]) if row["known"] else "no such tensor"
-            cells += [row["writer"] or ("(input)" if row["known"] else ""), readers]
+            # what lies within merged moves is read by no layer
+            source = "(input)" if row["readers"] else "(inside a layer)"
+            cells += [row["writer"] or (source if row["known"] else ""), readers]
         rows.append(cells)
     o.say(_table(rows))
     if beside:
@@ -60,7 +62,7 @@ def _tell_model(document: dict[str, Any]) -> None:
     for lack in document["missing"]:
         o.say(f"missing: {lack['tensor']}, needed by {', '.join(lack['layers'])}")
     if not document["missing"]:
-        o.say("no scale is missing")
+        o.say("no other scale is missing" if document["without"] else "no scale is missing")
     if document["unnamed"]:
         o.say(f"{document['unnamed']} of TensorRT's unnamed layers are left aside")
 

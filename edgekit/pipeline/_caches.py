@@ -71,7 +71,7 @@ def _row(name: str, scale: float) -> dict[str, Any]:
 
 def _beside(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]:
     from edgekit.network import layers
-    from edgekit.quantize import scales_of
+    from edgekit.quantize import scales_of, told_missing
 
     network = layers(loaded)
     reading = scales_of(cache, network, model=loaded, name=name)
@@ -89,15 +89,20 @@ def _beside(cache: CalibrationCache, name: str, loaded: Model) -> dict[str, Any]
             }
         )
     scales = reading.scales.scales
+    listed = [lack for lack in reading.lacks if lack.tensor in reading.without]
+    layers_of = {lack.tensor: list(lack.layers) for lack in listed}
     return {
         "tensors": rows,
         "inferred": [{**_row(tensor, scales[tensor]), "from": why}
                      for tensor, why in reading.inferred.items()],
+        # as calibrate, plan and build have it: 0 in the cache says that no scale suits
         "missing": [{"tensor": lack.tensor, "layers": list(lack.layers)}
-                    for lack in reading.lacks],
+                    for lack in reading.lacks if lack.tensor not in reading.without],
+        "without": [{"tensor": name, "layers": layers_of.get(name, [])}
+                    for name in reading.listed],
         "unknown": list(reading.unknown),
         "unnamed": len(reading.unnamed),
-        "notes": list(reading.scales.warnings),
+        "notes": [*reading.scales.warnings, *told_missing(reading.listed, listed)],
     }  # fmt: skip
 
 

@@ -45,6 +45,8 @@ class KnownScales:
     @property
     def notes(self) -> list[str]:
         """What a person should know of the cache, what is lacking last."""
+        from edgekit.quantize import told_missing
+
         told = [*self.reading.scales.warnings]
         if self.header:
             told.append(
@@ -57,7 +59,9 @@ class KnownScales:
                 f"scales that the calibration cache lacks are bounds that follow from other "
                 f"tensors: {listed(map(repr, bounds), 1)}"
             )
-        return [*told, self.lacking] if self.reading.lacks else told
+        bare = [lack for lack in self.reading.lacks if lack.tensor in self.reading.without]
+        told += told_missing(self.reading.listed, bare)
+        return [*told, self.lacking] if self.unlisted else told
 
     @property
     def unlisted(self) -> tuple[Lack, ...]:
@@ -66,10 +70,8 @@ class KnownScales:
 
     @property
     def lacking(self) -> str:
-        """The tensors without a scale, and the layers that fall from INT8."""
-        return self._lacking(self.reading.lacks)
-
-    def _lacking(self, lacks: tuple[Lack, ...]) -> str:
+        """The tensors that the cache does not list, and the layers that fall from INT8."""
+        lacks = self.unlisted
         told = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
         more = len(lacks) - len(told)
         what = "a tensor" if len(lacks) == 1 else f"{len(lacks)} tensors"
@@ -97,15 +99,14 @@ class KnownScales:
         )
         if self.made:
             hint += f"; {self.made[0]!r} is of a rewrite: calibrate with data, or disable it"
-        unlisted = self.unlisted
-        error = DataError(self._lacking(unlisted), code="cache.missing", where=self.name, hint=hint)
+        error = DataError(self.lacking, code="cache.missing", where=self.name, hint=hint)
         error.extra = {
             "missing": [
                 {
                     "tensor": lack.tensor,
                     "layers": [{"layer": n, "runs": self.runs[n]} for n in lack.layers],
                 }
-                for lack in unlisted
+                for lack in self.unlisted
             ]
         }
         return error
@@ -184,10 +185,15 @@ def named_scales(scales: Scales, model: Model) -> Scales:
 
 
 def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
-    """Adds the tensors that only hold values of another one; the layers do not have them all."""
+    """Adds the tensors that hold the values of another one; the layers do not have them all."""
     for node in model.proto.graph.node:
         if node.op_type in SAME_VALUES and node.input[0] in scales:
             scales.setdefault(node.output[0], scales[node.input[0]])
+    # what a matrix product writes is no layer's where TensorRT merges the moves behind it
+    named = model.tensor_names
+    for node in reversed(model.proto.graph.node):
+        if node.op_type in SAME_VALUES and node.output[0] in scales and node.input[0] in named:
+            scales.setdefault(node.input[0], scales[node.output[0]])
     return scales
 
 

@@ -203,9 +203,11 @@ class Placing(Typed):
         unscaled: frozenset[str] = frozenset()
         scales = self.scales_by(ranges, "minmax")
         if scales.missing:
-            from edgekit.quantize import needs
+            from edgekit.quantize import needs, without_too
 
-            lacks = needs(self.network, scales.scales, on_dla=self._binding["dla_layers"]).lacks
+            without = without_too(self.network, scales.missing, scales.scales)
+            able = self._binding["dla_layers"]
+            lacks = needs(self.network, scales.scales, on_dla=able, without=without).lacks
             unscaled = frozenset(lack.tensor for lack in lacks)
         if unscaled != self.unscaled:
             self.unscaled = unscaled

@@ -9,7 +9,7 @@ from edgekit.quantize._cache import (
 )
 from edgekit.quantize._cache_edit import CacheDiff, diff, edit, merge
 from edgekit.quantize._cache_scales import CacheReading, read_cache, scales_of
-from edgekit.quantize._calibrate import calibrate, scales_from
+from edgekit.quantize._calibrate import calibrate, scales_from, told_missing
 from edgekit.quantize._constraints import groups, tie
 from edgekit.quantize._constraints_scales import tied
 from edgekit.quantize._constraints_told import (
@@ -21,6 +21,7 @@ from edgekit.quantize._constraints_told import (
 from edgekit.quantize._data import Samples, load_data, module_file
 from edgekit.quantize._data_options import IMAGE_OPTIONS
 from edgekit.quantize._feeds import check_feed, input_specs
+from edgekit.quantize._follow import without_too
 from edgekit.quantize._from_qdq import UNEQUAL, Translated, from_qdq, has_qdq
 from edgekit.quantize._measure import measure
 from edgekit.quantize._measure_checks import check_weights
@@ -70,6 +71,8 @@ __all__ = [
     "tie",
     "tied",
     "to_qdq",
+    "told_missing",
     "violations",
+    "without_too",
     "write_cache",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import DataError
 from edgekit.quantize._cache import CalibrationCache, load_cache
-from edgekit.quantize._follow import FLOATS, follow
+from edgekit.quantize._follow import FLOATS, follow, without_too
 from edgekit.quantize._needs import Lack, needs
 from edgekit.quantize._scales import make_scales
 from edgekit.quantize._types import Scales
@@ -32,7 +32,9 @@ class CacheReading:
     Attributes:
         scales: The scales, listed and inferred; ``missing`` are the tensors of ``lacks``.
         lacks: Tensors that INT8 layers need a scale of and that have none.
-        without: Tensors that the cache lists as having none: layers that need one run in FP16.
+        without: Tensors that the cache lists as having none, and those that hold the same values:
+            layers that read or write them run in FP16.
+        listed: Those of them that the cache lists.
         free: Tensors that need no scale and have none.
         inferred: Where a scale that the cache does not list comes from, by tensor: "follows",
             "bound" or the original network's tensor of the same values.
@@ -44,6 +46,7 @@ class CacheReading:
     scales: Scales
     lacks: tuple[Lack, ...]
     without: frozenset[str]
+    listed: tuple[str, ...]
     free: frozenset[str]
     inferred: Mapping[str, str]
     unknown: tuple[str, ...]
@@ -123,7 +126,8 @@ def scales_of(
             inferred[tensor] = twins[0]
         add(follow(network, known, without=without), "follows")
     add(follow(network, known, bounds=frozenset(fresh), without=without), "bound")
-    found = needs(network, known, on_dla=on_dla)
+    bare = without_too(network, without, known)
+    found = needs(network, known, on_dla=on_dla, without=bare)
     unknown = [n for n in cache.scales if n not in used]
     unnamed = [n for n in unknown if n.startswith(_UNNAMED)]
     listed = f"calibration cache {Path(name).name}".rstrip()
@@ -149,7 +153,8 @@ def scales_of(
     return CacheReading(
         scales=replace(scales, warnings=tuple(warnings)),
         lacks=found.lacks,
-        without=without,
+        without=bare,
+        listed=tuple(n for n in cache.scales if n in without and n in bare),
         free=found.free - known.keys(),
         inferred=inferred,
         unknown=tuple(n for n in unknown if not n.startswith(_UNNAMED)),

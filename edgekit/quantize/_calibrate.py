@@ -11,7 +11,7 @@ from edgekit._listed import counted, listed
 from edgekit.dla import LEVELS
 from edgekit.quantize._constraints import tie
 from edgekit.quantize._constraints_told import constraint_warnings
-from edgekit.quantize._follow import follow
+from edgekit.quantize._follow import follow, without_too
 from edgekit.quantize._measure import measure
 from edgekit.quantize._methods import check_method
 from edgekit.quantize._needs import Lack, needs
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgekit.network import Model, Network
     from edgekit.quantize._types import Ranges, Scales
 
-__all__ = ["calibrate", "scales_from"]
+__all__ = ["calibrate", "scales_from", "told_missing"]
 
 _SHOWN = 8
 
@@ -104,7 +104,7 @@ def scales_from(
     costs = constraint_warnings(
         network, made.scales, told, dla_layers=dla_layers, fp16_layers=floats
     )
-    none = _told_missing(missing, lacks)
+    none = told_missing(missing, lacks)
     return replace(made, changes=told, warnings=(*ranges.warnings, *none, *costs))
 
 
@@ -128,10 +128,17 @@ def _usable(
     without = {name for name in none if amax[name]}
     scales |= follow(network, scales, bounds=(), without=without)
     inferred = {name: scales[name] * LEVELS for name in amax if name in none and name in scales}
-    return own, inferred, needs(network, scales, on_dla=dla_layers).lacks
+    bare = without_too(network, none, scales)
+    return own, inferred, needs(network, scales, on_dla=dla_layers, without=bare).lacks
 
 
-def _told_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[str]:
+def told_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[str]:
+    """Says, in no line or one, which tensors no scale suits and which layers are in FP16 for it.
+
+    Args:
+        missing: Tensors that were measured and that no scale suits.
+        lacks: Tensors without a scale that INT8 layers need, with these.
+    """
     if not missing:
         return []
     layers = dict.fromkeys(layer for lack in lacks for layer in lack.layers)

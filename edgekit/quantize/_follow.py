@@ -18,7 +18,7 @@ from edgekit.dla import LEVELS
 if TYPE_CHECKING:
     from edgekit.network import Layer, Network
 
-__all__ = ["FLOATS", "follow"]
+__all__ = ["FLOATS", "follow", "without_too"]
 
 #: Types of tensors that INT8 can stand for.
 FLOATS = frozenset({"float32", "float16"})
@@ -80,6 +80,23 @@ def follow(
                 if len(given) == len(needs):
                     take(name, max(given))
     return found
+
+
+def without_too(
+    network: Network, without: Collection[str], known: Collection[str]
+) -> frozenset[str]:
+    """Returns ``without`` and the tensors that hold the same values and are not ``known``.
+
+    Those that TensorRT's parser puts between layers are in no calibration cache.
+    """
+    found = {name for name in without if name in network.tensors and name not in known}
+    moves = [layer for layer in network.layers if layer.kind in _MOVING and len(layer.inputs) == 1]
+    for layers in (moves, moves[::-1]):
+        for layer in layers:
+            both = {layer.inputs[0], *layer.outputs}
+            if found & both:
+                found |= both.difference(known)
+    return frozenset(found)
 
 
 def _forward(

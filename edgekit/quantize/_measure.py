@@ -15,6 +15,7 @@ from edgekit.quantize._measure_checks import (
     bad_activation,
     bad_input,
     check_weights,
+    unbounded,
     warnings_of,
 )
 from edgekit.quantize._measure_derived import derive, derived, merged, sided
@@ -156,6 +157,7 @@ class _Run:
         self.histograms = {name: Histogram(sided=name in apart) for name in names}
         self.every: dict[str, Histogram] = {}
         self.notes: list[str] = []
+        self._unbounded = unbounded(model)
         self._model = model
         self._pool = pool
         self._outputs = [name for name in names if name not in inputs]
@@ -202,6 +204,8 @@ class _Run:
                 # the tasks alone hold the arrays: a counted one is freed at once
                 name = names[len(arrays) - 1]
                 values = rows(arrays.pop(), self.batch, valid)
+                if name in self._unbounded:
+                    values = _bounded(values)
                 self._pending.append((name, self._pool.submit(self.histograms[name].add, values)))
                 del values
 
@@ -218,7 +222,7 @@ class _Run:
             feed, sample = self._of_pending
             if bad in feed:
                 raise bad_input(bad, sample)
-            raise bad_activation(self._model, bad, sample, feed)
+            raise bad_activation(self._model, bad, sample, feed, self._unbounded)
 
     def ranges(
         self, feeds: Feeds, count: int, progress: Tell | None
@@ -243,6 +247,14 @@ class _Run:
                 results = self._pool.map(lambda h, m=method: amax_of(h, m), values)
                 amax[method] = dict(zip(names, results, strict=True))
         return {method: amax[method] for method in METHODS}
+
+
+def _bounded(values: np.ndarray) -> np.ndarray:
+    """Returns infinities as the largest float32, which no scale suits either; NaN stays."""
+    import numpy as np
+
+    most = np.finfo(np.float32).max
+    return np.clip(values.astype(np.float32, copy=False), -most, most)
 
 
 def float_tensors(model: Model, network: Network) -> list[str]:

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit._listed import listed
+from edgekit.dla import int8_operators
 from edgekit.errors import DataError, ModelError
+from edgekit.network import SAME_VALUES
 from edgekit.quantize._methods import FEWEST
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
     from edgekit.network import Model
     from edgekit.quantize._histogram import Histogram
 
-__all__ = ["bad_activation", "bad_input", "check_weights", "warnings_of"]
+__all__ = ["bad_activation", "bad_input", "check_weights", "unbounded", "warnings_of"]
 
 # fewer inputs than this rarely show what a network's tensors can hold
 _FEW = 16
 _NAMED = 8
 _BLOCK = 1 << 22
+# operators whose constants may be a mask, and those that hand infinities on
+_MASKING = SAME_VALUES | {"Add", "Cast", "Concat", "Expand", "Max", "Min", "Pad", "Slice", "Split",
+                          "Sub", "Tile", "Trilu", "Where"}  # fmt: skip
+_PASSING = frozenset({"Abs", "Div", "Gather", "LeakyRelu", "Mul", "Neg", "ReduceMax", "ReduceMin",
+                      "Relu"})  # fmt: skip
 
 
 def check_weights(model: Model) -> None:
-    """Refuses weights with NaN or infinities; bounds of a Clip may be infinite.
+    """Refuses weights with NaN or infinities; bounds of a Clip and masks may be infinite.
 
     Raises:
         ModelError: ``model.nonfinite``: names the weight and the node that reads it.
@@ -33,6 +41,7 @@ def check_weights(model: Model) -> None:
 
     inline = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
     seen: set[str] = set()
+    biased = _biased(model)
     for node in model.proto.graph.node:
         for place, name in enumerate(node.input):
             if name in seen or (node.op_type == "Clip" and place > 0):
@@ -45,7 +54,7 @@ def check_weights(model: Model) -> None:
                 continue
             seen.add(name)
             bad = _nonfinite(array)
-            if bad:
+            if bad and not (_may_mask(node, biased) and not _has_nan(array)):
                 raise ModelError(
                     f"weight {name!r}, which node {node.name!r} ({node.op_type}) reads, has "
                     f"{bad} NaN or infinite value{'s' * (bad > 1)}",
@@ -54,6 +63,59 @@ def check_weights(model: Model) -> None:
                     hint="export the model again from finite weights; INT8 scales of such a "
                     "network would mean nothing",
                 )
+
+
+def unbounded(model: Model) -> frozenset[str]:
+    """Returns the tensors that an infinite constant, such as a mask of -inf, reaches.
+
+    They have no INT8 scale, as with a mask of -FLT_MAX. A softmax ends it.
+    """
+    from onnx import numpy_helper
+
+    values = {t.name: t for t in model.proto.graph.initializer if t.name not in model.weights}
+    biased = _biased(model)
+    found: set[str] = set()
+    for node in model.proto.graph.node:
+        if node.op_type not in _MASKING | _PASSING:
+            continue
+        for name in node.input:
+            if name in found:
+                break
+            if not _may_mask(node, biased):
+                continue
+            array = model.weights.get(name)
+            if array is None and name in values:
+                array = numpy_helper.to_array(values[name])
+            if array is not None and _nonfinite(array):
+                break
+        else:
+            continue
+        found.update(node.output)
+    return frozenset(found)
+
+
+def _biased(model: Model) -> frozenset[str]:
+    """Returns the results of constant weights: what is added to them is a bias."""
+    graph = model.proto.graph
+    constants = {tensor.name for tensor in graph.initializer}.union(model.weights)
+    return frozenset(
+        node.output[0]
+        for node in graph.node
+        if node.op_type in int8_operators().weighted and not constants.isdisjoint(node.input)
+    )
+
+
+def _may_mask(node: onnx.NodeProto, biased: Collection[str]) -> bool:
+    """Tells whether infinities among a node's constants are a mask's, not a damaged weight's."""
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _MASKING:
+        return False
+    return node.op_type not in ("Add", "Sub") or not any(name in biased for name in node.input)
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    import numpy as np
+
+    return bool(np.isnan(array).any())
 
 
 def _nonfinite(array: np.ndarray) -> int:
@@ -82,10 +144,17 @@ def bad_input(name: str, sample: int) -> DataError:
 
 
 def bad_activation(
-    model: Model, name: str, sample: int, feed: Mapping[str, np.ndarray]
+    model: Model,
+    name: str,
+    sample: int,
+    feed: Mapping[str, np.ndarray],
+    free: Collection[str] = (),
 ) -> DataError:
-    """A NaN or an infinity in tensor ``name``: finds the node that makes the first."""
-    first = _first_bad(model, feed)
+    """A NaN or an infinity in tensor ``name``: finds the node that makes the first.
+
+    Tensors of ``free`` may have infinities.
+    """
+    first = _first_bad(model, feed, free)
     by = f"; node {first[0]!r} ({first[1]}) makes the first, in {first[2]!r}" if first else ""
     return DataError(
         f"tensor {name!r} has NaN or infinite values in calibration sample {sample}{by}",
@@ -96,7 +165,9 @@ def bad_activation(
     )
 
 
-def _first_bad(model: Model, feed: Mapping[str, np.ndarray]) -> tuple[str, str, str] | None:
+def _first_bad(
+    model: Model, feed: Mapping[str, np.ndarray], free: Collection[str]
+) -> tuple[str, str, str] | None:
     """Returns the name and operator of the first node that makes a bad value, and the tensor."""
     import numpy as np
 
@@ -111,7 +182,7 @@ def _first_bad(model: Model, feed: Mapping[str, np.ndarray]) -> tuple[str, str, 
     maker = {name: node for node in graph.node for name in node.output if name in floats}
     for wanted, arrays in run_parts(parts(model, list(maker)), feed):
         for name, array in zip(wanted, arrays, strict=True):
-            if not np.isfinite(array).all():
+            if _has_nan(array) or (name not in free and not np.isfinite(array).all()):
                 return maker[name].name, maker[name].op_type, name
     return None
 

@@ -8,6 +8,7 @@ from edgekit.dla import LEVELS
 from edgekit.errors import UsageError
 from edgekit.quantize._histogram import TINY, Histogram
 from edgekit.quantize._methods_entropy import ENTROPY_BINS, edge_of, nearest, nearest_if_sure
+from edgekit.quantize._scales import LARGEST_SCALE
 
 __all__ = [
     "FEWEST",
@@ -48,9 +49,14 @@ def amax_of(histogram: Histogram, method: str) -> float:
         UsageError: The method is not one of ``METHODS``.
     """
     check_method(method)
-    if histogram.amax < TINY:
+    if histogram.amax < TINY or _too_large(histogram):
         return histogram.amax
     return min(METHODS[method](histogram), histogram.amax)
+
+
+def _too_large(histogram: Histogram) -> bool:
+    """Tells whether no method clips: the values are a mask's, and none has a scale for it."""
+    return histogram.amax > LARGEST_SCALE * LEVELS
 
 
 def entropy_if_sure(histogram: Histogram) -> float | None:
@@ -61,7 +67,7 @@ def entropy_if_sure(histogram: Histogram) -> float | None:
     Counts are exact in the histogram's own bins. The method asks for bins that end at the largest
     magnitude, so some values may be one bin off, which matters where two candidates tie.
     """
-    if histogram.amax < TINY or histogram.total < FEWEST:
+    if histogram.amax < TINY or histogram.total < FEWEST or _too_large(histogram):
         return histogram.amax
     counts, unsure = histogram.regrid(ENTROPY_BINS)
     if unsure.any() and counts.sum() < _FEW:

@@ -45,7 +45,11 @@ class Needs:
 
 
 def needs(
-    network: Network, scales: Collection[str], *, on_dla: Collection[str] | None = None
+    network: Network,
+    scales: Collection[str],
+    *,
+    on_dla: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> Needs:
     """Says which tensors lack a scale, as TensorRT's builder would.
 
@@ -58,15 +62,21 @@ def needs(
         network: The layer graph.
         scales: Tensors that have one.
         on_dla: Layers that can run on the target's DLA; None where all may.
+        without: Tensors that no scale suits, those of a mask for one: what reads or writes them
+            runs in FP16, wherever it runs and whatever it could be fused with.
     """
-    return _Needs(network, frozenset(scales), on_dla).answer()
+    return _Needs(network, frozenset(scales), on_dla, frozenset(without)).answer()
 
 
 class _Needs:
     def __init__(
-        self, network: Network, scales: frozenset[str], on_dla: Collection[str] | None
+        self,
+        network: Network,
+        scales: frozenset[str],
+        on_dla: Collection[str] | None,
+        without: frozenset[str],
     ) -> None:
-        self.network = network
+        self.network, self.without = network, without
         self.outputs = frozenset(network.outputs)
         self.producers, self.consumers = network.producers(), network.consumers()
         self.bare = {
@@ -160,7 +170,9 @@ class _Needs:
         return [
             name
             for name in dict.fromkeys((*layer.inputs, *layer.outputs))
-            if name in self.bare and name not in inner and not self._is_float_result(name, running)
+            if name in self.bare
+            and name not in inner
+            and (name in self.without or not self._is_float_result(name, running))
         ]
 
     def _is_float_result(self, name: str, running: set[str]) -> bool:
@@ -196,6 +208,7 @@ class _Needs:
                 and source.op in int8_operators().computing
                 and source.kind != "SHUFFLE"
                 and name not in self.outputs
+                and name not in self.without
                 and len(self.consumers[name]) == 1
                 and self._together(source, layer)
             ):

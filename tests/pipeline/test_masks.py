@@ -15,8 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 import edgekit
 from edgekit.build import Runner, build_reference
 from edgekit.cli._main import main
-from edgekit.errors import DataError, UsageError
+from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.network import layers, load, session
+from edgekit.pipeline import show_document
 from edgekit.quantize import cache_of, edit, is_scale, load_cache, measure, scales_from
 from tests.build.toy_nets import place_all, plan_of
 from tests.pipeline.nets import small_net
@@ -99,6 +100,7 @@ def feeds(count: int, known: int, *, seed: int = 0) -> list[dict[str, np.ndarray
         (-1e30, False, {"sum"}),
         (-10000.0, False, {"sum"}),
         (LOWEST, True, {"sum"}),
+        (-np.inf, True, {"sum"}),
     ],
 )
 def test_calibrate_plan_and_build_agree_on_a_mask(
@@ -125,9 +127,108 @@ def test_calibrate_plan_and_build_agree_on_a_mask(
     built = edgekit.build(path, calibration=data, rewrite={"enable": "none"}, **BOARD)
     assert built["accuracy"]["snr_db"] > 20
     floats = {layer.name for layer in plan.layers if layer.precision != "int8"}
-    if "bias" in bare:
-        assert {"bias", "sum"} <= floats
-        assert any("'bias'" in note and "in FP16 instead" in note for note in built["notes"])
+    assert bare <= floats
+    # one sentence everywhere, of the same tensors and layers
+    (told,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
+    assert all(repr(name) in told for name in bare)
+    shown = show_document(cache, str(path))
+    for notes in (shown["notes"], plan.notes, built["notes"]):
+        assert told in notes
+        assert not any("has no scale" in note for note in notes)
+    assert shown["missing"] == []
+    assert {row["tensor"] for row in shown["without"]} == bare
+    layers_named = {layer for row in shown["without"] for layer in row["layers"]}
+    # a Where has no INT8
+    assert layers_named == (set() if chosen else {"sum", *bare})
+    assert layers_named <= floats
+    assert ("in FP16 instead" in told) == bool(layers_named)
+
+
+def test_products_whose_reshape_and_transpose_are_merged_have_a_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT's layers do not have the tensors between; the build and the cache do."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    path = attention(tmp_path / "mask.onnx", -10000.0)
+    cache = tmp_path / "calib.cache"
+    found = edgekit.calibrate(path, cache, rewrite={"enable": "none"}, **BOARD)
+    model = load(path)
+    assert {"q.m", "q.r"}.isdisjoint(layers(model).tensors)
+    listed = load_cache(cache).scales
+    for name in "qkv":
+        own = {found["scales"][f"{name}.{end}"] for end in "mrt"}
+        assert own == {listed[f"{name}.{end}"] for end in "mrt"}
+        assert len(own) == 1
+    rows = {row["name"]: row for row in show_document(cache, str(path))["tensors"]}
+    assert rows["q.m"]["known"]
+    for calibration in ({}, {"cache": str(cache)}):
+        built = edgekit.build(path, calibration=calibration, rewrite={"enable": "none"}, **BOARD)
+        assert not any("has no scale" in note for note in built["notes"])
+
+
+def with_constant(path: Path, op: str, constant: np.ndarray, *, weighted: bool = False) -> Path:
+    """A softmax over what ``op`` makes of a product and a constant."""
+    square = np.eye(TOKENS, dtype=F)
+    nodes = [
+        helper.make_node("MatMul", ["x", "square" if weighted else "x"], ["p"], "p"),
+        helper.make_node(op, ["p", "c"], ["sum"], "sum"),
+        helper.make_node("Softmax", ["sum"], ["w"], "w", axis=-1),
+        helper.make_node("MatMul", ["w", "square"], ["y"], "y"),
+    ]
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, TOKENS, TOKENS]) for n in "xy"
+    ]
+    weights = [numpy_helper.from_array(constant, "c"), numpy_helper.from_array(square, "square")]
+    graph = helper.make_graph(nodes, "constant", values[:1], values[1:], weights)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path
+    )
+    return path
+
+
+@pytest.mark.parametrize("lowest", [LOWEST, -np.inf])
+def test_a_constant_mask_of_infinities_is_treated_as_one_of_the_lowest_float(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lowest: float
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    causal = np.triu(np.full((1, TOKENS, TOKENS), lowest, F), 1)
+    path = with_constant(tmp_path / "causal.onnx", "Add", causal)
+    assert edgekit.check(path, **BOARD)["layers"]
+    assert edgekit.plan(path, **BOARD).layers
+    found = edgekit.calibrate(path, tmp_path / "calib.cache", **BOARD)
+    assert found["without"] == ["sum"]
+    (told,) = [note for note in found["notes"] if "no INT8 scale suits" in note]
+    assert told.endswith("'sum'; in FP16 instead: sum")
+    built = edgekit.build(path, **BOARD)
+    assert told in built["notes"]
+    assert built["accuracy"]["snr_db"] > 20
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "weighted"),
+    [("Add", np.nan, False), ("Mul", -np.inf, False), ("Add", -np.inf, True)],
+)
+def test_what_is_no_mask_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, value: float, *, weighted: bool
+) -> None:
+    """NaN, an infinite factor, and an infinite bias of constant weights."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
+    constant = np.ones((TOKENS,), F)
+    constant[3] = value
+    path = with_constant(tmp_path / "bad.onnx", op, constant, weighted=weighted)
+    for ask in (edgekit.plan, edgekit.calibrate):
+        with pytest.raises(ModelError, match="weight 'c'"):
+            ask(path, **BOARD)
+
+
+def test_nan_that_an_infinite_mask_makes_is_refused(tmp_path: Path) -> None:
+    path = with_constant(tmp_path / "bad.onnx", "Add", np.full((TOKENS,), -np.inf, F))
+    proto = onnx.load(path)
+    proto.graph.node.insert(2, helper.make_node("Sub", ["sum", "sum"], ["none"], "none"))
+    proto.graph.node[3].input[0] = "none"
+    onnx.save(proto, path)
+    with pytest.raises(DataError, match=r"node 'none' \(Sub\) makes the first"):
+        edgekit.calibrate(path, **BOARD)
 
 
 def test_one_count_of_scales_in_texts_json_and_cache(
