@@ -53,8 +53,8 @@ class Ask:
             explains=False,
         )  # fmt: skip
 
-    def prepared(self) -> Prepared:
-        """Returns the problem as the solver sees it.
+    def prepared(self, beside: str = "") -> Prepared:
+        """Returns the problem as the solver sees it; ``beside`` as ``prepare`` has it.
 
         Raises:
             UsageError, GateError: As ``place``.
@@ -63,7 +63,7 @@ class Ask:
 
         return prepare(
             self.network, self.judgement, self.target, precision=self.precision,
-            power_mode=self.power_mode, options=self.options,
+            power_mode=self.power_mode, options=self.options, beside=beside,
         )  # fmt: skip
 
     def able(self, layer: str) -> Ask:

@@ -48,7 +48,7 @@ def assemble(
     """Returns the plan document's values for a solved problem."""
     model, options, problem = request.model, request.options, built.problem
     shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
-    predicted = _mixed(problem, [one.share.share for one in shown], shown)
+    predicted = _mixed(request, problem, [one.share.share for one in shown], shown)
     if options.objective == "throughput":
         value = predicted.throughput_qps
     else:
@@ -144,11 +144,12 @@ def extrapolated_by(request: Request, shares: Sequence[Share]) -> tuple[str, ...
 
 def _shown(request: Request, built: Built, solved: Solved, number: int) -> _Shown:
     part = solved.parts[number]
-    running = Running(request.network, request.model, request.room, built, part.placing)
+    load_us = part.placing.load_us
+    energy_uj, watts = request.model.energy(built.problem.devices, load_us)
+    running = Running(request.network, request.model, request.room, built, part.placing, watts)
     options = request.options
     running = as_the_builder_groups(running, options.max_loadables, options.min_loadable_layers)
     layers, loadables = running.layers(), running.loadables(number)
-    load_us, energy_uj = part.placing.load_us, part.placing.energy_uj
     share = Share(
         round(part.share, 9),
         layers,
@@ -172,7 +173,13 @@ def _predicted(problem: Problem, load_us: Sequence[float], energy_uj: float) -> 
     )
 
 
-def _mixed(problem: Problem, shares: Sequence[float], shown: Sequence[_Shown]) -> Predicted:
+def _mixed(
+    request: Request, problem: Problem, shares: Sequence[float], shown: Sequence[_Shown]
+) -> Predicted:
+    """Returns what frames take that use plans in these shares.
+
+    Frames of different plans overlap: period and energy are those of a frame's mean loads.
+    """
     if len(shown) == 1:
         return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
     each = [metrics(problem, one.load_us, one.energy_uj) for one in shown]
@@ -185,7 +192,7 @@ def _mixed(problem: Problem, shares: Sequence[float], shown: Sequence[_Shown]) -
     return Predicted(
         round(max(have["latency_us"] for have in each), DIGITS),
         round(1e6 / period, DIGITS) if period else 0.0,
-        round(mean([have["energy_uj"] for have in each]), DIGITS),
+        round(request.model.energy(problem.devices, loads)[0], DIGITS),
         round(mean([have["gpu_us"] for have in each]), DIGITS),
     )
 
@@ -258,16 +265,15 @@ def _without(unknown: Sequence[str]) -> list[str]:
     ]
 
 
-def _shared(generation: str | None, overlapping: bool) -> str:
+def _shared(generation: str | None) -> str:
     """Returns what the plan's figures contain of the memory that devices share."""
     table = contention_table(generation)
     if not table:
         return "contention for memory is not known on this board: together, devices are slower"
     gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
-    what = "throughput and energy contain" if overlapping else "throughput contains"
     return (
-        f"{what} what sharing the memory costs: the GPU takes {gpu:.0f} % longer beside a DLA "
-        f"core, and the core {dla:.0f} %"
+        f"throughput and energy contain what sharing the memory costs: the GPU takes {gpu:.0f} % "
+        f"longer beside a DLA core, and the core {dla:.0f} %"
     )
 
 
@@ -296,7 +302,7 @@ def _notes(
         among = " of all placements that keep what is asked" if _limited(request) else ""
         notes.append(f"the GPU alone is best for this objective{among}")
     if on_dla and request.options.gpu:
-        notes.append(_shared(model.target.dla.generation, bool(model.beside)))
+        notes.append(_shared(model.target.dla.generation))
     if model.mode.warning:
         notes.append(model.mode.warning)
     return notes

@@ -20,7 +20,10 @@ Value = Callable[[Problem, Sequence[float], float], float]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A placement that ignores pins and bounds: its problem, modes by kernel, loads, energy."""
+    """A placement that ignores pins and bounds: its problem, modes by kernel, loads, energy.
+
+    The energy is the model's of these loads (``CostModel.energy``), as a plan's is.
+    """
 
     built: Built
     modes: tuple[int, ...]
@@ -47,7 +50,7 @@ def baselines(request: Request, value: Value) -> dict[str, Baseline | None]:
 
 def _gpu_only(request: Request) -> Baseline:
     built = problem_of(request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True)
-    return _fixed(built, 0)
+    return _fixed(request, built, 0)
 
 
 def _tensorrt_auto(request: Request) -> Baseline | None:
@@ -59,15 +62,15 @@ def _tensorrt_auto(request: Request) -> Baseline | None:
 
     room = request.room.without_limits()
     built = problem_of(replace(request, room=room), auto_kernels(request), allowed, plain=True)
-    return _fixed(built, max(run_of.values(), default=0))
+    return _fixed(request, built, max(run_of.values(), default=0))
 
 
-def _fixed(built: Built, loadables: int) -> Baseline:
+def _fixed(request: Request, built: Built, loadables: int) -> Baseline:
     """Returns the only placement that a problem has."""
     problem = built.problem
     modes = tuple(next(m for m, cost in enumerate(row) if cost) for row in problem.costs)
-    (cut,) = _Cuts(problem, modes, modes).totals(loadables)[-1:]
-    return Baseline(built, modes, cut[0], cut[1])
+    load = _Cuts(problem, modes, modes).totals(loadables)[-1]
+    return Baseline(built, modes, load, request.model.energy(problem.devices, load)[0])
 
 
 def _best_cut(request: Request, value: Value) -> Baseline | None:
@@ -92,7 +95,8 @@ def _best_cut(request: Request, value: Value) -> Baseline | None:
     ):
         totals = _Cuts(problem, left, right).totals(1)
         for at in range(low, high + 1):
-            load, energy = totals[at]
+            load = totals[at]
+            energy, _ = request.model.energy(problem.devices, load)
             worth = value(problem, load, energy)
             found.append((worth, len(found), load, energy, (*left[:at], *right[at:])))
     for _, _, load, energy, modes in sorted(found):
@@ -113,10 +117,10 @@ class _Cuts:
         self.problem, self.left, self.right = problem, left, right
         self._count = len(left)
         resources = len(problem.devices) + 1
-        self._steps = [[0.0] * (resources + 1) for _ in range(self._count + 2)]
+        self._steps = [[0.0] * resources for _ in range(self._count + 2)]
 
-    def totals(self, loadables: int) -> list[tuple[tuple[float, ...], float]]:
-        """Returns loads and energy by the number of kernels before the cut."""
+    def totals(self, loadables: int) -> list[tuple[float, ...]]:
+        """Returns loads by the number of kernels before the cut."""
         for v, row in enumerate(self.problem.costs):
             self._add(row[self.left[v]], v + 1, self._count)
             self._add(row[self.right[v]], 0, v)
@@ -127,8 +131,7 @@ class _Cuts:
             for _ in range(loadables):
                 self._add(launch, 0, self._count)
         columns = [list(accumulate(column)) for column in zip(*self._steps, strict=True)]
-        rows = list(zip(*columns, strict=True))[: self._count + 1]
-        return [(row[:-1], row[-1]) for row in rows]
+        return list(zip(*columns, strict=True))[: self._count + 1]
 
     def _add(self, cost: Cost | None, low: int, high: int) -> None:
         """Adds a cost to the cuts from ``low`` to ``high``, both included."""
@@ -138,7 +141,6 @@ class _Cuts:
             row = self._steps[at]
             for resource, us in enumerate(cost.load_us):
                 row[resource] += sign * us
-            row[-1] += sign * cost.energy_uj
 
     def _border(self, index: int) -> None:
         border = self.problem.borders[index]

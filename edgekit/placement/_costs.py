@@ -8,7 +8,7 @@ Everything here predicts; nothing is measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,9 @@ from edgekit.placement._costs_reformat import fixed_us, moving_us
 from edgekit.placement._kernels import Kernel, operations
 from edgekit.targets import PowerMode, Target
 
-__all__ = ["CostModel", "Layout", "cost_data", "model_error"]
+__all__ = ["SUMS", "CostModel", "Layout", "cost_data", "model_error"]
+
+SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for these ``beside``
 
 # they round what the kernel before them writes, and scale what the one behind them reads: no
 # kernels of their own (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
@@ -50,9 +52,9 @@ class CostModel:
         precision: "int8", "fp16" or "fp32".
         fp16_layers: Layers that run in FP16 although the precision is INT8.
         constants: ``targets/costs/devices.yaml``, or a trial of the fitting script.
-        beside: "dla" or "gpu": all work of this kind of device has the other one at its side, and
-            its watts contain what sharing the DRAM costs both; empty: frames run one after the
-            other, and nothing works at once.
+        beside: What :meth:`watts` are taken for: "dla" or "gpu", all work of this kind of device
+            has the other one at its side, and its watts contain what sharing the DRAM costs both;
+            empty: a device alone. A placement's energy is :meth:`energy`, whatever this is.
         power: What the whole network runs in, if that is not ``precision``: watts are known by
             precision of a whole build.
     """
@@ -221,11 +223,29 @@ class CostModel:
             return 0.0
         return float(self.constants["dla"][self.target.dla.generation]["launch_us"])
 
-    def watts(self, device: str) -> float:
-        """Returns the module's power while one device works, and what ``beside`` adds to it."""
+    def energy(
+        self, devices: Sequence[str], load_us: Sequence[float]
+    ) -> tuple[float, tuple[float, ...]]:
+        """Returns the energy of a frame with these loads, and the watts by device that make it.
+
+        Frames overlap, as in the throughput, so it contains what sharing the DRAM costs: that of
+        all DLA work beside the GPU, or of all GPU work beside a core, whichever is less.
+        """
+        found = []
+        for beside in SUMS:
+            watts = tuple(self.watts(name, beside) for name in devices)
+            found.append((sum(us * w for us, w in zip(load_us, watts, strict=False)), watts))
+        return min(found)
+
+    def watts(self, device: str, beside: str | None = None) -> float:
+        """Returns the module's power while one device works, and what ``beside`` adds to it.
+
+        ``beside`` is the model's own where it is None.
+        """
         alone = self._watts(device)
         kind, other = ("gpu", "DLA0") if device == "GPU" else ("dla", "GPU")
-        if kind != self.beside or not self.target.dla.cores:
+        beside = self.beside if beside is None else beside
+        if kind != beside or not self.target.dla.cores:
             return alone
         own, others = energy_factors(self.target.dla.generation)[kind]
         return own * alone + others * self._watts(other)

@@ -37,7 +37,7 @@ def explain_layer(ask: Ask, plan: Plan, name: str, progress: Tell | None = None)
     placed = next(one for one in plan.layers if one.name == layer.name)
     verdict = ask.judgement.verdicts[layer.name]
     cores = usable_cores(ask.options, ask.target, ask.precision)
-    costing = _costing(ask)
+    costing = _costing(ask, plan)
     kernel = costing.kernel_of(layer.name)
     members = [ask.network.layers[i].name for i in kernel.layers]
     other = "GPU" if placed.device != "GPU" else f"DLA{cores[0]}" if cores else ""
@@ -104,9 +104,14 @@ def find_layer(network: Network, name: str) -> Layer:
     )
 
 
-def _costing(ask: Ask) -> Costing:
+def _costing(ask: Ask, plan: Plan) -> Costing:
     prepared = ask.prepared()
-    return Costing(ask.network, prepared.request.model, prepared.built, prepared.request.regions)
+    request, own = prepared.request, plan.plans[0].predicted or plan.predicted
+    others = (0.0,) * len(request.cores[1:])  # cores are alike
+    load_us = (own.gpu_us, own.latency_us - own.gpu_us, *others)[: len(request.devices)]
+    _, watts = request.model.energy(request.devices, load_us)
+    by_device = dict(zip(request.devices, watts, strict=True))
+    return Costing(ask.network, request.model, prepared.built, request.regions, by_device)
 
 
 def _shares(plan: Plan, layer: str) -> dict[str, float]:

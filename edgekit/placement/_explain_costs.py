@@ -28,12 +28,14 @@ class Costing:
         model: Predicted costs, or measured ones where there are any.
         built: The problem that the solver sees.
         regions: What the GPU runs fused.
+        watts: By device, those that the plan's energy is the sum of.
     """
 
     network: Network
     model: CostModel
     built: Built
     regions: Regions
+    watts: Mapping[str, float]
 
     def kernel_of(self, layer: str) -> Kernel:
         """Returns the kernel that a layer is a part of."""
@@ -56,7 +58,7 @@ class Costing:
             rows.append(
                 {"device": device, "precision": model.layer_precision(first, device),
                  "format": form, "us": round(us, DIGITS),
-                 "uj": round(us * model.watts(device), DIGITS),
+                 "uj": round(us * self.watts[device], DIGITS),
                  "clock": "measured" if known else "predicted"}
             )  # fmt: skip
         # a DLA core computes in one format only; the others are for its borders

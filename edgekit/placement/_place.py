@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from edgekit.placement._assemble import assemble
 from edgekit.placement._baselines import Baseline, baselines
 from edgekit.placement._build_problem import build_problem
 from edgekit.placement._built import Built
-from edgekit.placement._costs import CostModel, cost_data
+from edgekit.placement._costs import SUMS, CostModel, cost_data
 from edgekit.placement._measured import measured_model
 from edgekit.placement._optimise import Part, Solved, is_better, objective_value
 from edgekit.placement._options import check_options
@@ -23,11 +24,11 @@ from edgekit.placement._types import Options, Plan
 from edgekit.solver import Placing, Problem
 from edgekit.targets import Target
 
-__all__ = ["Prepared", "place", "prepare"]
-
-OVERLAPPING = ("throughput", "period", "energy")  # objectives whose plans pay for sharing the DRAM
+__all__ = ["Prepared", "energy_sums", "place", "prepare"]
 
 Tell = Callable[[int, int], None]
+
+_Found = tuple[Request, Built, Solved, list[str]]
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,15 @@ def prepare(
     precision: str,
     power_mode: str | None = None,
     options: Options = Options(),  # noqa: B008 - frozen
-    beside: str = "dla",
+    beside: str = "",
 ) -> Prepared:
     """Returns the problem that :func:`place` solves; arguments and errors are the same.
 
-    ``beside`` is whose work has the other kind of device at its side all the time, where frames
-    overlap or an energy is minimised (``CostModel.beside``): the energy that sharing the DRAM takes
-    is not more than that of either kind.
+    ``beside`` is which of the sums whose less is a placement's energy (``CostModel.energy``) the
+    solver's energy is; the plan has the less of both, whatever this is.
     """
     check_options(options, target)
     mode = target.mode(power_mode)
-    if not options.gpu or options.objective not in OVERLAPPING:
-        beside = ""
     fp16, power = options.fp16_layers, ""
     if precision == "int8":
         # layers without a scale, as the verdicts and `check` have it
@@ -138,28 +136,55 @@ def place(
             explain_conflict(ask, error)
             raise
     report = progress or (lambda done, total: None)
-    prepared = prepare(
-        network, judgement, target, precision=precision, power_mode=power_mode, options=options
-    )
-    request, built, compared = prepared.request, prepared.built, prepared.baselines
-    report(1, 3)
-    built, solved, notes = search(request, built, compared, told)
-    if options.objective == "energy" and request.model.beside and request.cores:
-        # the energy of sharing is the less of two sums, so the best plan is the better of two
-        second = prepare(
+    shared = energy_sums(options)
+    found, refused, proven = list[_Found](), list[GateError](), list[float]()
+    for beside in shared:
+        prepared = prepare(
             network, judgement, target, precision=precision, power_mode=power_mode,
-            options=options, beside="gpu",
+            options=options, beside=beside,
         )  # fmt: skip
-        found = search(second.request, second.built, compared, told)
-        compared = {
-            name: one if other is None or (one and one.energy_uj <= other.energy_uj) else other
-            for (name, one), other in zip(compared.items(), second.baselines.values(), strict=True)
-        }
-        bound = min(solved.bound, found[1].bound)
-        if is_better(options, found[1].value, solved.value):
-            request, (built, solved, notes) = second.request, found
-        solved = replace(solved, bound=bound)
+        request = prepared.request
+        if beside == shared[0]:
+            compared = prepared.baselines
+            report(1, 3)
+        try:
+            built, solved, notes = search(request, prepared.built, prepared.baselines, told)
+        except GateError as error:
+            refused.append(error)
+            continue
+        proven.append(solved.bound)
+        if options.objective == "energy":
+            devices, load_us = built.problem.devices, solved.parts[0].placing.load_us
+            solved = replace(solved, value=request.model.energy(devices, load_us)[0])
+        if beside or len(shared) == 1:
+            found.append((request, built, solved, notes))
+        if not request.cores:
+            break
+    limits = [error for error in refused if error.code != "plan.infeasible"]
+    if not found:
+        raise (limits or refused)[0]
+    best = found[0]
+    for other in found[1:]:
+        if is_better(options, other[2].value, best[2].value):
+            best = other
+    request, built, solved, notes = best
+    bound = max(proven) if options.objective == "throughput" else min(proven)
+    if limits:  # nothing is proved of what one of the sums allows
+        bound = math.inf if options.objective == "throughput" else 0.0
+    solved = replace(solved, bound=bound)
     report(2, 3)
     plan = assemble(request, built, solved, compared, notes)
     report(3, 3)
     return plan
+
+
+def energy_sums(options: Options) -> tuple[str, ...]:
+    """Returns for which ``CostModel.beside`` a placement is to be solved.
+
+    The energy is the less of two sums, so what is best, or within a bound, by it is so by one of
+    them: the best placement is the better of two. Plans of a mix can be within a bound by either;
+    what bounds mixes of them all is the problem with less energy than both, which comes last.
+    """
+    if not options.gpu or (options.objective != "energy" and "energy_uj" not in options.bounds):
+        return ("",)  # a core alone shares nothing
+    return (*SUMS, "") if options.objective == "throughput" else SUMS

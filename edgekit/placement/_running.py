@@ -29,6 +29,7 @@ class Running:
         room: What a loadable can hold.
         built: The problem and its meaning.
         placing: The placement.
+        watts: By device, those that the placement's energy is the sum of.
     """
 
     network: Network
@@ -36,6 +37,7 @@ class Running:
     room: Room
     built: Built
     placing: Placing
+    watts: tuple[float, ...]
 
     def layers(self) -> tuple[PlacedLayer, ...]:
         """Returns every layer with its device and segment, in graph order.
@@ -49,7 +51,7 @@ class Running:
             for v in step.nodes:
                 layers = [(i, self.network.layers[i]) for i in self.built.kernels[v].layers]
                 cost = self._cost(v)
-                time, energy = cost.load_us[step.device], cost.energy_uj
+                time, energy = cost.load_us[step.device], self._energy(cost)
                 shares = self.model.layer_shares(self.network, self.built.kernels[v], device)
                 for (index, layer), share in zip(layers, shares, strict=True):
                     found[index] = PlacedLayer(
@@ -62,6 +64,9 @@ class Running:
                         round(energy * share, DIGITS),
                     )
         return tuple(found[index] for index in sorted(found))
+
+    def _energy(self, cost: Cost) -> float:
+        return sum(us * watts for us, watts in zip(cost.load_us, self.watts, strict=False))
 
     def _cost(self, v: int) -> Cost:
         cost = self.built.problem.costs[v][self.placing.modes[v]]
@@ -88,7 +93,7 @@ class Running:
                     need,
                     self._formats(step),
                     round(launch.load_us[step.device], DIGITS),
-                    round(launch.energy_uj, DIGITS),
+                    round(self._energy(launch), DIGITS),
                     round(border_us, DIGITS),
                     round(border_uj, DIGITS),
                     plan,
@@ -115,8 +120,7 @@ class Running:
                 ends = [p] if p != OUTSIDE and self._device(p) == device else border.consumers
                 number = min(step_of[v] for v in ends if self._device(v) == device)
                 had = found.get(number, (0.0, 0.0))
-                watts = self.model.watts(problem.devices[device])
-                found[number] = (had[0] + us, had[1] + us * watts)
+                found[number] = (had[0] + us, had[1] + us * self.watts[device])
         return found
 
     def unfused(self, plan: int = 0) -> tuple[Unfused, ...]:
@@ -133,7 +137,7 @@ class Running:
                     self.built.tensors[b],
                     problem.devices[device],
                     round(sum(cost.load_us), DIGITS),
-                    round(cost.energy_uj, DIGITS),
+                    round(self._energy(cost), DIGITS),
                     plan,
                 )
             )
@@ -213,7 +217,7 @@ class Running:
                         round(way.reformat_us, DIGITS),
                         "measured" if way.measured else "predicted",
                         plan,
-                        round(way.reformat_us * self.model.watts("GPU"), DIGITS),
+                        round(way.reformat_us * self.watts[0], DIGITS),
                     )
                 )
         return tuple(found)

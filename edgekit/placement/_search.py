@@ -7,6 +7,7 @@ at the border of a loadable that it makes. Where such a cut is worth more it is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -132,8 +133,11 @@ def keeping(request: Request, asked: Problem, baseline: Baseline) -> Placing | N
         min_size=asked.min_size,
         fits=request.room.fits(baseline.built.kernels, on_dla) if any(on_dla) else None,
     )
+    bounds = dict(options.bounds)
+    if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
+        return None
     one = "period" if options.objective == "throughput" else options.objective
-    return evaluate(problem, baseline.modes, Goal.of(problem, one, options.bounds))
+    return evaluate(problem, baseline.modes, Goal.of(problem, one, bounds))
 
 
 def _keeps_pins(request: Request, baseline: Baseline) -> bool:

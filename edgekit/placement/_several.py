@@ -125,6 +125,8 @@ def place_several(
             own = prepare(
                 member.network, member.judgement, target, precision=member.precision,
                 power_mode=power_mode, options=member.options,
+                # whatever the GPU works on, a core shares the memory with it
+                beside="dla" if member.options.gpu else "",
             )  # fmt: skip
             prepared.append(own)
             alone.append(Alone(own, one_core=one_core))

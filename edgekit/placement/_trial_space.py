@@ -169,6 +169,8 @@ class Space:
         return assemble(self._prepared.request, built, solved, self._prepared.baselines)
 
     def _value(self, parts: Sequence[Part]) -> float:
+        if self.options.objective == "energy":
+            return self.model.energy(self.problem.devices, parts[0].placing.load_us)[0]
         if self.options.objective != "throughput":
             return parts[0].placing.value
         count = len(self.problem.devices)

@@ -198,6 +198,9 @@ def _builder(plan: Plan) -> Iterator[str]:
         what, where = "it", "builder"
         if several:
             what, where = f"plan {number}", f"plans[{number - 1}].builder"
+        if not on_dla:
+            yield f"plan {number} runs on the GPU alone"
+            continue
         yield (
             f"to build {what}: set the device type of {text.plural(on_dla, 'layer')} to DLA and of "
             f"{len(types) - on_dla} to GPU (--json: {where}.device_types)"

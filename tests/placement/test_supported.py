@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
+from edgekit import dla, network, targets
+from edgekit.placement import Options, Pin, place
 from edgekit.placement._costs import cost_data
+from edgekit.placement._place import prepare
+from edgekit.solver import Goal, evaluate
 
 BOARD = "jetson-agx-orin-64gb"
 
@@ -91,9 +96,90 @@ def test_energy_counts_sharing_and_a_gpu_alone_shares_nothing(tmp_path: Path) ->
     # one loadable in the middle of the GPU's work: more energy than the two one after the other
     pins = [{"layers": f"conv{n}", "device": "DLA"} for n in (3, 4, 5)]
     pins += [{"layers": f"conv{n}", "device": "GPU"} for n in (0, 1, 2, 6, 7, 8, 9)]
-    in_a_row = plan(model, "latency", dla_cores=[0], pin=pins)
     shared = plan(model, "energy", dla_cores=[0], pin=pins)
-    assert shared.predicted.energy_uj > in_a_row.predicted.energy_uj * 1.005
+    net, board = network.layers(network.load(model)), targets.get(BOARD)
+    judged = dla.judge(net, board, precision="int8")
+    watts = prepare(net, judged, board, precision="int8").request.model.watts
+    gpu_us = shared.predicted.gpu_us
+    in_a_row = gpu_us * watts("GPU") + (shared.predicted.latency_us - gpu_us) * watts("DLA0")
+    assert shared.predicted.energy_uj > in_a_row * 1.005
+
+
+OBJECTIVES = ["latency", "throughput", "period", "energy", "gpu_time"]
+
+
+@pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
+@pytest.mark.parametrize("on_dla", [(3, 4, 5), (0, 1, 2, 3, 4, 5, 6), ()])
+def test_a_placement_has_one_prediction_whatever_was_made_best(
+    tmp_path: Path, target: str, on_dla: tuple[int, ...]
+) -> None:
+    """Pins leave one placement; the objective may choose other formats where devices meet."""
+    model = chain(tmp_path / "chain.onnx")
+    pins = [
+        {"layers": f"conv{n}", "device": "DLA" if n in on_dla else "GPU"} for n in range(10)
+    ] if on_dla else []  # fmt: skip
+    cores = [0] if on_dla else []
+    by_placement: dict[object, set[tuple[object, ...]]] = {}
+    baselines = set()
+    for objective in OBJECTIVES:
+        made = plan(model, objective, target, dla_cores=cores, pin=pins)
+        assert made.optimal
+        for part in made.plans:
+            where = tuple((layer.name, layer.device) for layer in part.layers)
+            formats = tuple((one.tensor, one.source, one.goal) for one in part.reformats)
+            times = (round(part.predicted.latency_us, 4), round(part.predicted.gpu_us, 4))
+            by_placement.setdefault((where, formats, times), set()).add(
+                (round(part.predicted.energy_uj, 4), round(part.predicted.throughput_qps, 4))
+            )
+        for name in ("gpu_only", "tensorrt_auto"):
+            one = made.baselines[name]
+            baselines.add((name, one and tuple(one.to_json().values())))
+        assert not on_dla or any(
+            note.startswith("throughput and energy contain") for note in made.notes
+        )
+    assert all(len(values) == 1 for values in by_placement.values()), by_placement
+    assert len(by_placement) < len(OBJECTIVES)  # some of them are one placement
+    assert len(baselines) == 2
+
+
+@pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
+@pytest.mark.parametrize("cores", [[0], [0, 1]])
+def test_no_plan_has_less_energy_than_the_plan_for_energy(
+    tmp_path: Path, target: str, cores: list[int]
+) -> None:
+    model = chain(tmp_path / "chain.onnx")
+    made = {
+        objective: plan(model, objective, target, dla_cores=cores) for objective in OBJECTIVES
+    }  # fmt: skip
+    least = made["energy"]
+    assert least.optimal
+    others = [one.predicted for other in made.values() for one in (other, *other.plans)]
+    others += [one for other in made.values() for one in other.baselines.values() if one]
+    assert all(least.predicted.energy_uj <= one.energy_uj * (1 + 1e-6) for one in others)
+    assert least.bound <= min(one.energy_uj for one in others) * (1 + 1e-6)
+    # and as a bound it allows exactly what costs no more
+    limit = {"energy_uj": least.predicted.energy_uj * (1 + 1e-6)}
+    for objective in ("latency", "throughput"):
+        kept = plan(model, objective, target, dla_cores=cores, bounds=limit)
+        assert all(one.predicted.energy_uj <= limit["energy_uj"] for one in kept.plans)
+
+
+def test_a_front_has_the_energy_that_plans_have(tmp_path: Path) -> None:
+    model = chain(tmp_path / "chain.onnx", 4)
+    pins = [{"layers": "conv0", "device": "DLA"}, {"layers": "conv3", "device": "GPU"}]
+    options = {"dla_cores": [0], "pin": pins}
+    for first, second in (("latency_us", "energy_uj"), ("energy_uj", "latency_us")):
+        front = edgekit.pareto(
+            model, first, second, target=BOARD, precision="int8", placement=options
+        )
+        assert front["complete"]
+        for point in front["points"]:
+            bounds = {second: point[second] * (1 + 1e-6)}
+            made = plan(model, first.partition("_")[0], bounds=bounds, **options)
+            assert getattr(made.predicted, first) == pytest.approx(point[first], rel=2e-5)
+            assert point["bound"] <= made.predicted.to_json()[first] * (1 + 1e-9)
+        energy = plan(model, "energy", **options).predicted.energy_uj
+        assert min(p["energy_uj"] for p in front["points"]) == pytest.approx(energy, rel=2e-5)
 
 
 @pytest.mark.parametrize("target", [BOARD, "jetson-agx-xavier"])
@@ -101,13 +187,6 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
     tmp_path: Path, target: str
 ) -> None:
     """Each frame's work on the two devices overlaps as long as there is work for both."""
-    from itertools import product
-
-    from edgekit import dla, network, targets
-    from edgekit.placement import Options, Pin, place
-    from edgekit.placement._place import prepare
-    from edgekit.solver import Goal, evaluate
-
     net, board = (
         network.layers(network.load(chain(tmp_path / "chain.onnx", 4))),
         targets.get(target),

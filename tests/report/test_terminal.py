@@ -203,6 +203,21 @@ def test_plan_summary_of_the_gpu_alone(objective, words):
     assert words in text
 
 
+def test_a_plan_without_loadables_in_a_mix_is_not_said_to_be_built_from_some():
+    plan = handmade_plan.plan()
+    parts = []
+    for layers in (plan.layers, tuple(replace(x, device="GPU") for x in plan.layers)):
+        types = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in layers}
+        parts.append(
+            Share(0.5, layers, 0, plan.predicted, builder={"device_types": types, "matches": True})
+        )
+    plan = replace(plan, plans=tuple(parts), builder=parts[0].builder)
+    text = " ".join(told(lambda c: c.print(summary_plan(plan))).split())
+    assert "to build plan 1: set the device type" in text
+    assert "plan 2 runs on the GPU alone" in text
+    assert "to build plan 2" not in text
+
+
 def test_plan_summary_counts_all_that_a_device_does_and_marks_what_breaks_wishes():
     plan = handmade_plan.plan()
     first = replace(plan.loadables[0], launch_us=1e6, border_us=2e6)
