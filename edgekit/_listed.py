@@ -1,10 +1,13 @@
-"""Lists within sentences."""
+"""Lists, counts and shares within sentences."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-__all__ = ["counted", "listed"]
+__all__ = ["ABSENT", "counted", "listed", "percent"]
+
+ABSENT = "–"
 
 
 def listed(texts: Iterable[str], most: int = 12) -> str:
@@ -17,3 +20,15 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
 def counted(number: int, noun: str) -> str:
     """Returns a number with its noun: "1 board", "2 boards"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(fraction: float | None, digits: int = 1) -> str:
+    """Formats a fraction as a percentage; nearly none and nearly all are not called 0 and 100."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    step = 10.0**-digits
+    if 0 < 100 * fraction < step / 2:
+        return f"<{step:.{digits}f} %"
+    if 100 - step / 2 <= 100 * fraction < 100:
+        return f">{100 - step:.{digits}f} %"
+    return f"{100 * fraction:.{digits}f} %"

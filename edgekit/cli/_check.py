@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit._listed import percent
 from edgekit.cli import _options as o
 from edgekit.cli._beat import Beat
 from edgekit.errors import GateError, UsageError
@@ -139,10 +140,12 @@ def _gates(
     more = "check without --json tells"  # which has been printed otherwise
     share = document["summary"]["dla_macs_fraction"]
     if fail_under is not None and 100 * share < fail_under:
-        # rounded down, or 99.98 would be told as 100
+        known = "known " if document.get("unknown_cost") else ""
+        # as the verdict above says it, with the digits that it takes to be below the limit
+        digits = next((n for n in range(1, 6) if round(100 * share, n) < fail_under), 6)
         raise o.printed(
             GateError(
-                f"{int(1000 * share) / 10} % of the MACs would run on the DLA, "
+                f"{percent(share, digits)} of the {known}MACs would run on the DLA, "
                 f"below {fail_under:g} %",
                 code="check.below-threshold",
                 where=document["model"],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from edgekit._listed import listed
+from edgekit._listed import listed, percent
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._building import Building
@@ -85,6 +85,7 @@ class HostSteps:
         self.building = Building(self.work, self.boards)
         self.packing = Packing(self.building, signing)
         self._force = force
+        self._placed: dict[str, str] = {}  # as the plan's step said it
         self._steps = Steps(STEPS, progress or Quiet())
         self.work.update = self._steps.progress.update
         self.work.tell = self._steps.progress.note
@@ -138,9 +139,10 @@ class HostSteps:
         with self._step("check") as step:
             document = self.work.verdict() if brief else self.work.check()
             summary = document["summary"]
+            known = "known " if document.get("unknown_cost") else ""
             step.detail = (
                 f"{summary['layers']} layers, {summary['dla_layers']} could run on the DLA "
-                f"({summary['dla_macs_fraction']:.1%} of the MACs)"
+                f"({percent(summary['dla_macs_fraction'])} of the {known}MACs)"
             )
         return document
 
@@ -183,8 +185,9 @@ class HostSteps:
             from edgekit.placement import proof_of
 
             plan = self.work.plan
+            self._placed = {layer.name: layer.device for layer in plan.layers}
             on_dla = sum(layer.device != "GPU" for layer in plan.layers)
-            proof = proof_of(plan.optimal, plan.extrapolated) or f"gap {plan.gap:.2%}"
+            proof = proof_of(plan.optimal, plan.extrapolated) or f"gap {percent(plan.gap, 2)}"
             step.detail = (
                 f"{on_dla} of {len(plan.layers)} layers on the DLA, "
                 f"{_count(len(plan.loadables), 'loadable')}, {plan.objective}, {proof}"
@@ -208,6 +211,12 @@ class HostSteps:
                 step.detail += f"; INT8 by {self.work.method}"
             if self.work.kept:
                 step.detail += f"; kept in FP16: {listed(self.work.kept)}"
+            layers = self.work.plan.layers
+            if {layer.name: layer.device for layer in layers} != self._placed:
+                on_dla = sum(layer.device != "GPU" for layer in layers)
+                step.detail += (
+                    f"; placement changed: {on_dla} of {len(layers)} layers on the DLA now"
+                )
 
     def _bundle(self) -> dict[str, Any]:
         path = self.out / "bundle.ekb"

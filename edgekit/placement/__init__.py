@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgekit.placement._json import plan_from_json, plan_to_json
     from edgekit.placement._kept_off import explain_gpu_only
     from edgekit.placement._measured import Measured, measured_model
+    from edgekit.placement._measured_part import source_of
     from edgekit.placement._on_gpu import gpu_reasons
     from edgekit.placement._place import Prepared, place, prepare
     from edgekit.placement._profile import read_profile
@@ -97,6 +98,7 @@ __all__ = [
     "proof_of",
     "read_profile",
     "saved_us",
+    "source_of",
     "together",
     "transitions",
     "unbooked",
@@ -119,6 +121,7 @@ __getattr__ = lazy(
         "_json": "plan_from_json plan_to_json",
         "_kept_off": "explain_gpu_only",
         "_measured": "Measured measured_model",
+        "_measured_part": "source_of",
         "_on_gpu": "gpu_reasons",
         "_place": "Prepared place prepare",
         "_profile": "read_profile",

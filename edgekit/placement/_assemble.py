@@ -73,7 +73,8 @@ def assemble(
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.opaque if name in unmeasured)
-    extrapolated = extrapolated_by(request, [one.share for one in shown])
+    whole = measured is not None and measured["fraction"] == 1 and len(shown) == 1
+    extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
     return Plan(
         target=model.target.name,
         power_mode=model.mode.name,
@@ -95,7 +96,7 @@ def assemble(
         },
         model_error=model_error(),
         notes=(
-            *_notes(request, shown, gap, extrapolated),
+            *_notes(request, shown, gap, extrapolated, measured),
             *told(builder),
             *_without(unknown),
             *notes,
@@ -103,7 +104,7 @@ def assemble(
         ),
         reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
         builder=builder,
-        bands=_bands(request, predicted, shown, bool(extrapolated)),
+        bands=_bands(request, predicted, shown, bool(extrapolated), measured),
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
@@ -198,9 +199,17 @@ def _mixed(
 
 
 def _bands(
-    request: Request, predicted: Predicted, shown: Sequence[_Shown], extrapolated: bool
+    request: Request,
+    predicted: Predicted,
+    shown: Sequence[_Shown],
+    extrapolated: bool,
+    measured: Mapping[str, Any] | None,
 ) -> dict[str, tuple[float, float]]:
-    """Returns the values between which the predicted ones may lie, by the model's known errors."""
+    """Returns the values between which the predicted ones may lie, by the model's known errors.
+
+    Measured times make them as much narrower as they are a part of each device's; how much power
+    a device takes is predicted all the same.
+    """
     band = getattr(request.model, "band", None)
     if band is None:
         return {}
@@ -212,17 +221,34 @@ def _bands(
     total = sum(busy)
     if not total:
         return {name: (value, value) for name, value in predicted.to_json().items()}
-    low, high = (
-        sum(us * factor[side] for us, factor in zip(busy, factors, strict=True)) / total
-        for side in range(2)
-    )
+    low, high = _mean(busy, factors)
+    energy = _between(predicted.energy_uj, low, high)
+    if measured and len(shown) == 1:  # of several plans only the first one's part is known
+        parts = [
+            measured["fraction_of"]["gpu" if name == "GPU" else "dla"] for name in request.devices
+        ]
+        factors = [
+            (1 + (least - 1) * (1 - part), 1 + (most - 1) * (1 - part))
+            for (least, most), part in zip(factors, parts, strict=True)
+        ]
+        low, high = _mean(busy, factors)
     gpu = factors[0]
     return {
         "latency_us": _between(predicted.latency_us, low, high),
         "throughput_qps": _between(predicted.throughput_qps, 1 / high, 1 / low),
-        "energy_uj": _between(predicted.energy_uj, low, high),
+        "energy_uj": energy,
         "gpu_us": _between(predicted.gpu_us, *gpu),
     }
+
+
+def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the devices' factors together, each as far as it is busy."""
+    total = sum(busy)
+    low, high = (
+        sum(us * factor[side] for us, factor in zip(busy, factors, strict=True)) / total
+        for side in range(2)
+    )
+    return low, high
 
 
 def _between(value: float, low: float, high: float) -> tuple[float, float]:
@@ -278,14 +304,20 @@ def _shared(generation: str | None) -> str:
 
 
 def _notes(
-    request: Request, shown: Sequence[_Shown], gap: float, extrapolated: Sequence[str]
+    request: Request,
+    shown: Sequence[_Shown],
+    gap: float,
+    extrapolated: Sequence[str],
+    measured: Mapping[str, Any] | None,
 ) -> list[str]:
     """Returns what a reader should know about this plan."""
     notes = []
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
     proof = proof_of(gap <= OPTIMAL_GAP, extrapolated)
-    if proof:
+    if proof and measured and measured["fraction"]:
+        notes.append(f"{proof}, which has measured times and predicts what they lack")
+    elif proof:
         notes.append(f"{proof}: the board's own times are not known to it")
     else:
         notes.append(f"not proved optimal under the model: at most {100 * gap:.2g} % from the best")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import percent
 from edgekit.placement._measured import Measured
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.placement._costs import CostModel, Layout
     from edgekit.placement._types import PlacedLayer
 
-__all__ = ["measured_part", "reformat_measured"]
+__all__ = ["measured_part", "reformat_measured", "source_of"]
 
 DIGITS = 6
 
@@ -61,6 +63,7 @@ def measured_part(
     )
     total += unfused_us
     known += min(unfused_us, longer + model.between_us(pieces, measured=True))
+    busy = {"gpu": (total - on_dla, known - known_on_dla), "dla": (on_dla, known_on_dla)}
     rest = max(0.0, latency_us - total)
     known += rest * known_on_dla / on_dla if on_dla else 0.0
     fraction = min(1.0, round(known / latency_us, DIGITS)) if latency_us else 0.0
@@ -68,6 +71,10 @@ def measured_part(
         "file": model.profile.path,
         "kind": model.profile.kind,
         "fraction": fraction,
+        "fraction_of": {
+            device: round(min(1.0, own / whole), DIGITS) if whole else 1.0
+            for device, (whole, own) in busy.items()
+        },
         "measured_us": round(known, DIGITS),
         "layers": {
             layer.name: "measured" if layer.name in known_layers else "predicted"
@@ -81,4 +88,19 @@ def measured_part(
 
 def _told(fraction: float, path: str) -> str:
     """Returns the share that is measured, as a sentence."""
-    return f"{100 * fraction:.1f} % of the latency is measured ({path}), the rest predicted"
+    if fraction == 1:
+        return f"all of the latency is measured ({path})"
+    return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
+
+
+def source_of(measured: Mapping[str, Any] | None) -> str:
+    """Returns where a plan's times come from: "predicted", or how much a profile measured.
+
+    Args:
+        measured: The ``measured`` object of the plan's JSON.
+    """
+    fraction = measured["fraction"] if measured else 0.0
+    if not measured or not fraction:
+        return "predicted"
+    by = f"measured by {Path(measured['file']).name}"
+    return by if fraction == 1 else f"{percent(fraction)} {by}, the rest predicted"

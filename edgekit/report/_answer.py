@@ -92,11 +92,17 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
             why = f": {reasons[0]['message']}{more}" if reasons else ""
             words += f", INVALID{why}"
         return {"question": "speed", "words": f"{words}.", "ok": ok, "clock": verdict["clock"]}
+    from edgekit.placement import source_of
+
     plan = facts.plan
     own, alone = plan.predicted, plan.baselines.get("gpu_only")
     band = plan.bands.get("latency_us")
-    words = f"An inference is predicted to take {text.microseconds(own.latency_us)}"
-    if band:
+    source = source_of(plan.measured)
+    if source == "predicted":
+        words = f"An inference is predicted to take {text.microseconds(own.latency_us)}"
+    else:
+        words = f"An inference takes {text.microseconds(own.latency_us)}, {source}"
+    if band and band[0] < band[1]:
         words += f" ({text.microseconds(band[0])} to {text.microseconds(band[1])})"
     words += f", {text.significant(own.throughput_qps)} per second"
     if plan.unknown_cost:

@@ -42,6 +42,16 @@ def check_layers(
         rows.append(dict(zip(_HEAD, cells, strict=True)))
     page = Page(width or WIDTH, colour=colour)
     names_in_columns(page, _HEAD, rows, width=width, spared=_SPARED, right=_RIGHT)
+    if predicted:
+        total = document["predicted"]["auto_us"]
+        rest = max(0.0, total - sum(predicted.values()))
+        page.add()
+        page.add(
+            f"predicted latency {text.microseconds(total)}: the layers above, and "
+            f"{text.microseconds(rest)} that belong to none: starts of loadables, transitions "
+            "and conversions. A layer of 0 µs is fused with another",
+            hang=2,
+        )
     return str(page)
 
 

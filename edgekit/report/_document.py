@@ -204,7 +204,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         energies ``_uj`` microjoules, sizes bytes. Predicted and measured values stand in separate
         objects, each with its ``clock``.
     """
-    from edgekit.placement import gpu_reasons
+    from edgekit.placement import gpu_reasons, source_of
     from edgekit.quantize import change_rows
 
     plan, target = facts.plan, facts.target
@@ -243,6 +243,8 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "predicted": {
             "clock": "predicted",
             "model_error": plan.model_error,
+            "source": source_of(plan.measured),
+            "unknown_cost": len(plan.unknown_cost),
             "rows": predicted,
             "advantage": advantage(predicted, plan.objective),
         },

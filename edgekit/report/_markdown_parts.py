@@ -81,7 +81,10 @@ def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
             text.significant(row.get("throughput_qps")), text.energy(row.get("energy_uj")),
             text.microseconds(row.get("gpu_us")),
         ])  # fmt: skip
-    head = ("Predicted for the board, not measured", "latency", "per second", "energy", "GPU time")
+    title = text.prediction_title(
+        document["predicted"].get("source", ""), document["predicted"].get("unknown_cost", 0)
+    )
+    head = (escaped(title, 200), "latency", "per second", "energy", "GPU time")
     paper.table(head, rows, "lrrrr")
     if brings := document["predicted"].get("advantage"):
         paper.add(escaped(brings, 400))

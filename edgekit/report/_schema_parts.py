@@ -130,6 +130,10 @@ class Predicted(Part):
     model_error: str
     rows: list[Row] = Field(min_length=2)
     advantage: str = ""
+    source: str = Field(
+        default="", description="where the plan's times come from: how much a profile measured"
+    )
+    unknown_cost: int = Field(default=0, description="layers in no figure: their cost is unknown")
 
 
 class Segment(Part):

@@ -22,15 +22,24 @@ SAME = 5e-6  # relative; the plan's figures are rounded
 SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
 
 
-def prediction_table(rows: list[Mapping[str, Any]], objective: str) -> RenderableType:
-    """Returns the plan's prediction beside the baselines', and what the objective brings."""
+def prediction_table(
+    rows: list[Mapping[str, Any]], objective: str, source: str = "", unknown: int = 0
+) -> RenderableType:
+    """Returns the plan's prediction beside the baselines', and what the objective brings.
+
+    Args:
+        rows: From ``comparison``.
+        objective: The plan's.
+        source: Where the plan's times come from, as ``source_of`` says it; "" for predicted.
+        unknown: How many layers are in no figure, since their cost is not known.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     marked = any(row.get("keeps") is False for row in rows)
     table = Table(
-        title="Predicted for the board (not measured)", title_justify="left", title_style="bold",
+        title=text.prediction_title(source, unknown), title_justify="left", title_style="bold",
         box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
     )  # fmt: skip
     table.add_column("placement", header_style="dim")
@@ -213,7 +222,12 @@ def terminal_summary(document: Mapping[str, Any], console: Console) -> None:
     )  # fmt: skip
     console.print()
     console.print(
-        prediction_table(document["predicted"]["rows"], document["placement"]["objective"]),
+        prediction_table(
+            document["predicted"]["rows"],
+            document["placement"]["objective"],
+            document["predicted"].get("source", ""),
+            document["predicted"].get("unknown_cost", 0),
+        ),
         width=width,
     )
     console.print()

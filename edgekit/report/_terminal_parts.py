@@ -33,7 +33,7 @@ def summary_plan(plan: Plan) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from edgekit.placement import frame_times
+    from edgekit.placement import frame_times, source_of
 
     head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
     parts: list[RenderableType] = [
@@ -46,7 +46,12 @@ def summary_plan(plan: Plan) -> RenderableType:
         parts += [Text(), _loadables(plan)]
     if plan.reformats:
         parts += [Text(), Text("\n".join(_reformats(plan)))]
-    parts += [Text(), prediction_table(list(comparison(plan)), plan.objective)]
+    parts += [
+        Text(),
+        prediction_table(
+            list(comparison(plan)), plan.objective, source_of(plan.measured), len(plan.unknown_cost)
+        ),
+    ]
     parts += [Text(line) for line in _builder(plan)]
     parts += [Text(f"note: {text.clean(note)}", style="yellow") for note in plan.notes]
     return Group(*parts)
@@ -63,7 +68,8 @@ def _devices(plan: Plan) -> Table:
     if several:
         table.add_column("plan", header_style="dim", justify="right")
     table.add_column("device", header_style="dim")
-    for name in ("layers", "segments", "busy (predicted)"):
+    busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
+    for name in ("layers", "segments", busy):
         table.add_column(name, justify="right", header_style="dim")
     for number, part in enumerate(plan_to_json(plan)["plans"], 1):
         for row in part["devices"]:
@@ -75,17 +81,21 @@ def _devices(plan: Plan) -> Table:
 
 
 def _objective(plan: Plan) -> str:
-    from edgekit.placement import plan_summary
+    from edgekit.placement import plan_summary, source_of
 
     summary = plan_summary(plan)
     value = UNITS[summary["unit"]](summary["value"])
     band = _band(plan)
     show = UNITS[summary["unit"]]
     kind = "assumed" if plan.extrapolated else "80 %"
-    range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band else ""
+    wide = band is not None and band[0] < band[1]
+    range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band and wide else ""
     if plan.unknown_cost:
         range_ += f" without {text.plural(len(plan.unknown_cost), 'layer')} of unknown cost"
-    return f"{plan.objective} {value}{range_}, predicted; {proof(summary)}"
+    source = source_of(plan.measured)
+    if plan.objective == "energy" and source != "predicted":
+        source = f"power predicted, times {source}"
+    return f"{plan.objective} {value}{range_}, {source}; {proof(summary)}"
 
 
 def _band(plan: Plan) -> tuple[float, float] | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit._listed import ABSENT, percent
 from edgekit._plain import plain
 
 __all__ = [
@@ -19,13 +20,13 @@ __all__ = [
     "mode_words",
     "percent",
     "plural",
+    "prediction_title",
     "seconds",
     "shape",
     "significant",
     "size",
 ]
 
-ABSENT = "–"
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 
 
@@ -108,16 +109,17 @@ def count(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-def percent(fraction: float | None, digits: int = 1) -> str:
-    """Formats a fraction as a percentage; nearly none and nearly all are not called 0 and 100."""
-    if fraction is None or not math.isfinite(fraction):
-        return ABSENT
-    step = 10.0**-digits
-    if 0 < 100 * fraction < step / 2:
-        return f"<{step:.{digits}f} %"
-    if 100 - step / 2 <= 100 * fraction < 100:
-        return f">{100 - step:.{digits}f} %"
-    return f"{100 * fraction:.{digits}f} %"
+def prediction_title(source: str = "", unknown: int = 0) -> str:
+    """Returns the title of a plan's figures.
+
+    Args:
+        source: Where its times come from: "" or "predicted", or how much was measured.
+        unknown: How many layers are in no figure, since their cost is not known.
+    """
+    title = "Predicted for the board (not measured)"
+    if source not in ("", "predicted"):
+        title = f"For the board: this plan's times {source}; power predicted"
+    return title + (f", without {plural(unknown, 'layer')} of unknown cost" if unknown else "")
 
 
 def change(percent: float) -> str:

@@ -127,6 +127,8 @@ def _prediction(predicted: Mapping[str, Any]) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "rows": rows, "model_error": text.clean(predicted["model_error"]),
+        "measured": "" if predicted.get("source", "") in ("", "predicted") else
+        text.clean(text.prediction_title(predicted["source"])),
         "advantage": text.clean(predicted.get("advantage", "")),
     }  # fmt: skip
 

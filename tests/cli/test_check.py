@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import edgekit
+from edgekit._listed import percent
 from edgekit.cli import _main
+from edgekit.report._text import microseconds
 from tests.dla.builder import Builder
 from tests.pipeline.nets import CONFIG, small_net
 
@@ -94,9 +96,32 @@ def test_a_release_is_picked_by_tensorrt_or_jetpack(model, run):
 
 def test_by_layer_has_a_line_for_each(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
-    lines = run("check", model, "-t", ORIN, "--by-layer").splitlines()[1:]
+    text = run("check", model, "-t", ORIN, "--by-layer")
+    lines = text.split("\n\n")[0].splitlines()[1:]
     assert [line.split()[0] for line in lines] == [la["name"] for la in document["layers"]]
     assert [line.split()[2] for line in lines] == [la["placed"] for la in document["layers"]]
+    # what belongs to no layer has a line, so that the column adds up to the latency
+    predicted = document["predicted"]
+    rest = predicted["auto_us"] - sum(predicted["layers"].values())
+    assert rest > 1
+    told = flat(text)
+    assert f"predicted latency {microseconds(predicted['auto_us'])}: the layers above, and" in told
+    assert f"{microseconds(rest)} that belong to none" in told
+
+
+def test_a_share_of_the_macs_is_said_alike_everywhere(run, tmp_path, capsys):
+    """Before, the gate cut 26.86 % off to 26.8 % below a headline of 26.9 %."""
+    net = Builder(x=[1, 16, 16, 16])
+    on_dla = net.conv("a", "x", 16, 56, kernel=5)
+    path = net.save(tmp_path, net.conv("b", on_dla, 56, 1, kernel=33))
+    document = json.loads(run("check", path, "-t", ORIN, "--json"))
+    share = document["summary"]["dla_macs_fraction"]
+    assert 0 < share < 1
+    with pytest.raises(SystemExit):
+        _main.main(["check", str(path), "-t", ORIN, "--fail-under", "99.999"])
+    said = capsys.readouterr()
+    assert f"and {percent(share)} of the MACs go to the DLA" in said.out
+    assert f" {percent(share)} of the MACs would run on the DLA, below 99.999 %" in said.err
 
 
 def test_one_layer_by_its_own_name_or_the_nodes(model, run):

@@ -304,3 +304,45 @@ def test_text_fits_eighty_columns(question, words, capsys):
     assert all(len(line) <= 80 for line in out.splitlines())
     for word in words:
         assert word in out
+
+
+def test_a_plan_says_how_much_of_it_a_profile_measured(folder, capsys):
+    """Before, all of it was called predicted, with the band of the cost model's errors."""
+    names = [layer["name"] for layer in plan(capsys, "small.onnx", "-t", BOARD)["layers"]]
+    asked = ("-t", BOARD, "--dla-cores", "none", "--profile", "p.json", "-q", "--precision", "fp32")
+
+    def read(*rows):
+        (folder / "p.json").write_text(json.dumps([{"count": 1}, *rows]))
+        with pytest.raises(SystemExit) as caught:
+            _main.main(["plan", "small.onnx", *asked])
+        assert caught.value.code == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    row = {"timeMs": 0.05, "averageMs": 0.05, "percentage": 1}
+    whole = read(*({"name": name, **row} for name in names))
+    assert " µs, measured by p.json; optimal under the model" in whole
+    assert "this plan's times measured by p.json" in whole
+    assert "board's own times are not known" not in whole
+    assert "all of the latency is measured" in whole
+    assert "band" not in whole.split("note")[0]
+    assert "Predicted for the board" not in whole
+    part = read(*({"name": name, **row} for name in names[:3]))
+    assert "% measured by p.json, the rest predicted; optimal under the model" in part
+    assert "band" in part
+    assert "board's own times are not known" not in part
+
+
+def test_the_band_is_as_wide_as_the_part_that_is_predicted(folder, capsys):
+    def width(measured):
+        rows = [{"name": n, "timeMs": 0.001, "averageMs": 0.001, "percentage": 1} for n in measured]
+        (folder / "p.json").write_text(json.dumps([{"count": 1}, *rows]))
+        asked = ("--dla-cores", "none", *(["--profile", "p.json"] if rows else []))
+        found = plan(capsys, "small.onnx", "-t", BOARD, *asked)
+        low, high = found["bands"]["latency_us"]
+        fraction = (found["measured"] or {"fraction": 0})["fraction"]
+        return (high - low) / found["predicted"]["latency_us"], fraction
+
+    alone, none = width([])
+    narrow, part = width(["conv1", "bn", "relu1"])
+    assert none == 0 < part < 1
+    assert narrow == pytest.approx(alone * (1 - part), rel=1e-3)

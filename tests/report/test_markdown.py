@@ -68,7 +68,7 @@ def test_a_measurement_says_its_clock_and_its_reasons():
 def test_a_report_has_its_numbers_and_fits():
     document = report_document(handmade_run.facts())
     text = markdown(document)
-    assert "Predicted for the board, not measured" in text
+    assert "Predicted for the board (not measured)" in text
     assert len(text) < LIMIT
     row = document["layers"][0]
     long = {**document, "layers": [{**row, "name": f"{NASTY} {i}"} for i in range(2000)]}

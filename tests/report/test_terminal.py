@@ -169,6 +169,12 @@ def test_plan_summary(variants):
     assert "not possible" in text
 
 
+def test_a_table_says_that_layers_of_unknown_cost_are_in_no_figure():
+    plan = replace(handmade_plan.plan(), unknown_cost=("a", "b"))
+    text = " ".join(told(lambda c: c.print(summary_plan(plan))).split())
+    assert "Predicted for the board (not measured), without 2 layers of unknown cost" in text
+
+
 def test_plan_summary_tells_bands_measured_parts_and_when_the_gpu_is_as_good():
     plan = replace(
         handmade_plan.plan(), objective="latency", bands={"latency_us": (500.0, 3000.0)},
@@ -177,7 +183,7 @@ def test_plan_summary_tells_bands_measured_parts_and_when_the_gpu_is_as_good():
         builder={"device_types": {"a": "DLA", "b": "GPU"}, "matches": True},
     )  # fmt: skip
     text = told(lambda c: c.print(summary_plan(plan)))
-    for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), predicted; optimal under",
+    for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), 25.0 % measured by",
                   "within the model's error", "2 rows of the profile matched no layer",
                   "31.5 µs  fp32:LINEAR -> int8:CHW32  x, measured",
                   "device type of 1 layer to DLA and of 1 to GPU", "-74.4 %"):  # fmt: skip
