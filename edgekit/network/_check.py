@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
-from edgekit.network._graph import nearest, reads, subgraphs
+from edgekit.network._graph import nearest, subgraphs
 from edgekit.network._opaque import is_plugin
 from edgekit.network._operators import QDQ
 
@@ -37,7 +37,6 @@ __all__ = [
     "no_size",
     "operators",
     "opset",
-    "results",
     "size",
     "text",
 ]
@@ -319,34 +318,11 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
     )
 
 
-def results(
-    nodes: Sequence[onnx.NodeProto], shapes: Mapping[str, tuple[int, ...]], wanted: Collection[str]
-) -> None:
-    """Refuses results without elements; a Concat may read one, where it adds nothing.
-
-    Args:
-        nodes: What runs.
-        shapes: The shapes that are known.
-        wanted: The graph's outputs.
-
-    Raises:
-        ModelError: "model.shape_inference".
-    """
-    empty = {name for name, shape in shapes.items() if 0 in shape}
-    if not empty:
-        return
-    read = {name for node in nodes if node.op_type != "Concat" for name in reads(node)}
-    for node in nodes:
-        for name in node.output:
-            if name in empty and (name in read or name in wanted):
-                raise no_size(node, name, shapes[name])
-
-
 def no_size(node: onnx.NodeProto, name: str, shape: Sequence[int]) -> ModelError:
-    """Returns the error of a node whose result has a size below 1."""
+    """Returns the error of a node whose result has a negative size."""
     return ModelError(
-        f"node {node.name!r} ({node.op_type}) makes {name!r} {list(shape)}: every size must be at "
-        "least 1",
+        f"node {node.name!r} ({node.op_type}) makes {name!r} {list(shape)}: no size may be "
+        "negative",
         code="model.shape_inference",
         where=node.name,
         hint="it takes away more than its input has: check the node's pads, window, starts and "

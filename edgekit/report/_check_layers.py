@@ -44,7 +44,8 @@ def check_layers(
     names_in_columns(page, _HEAD, rows, width=width, spared=_SPARED, right=_RIGHT)
     if predicted:
         total = document["predicted"]["auto_us"]
-        rest = max(0.0, total - sum(predicted.values()))
+        # a layer of unknown cost has no time
+        rest = max(0.0, total - sum(us for us in predicted.values() if us is not None))
         page.add()
         page.add(
             f"predicted latency {text.microseconds(total)}: the layers above, and "
