@@ -17,7 +17,7 @@ from edgekit.errors import EnvironmentLack
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["map_array", "open_stream", "regular", "replacing", "write_atomically"]
+__all__ = ["map_array", "not_written", "open_stream", "regular", "replacing", "write_atomically"]
 
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
@@ -136,9 +136,14 @@ def write_atomically(path: Path) -> Iterator[Path]:
         with replacing(path) as temporary:
             yield temporary
     except OSError as error:
-        raise EnvironmentLack(
-            f"cannot write the file: {error.strerror or error}",
-            code="file.write",
-            where=str(path),
-            hint="free space there, or choose a folder that can be written (EDGEKIT_CACHE, --out)",
-        ) from error
+        raise not_written(path, "cannot write the file", error) from error
+
+
+def not_written(path: Path, told: str, error: OSError) -> EnvironmentLack:
+    """Returns the error of a place that cannot be written: ``told``, and what the system says."""
+    return EnvironmentLack(
+        f"{told}: {error.strerror or error}",
+        code="file.write",
+        where=str(path),
+        hint="free space there, or choose a folder that can be written (EDGEKIT_CACHE, --out)",
+    )

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import EnvironmentLack, ModelError, UsageError
+from edgekit._files import not_written
+from edgekit.errors import ModelError, UsageError
 from edgekit.network import PYTHON
 
 if TYPE_CHECKING:
@@ -128,12 +129,7 @@ def may_fill(folder: Path) -> None:
     try:
         _try(Path(os.path.realpath(folder)))
     except OSError as error:
-        raise EnvironmentLack(
-            f"the folder for results cannot be written: {error.strerror or error}",
-            code="file.write",
-            where=str(folder),
-            hint="free space there, or choose a folder that can be written (EDGEKIT_CACHE, --out)",
-        ) from error
+        raise not_written(folder, "the folder for results cannot be written", error) from error
 
 
 def _try(folder: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgekit.placement._fixes import LATENCY, Fix, fixes, saved_us, together
     from edgekit.placement._forecast import Clock, Forecast, clock_of, forecast
     from edgekit.placement._front import pareto_front
-    from edgekit.placement._json import plan_from_json, plan_to_json
+    from edgekit.placement._json import plan_devices, plan_from_json, plan_to_json
     from edgekit.placement._kept_off import explain_gpu_only
     from edgekit.placement._measured import Measured, measured_model
     from edgekit.placement._measured_part import source_of
@@ -89,6 +89,7 @@ __all__ = [
     "pareto_front",
     "place",
     "place_several",
+    "plan_devices",
     "plan_from_json",
     "plan_of_log",
     "plan_summary",
@@ -118,7 +119,7 @@ __getattr__ = lazy(
         "_forecast": "Clock Forecast clock_of forecast",
         "_builder": "device_types",
         "_front": "pareto_front",
-        "_json": "plan_from_json plan_to_json",
+        "_json": "plan_devices plan_from_json plan_to_json",
         "_kept_off": "explain_gpu_only",
         "_measured": "Measured measured_model",
         "_measured_part": "source_of",

@@ -19,7 +19,7 @@ from edgekit.placement._types import (
     Unfused,
 )
 
-__all__ = ["SCHEMA", "plan_from_json", "plan_to_json"]
+__all__ = ["SCHEMA", "plan_devices", "plan_from_json", "plan_to_json"]
 
 SCHEMA = "edgekit.plan/1"
 _SAME = (
@@ -58,7 +58,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "reformats": [_reformat(one) for one in part.reformats],
                 "unfused": [asdict(one) for one in part.unfused],
                 "builder": part.builder,
-                "devices": _devices(plan, number),
+                "devices": plan_devices(plan, number),
             }
             for number, part in enumerate(plan.plans)
         ],
@@ -80,7 +80,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _devices(plan: Plan, number: int) -> list[dict[str, Any]]:
+def plan_devices(plan: Plan, number: int) -> list[dict[str, Any]]:
     """Returns what each device has of a frame of a plan, and how long it works for it."""
     part = plan.plans[number]
     times = device_times(part, [one for one in plan.loadables if one.plan == number])

@@ -128,7 +128,7 @@ def _loadables(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from edgekit.placement import device_times, frame_times, plan_to_json
+    from edgekit.placement import device_times, frame_times, plan_devices
 
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
@@ -155,7 +155,8 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "shares": [share.share for share in plan.plans],
         "frame": frame_times(plan),
         "plans": [
-            {key: one[key] for key in ("share", "devices")} for one in plan_to_json(plan)["plans"]
+            {"share": share.share, "devices": plan_devices(plan, number)}
+            for number, share in enumerate(plan.plans)
         ],
     }
 

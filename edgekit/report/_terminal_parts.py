@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from edgekit.report import _text as text
-from edgekit.report._document import comparison
+from edgekit.report._document import AIMS, comparison
 from edgekit.report._layers import sharing_words
 from edgekit.report._plan_answers import UNITS, proof
 from edgekit.report._terminal import prediction_table
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["summary_plan"]
 
 SHOWN = 8  # loadables and reformats listed before "and N more"
-_METRICS = {
-    "latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
-    "gpu_time": "gpu_us",
-}  # fmt: skip
 
 
 def summary_plan(plan: Plan) -> RenderableType:
@@ -61,7 +57,7 @@ def _devices(plan: Plan) -> Table:
     """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
     from rich.table import Table
 
-    from edgekit.placement import plan_to_json
+    from edgekit.placement import plan_devices
 
     several = len(plan.plans) > 1
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -71,10 +67,10 @@ def _devices(plan: Plan) -> Table:
     busy = "busy" if plan.measured and plan.measured["fraction"] else "busy (predicted)"
     for name in ("layers", "segments", busy):
         table.add_column(name, justify="right", header_style="dim")
-    for number, part in enumerate(plan_to_json(plan)["plans"], 1):
-        for row in part["devices"]:
+    for number in range(len(plan.plans)):
+        for row in plan_devices(plan, number):
             table.add_row(
-                *([str(number)] if several else []), row["device"], text.count(row["layers"]),
+                *([str(number + 1)] if several else []), row["device"], text.count(row["layers"]),
                 text.count(row["segments"]), text.microseconds(row["busy_us"]),
             )  # fmt: skip
     return table
@@ -103,7 +99,7 @@ def _band(plan: Plan) -> tuple[float, float] | None:
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
         return (1e6 / high, 1e6 / low) if low else None
-    return plan.bands.get(_METRICS[plan.objective])
+    return plan.bands.get(AIMS[plan.objective][0])
 
 
 def _told(plan: Plan) -> Iterator[str]:
