@@ -12,6 +12,7 @@ import contextlib
 import getpass
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -77,7 +78,7 @@ class Sshd:
         """Ends the server and every connection to it; does nothing the second time."""
         atexit.unregister(self.stop)
         process = self._process
-        connections = _children(process.pid)
+        connections = _children(process.pid)  # sessions of their own: a client may stay in one
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -86,9 +87,8 @@ class Sshd:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for pid in connections:  # sessions of their own: a client that stays would keep them
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGTERM)
+        for pid in connections:
+            _end(pid)
         if process.stdin:
             with contextlib.suppress(OSError):
                 process.stdin.close()
@@ -286,6 +286,23 @@ def _children(pid: int) -> list[int]:
     except OSError:
         return []
     return [int(word) for word in words]
+
+
+def _end(pid: int) -> None:
+    """Ends a connection's process, for at most 5 s.
+
+    A root session looks at SIGTERM only after something has woken it, so that one which comes
+    just before it sleeps is missed until the next: it is sent until the process is gone.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        process = os.pidfd_open(pid)
+        try:
+            for _ in range(50):
+                signal.pidfd_send_signal(process, signal.SIGTERM)
+                if select.select([process], [], [], 0.1)[0]:
+                    return
+        finally:
+            os.close(process)
 
 
 def _free_port() -> int:
