@@ -26,6 +26,17 @@ edgekit_pip() {  # quiet, but what pip says is shown when it fails
     rm -f "$log"
 }
 
+edgekit_install() {  # tests get the locked versions, under which the recorded bytes hold
+    if [ "$1" = "[dev]" ]; then
+        if edgekit_pip "$PY" -m pip install --require-hashes -r requirements-lock.txt 2>/dev/null; then
+            edgekit_pip "$PY" -m pip install --no-deps -e .
+            return
+        fi
+        echo "the versions of requirements-lock.txt do not install here; taking the newest" >&2
+    fi
+    edgekit_pip "$PY" -m pip install -e ".$1"
+}
+
 edgekit_compile() {  # also where PYTHONDONTWRITEBYTECODE would have every start compile again
     "$PY" -m compileall -q edgekit edgekit_device >/dev/null 2>&1 || true
 }
@@ -33,7 +44,7 @@ edgekit_compile() {  # also where PYTHONDONTWRITEBYTECODE would have every start
 edgekit_environment() {
     local extra=$1 base stamp want
     base=$(edgekit_python) || return 3
-    want=$(cksum <pyproject.toml)
+    want=$(cat pyproject.toml requirements-lock.txt | cksum)
     export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
     # an interrupted first run leaves a .venv without pip
     if [ -d .venv ] && [ ! -e .venv/edgekit-stamp ] && ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
@@ -54,7 +65,7 @@ edgekit_environment() {
         if [ "$(cat "$stamp" 2>/dev/null)" != "$want[dev]" ] &&
             [ "$(cat "$stamp" 2>/dev/null)" != "$want$extra" ]; then
             echo "installing edgekit and what it needs into .venv" >&2
-            edgekit_pip "$PY" -m pip install -e ".$extra" || return 3
+            edgekit_install "$extra" || return 3
             echo "$want$extra" >"$stamp"
         fi
         edgekit_compile

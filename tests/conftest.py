@@ -17,12 +17,21 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also the whole of tests/contracts")
+    parser.addoption("--record", metavar="FOLDER", help="write golden documents there")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts the slow tests first in each worker's share of the list.
 
     Workers begin with an equal part each and take from the ends of each other's what is left: in
     the end these are quick tests, and nobody waits for another's slow ones.
     """
+    if not config.getoption("--all"):
+        whole = [item for item in items if item.get_closest_marker("whole")]
+        config.hook.pytest_deselected(items=whole)
+        items[:] = [item for item in items if not item.get_closest_marker("whole")]
     parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if item.get_closest_marker("slow")]
     quick = [item for item in items if not item.get_closest_marker("slow")]

@@ -1,0 +1,147 @@
+"""The fixtures of the contracts: `command` runs the CLI, `golden` and `golden_bytes` compare."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from edgekit.cli import main
+from tests.contracts import goldens
+from tests.contracts.normalise import normalised
+
+SHOWN = 20
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answered: its exit code, stdout and stderr."""
+
+    exit: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """stdout as JSON; None where it is empty."""
+        return json.loads(self.out) if self.out else None
+
+    @property
+    def contract(self) -> dict[str, Any]:
+        """Exit code and document, for ``golden``."""
+        return {"exit": self.exit, "document": self.document}
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., Answer]:
+    """Runs `edgekit ARGUMENTS --json` in this process."""
+
+    def run(*arguments: object) -> Answer:
+        out, err = io.StringIO(), io.StringIO()
+        status: object = None
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main([*map(str, arguments), "--json"])
+            except SystemExit as end:
+                status = end.code
+        assert "Traceback" not in err.getvalue(), err.getvalue()
+        return Answer(status if isinstance(status, int) else 0, out.getvalue(), err.getvalue())
+
+    return run
+
+
+class Golden(Protocol):
+    def __call__(
+        self,
+        name: str,
+        document: Any,
+        *,
+        tolerance: float = 1e-6,
+        words: Mapping[str, str] | None = None,
+        paths: Mapping[str, str] | None = None,
+    ) -> None: ...
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+    """Compares a document with the recorded one of this name (see ``Golden``).
+
+    Elsewhere than in the recorded environment floats may differ by the relative ``tolerance``.
+    ``words`` names keys whose values are replaced here beside those of normalise.KEYS, and
+    ``paths`` beginnings of paths (the test's folder and the checkout are known).
+    """
+
+    def compare(
+        name: str,
+        document: Any,
+        *,
+        tolerance: float = 1e-6,
+        words: Mapping[str, str] | None = None,
+        paths: Mapping[str, str] | None = None,
+    ) -> None:
+        places = {str(ROOT): "<checkout>", str(tmp_path): "<tmp>", str(Path.home()): "<home>"}
+        plain = json.loads(json.dumps(document))
+        new = goldens.compact(normalised(plain, {**places, **(paths or {})}, words))
+        exact = not goldens.not_as_recorded()
+        _compare(request, f"{name}.json", new, None if exact else tolerance)
+
+    return compare
+
+
+@pytest.fixture
+def golden_bytes(request: pytest.FixtureRequest) -> Callable[[str, bytes, str], None]:
+    """Compares bytes with the recorded ones: name, data, and why they must not change.
+
+    Only in the recorded environment; elsewhere the test is skipped with the reason, so it comes
+    last in a test.
+    """
+
+    def compare(name: str, data: bytes, why: str) -> None:
+        digest = hashlib.sha256(data).hexdigest()
+        reason = "" if request.config.getoption("--record") else goldens.not_as_recorded()
+        if reason:
+            pytest.skip(f"bytes hold only where they were recorded: {reason}")
+        document = {"bytes": len(data), "sha256": digest, "why": why}
+        _compare(request, f"{name}.bytes.json", document, None)
+
+    return compare
+
+
+def _compare(request: pytest.FixtureRequest, file: str, new: Any, tolerance: float | None) -> None:
+    target = request.config.getoption("--record")
+    text = goldens.text_of(new)
+    assert goldens.read(text) == new
+    if target:
+        path = Path(target) / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            assert path.read_text() == text, f"two documents were recorded as {file}"
+        path.write_text(text)
+        return
+    path = goldens.FOLDER / file
+    if not path.exists():
+        pytest.fail(f"no golden {file}; scripts/record-contracts writes it", pytrace=False)
+    lines = list(goldens.differences(goldens.read(path.read_text()), new, tolerance))
+    if lines:
+        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+        told = "\n  ".join([*lines[:SHOWN], *more])
+        pytest.fail(
+            f"{file} is not as recorded (old -> new):\n  {told}\n"
+            "where that is intended: scripts/record-contracts, and the difference in the commit",
+            pytrace=False,
+        )
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
