@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ._errors import DeviceError
 from ._onnx import EngineFacts, read_engine
-from ._reference_delays import Delays, read_delays
 from ._types import SegmentEntry, WeightEntry
 from ._verify import read_checked
 from ._weights import BITS, weight_array
@@ -42,18 +41,13 @@ _WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
 class Engine:
     """One segment's session; keeps the weights' memory alive as long as itself."""
 
-    def __init__(
-        self, session: Any, weights: List[np.ndarray], delays: Optional[Delays] = None
-    ) -> None:
+    def __init__(self, session: Any, weights: List[np.ndarray]) -> None:
         self._session = session
         self._weights = weights
-        self._delays = delays
 
     def run(self, segment: SegmentEntry, feeds: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
         """Runs the segment: inputs by name to outputs by name."""
         names = list(segment.outputs)
-        if self._delays is not None:
-            self._delays.spend(segment.device)
         try:
             # Python 3.8 has no zip(strict=True); the session returns one value for each name
             return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905
@@ -124,9 +118,8 @@ def open_engines(
             where=checked.files.where,
             hint="weights must have the names, types and shapes of those that were stripped",
         )
-    wanted = read_delays()
     opened = {
-        digest: _open(checked, segments[digest], data, facts, threads, profile, wanted)
+        digest: _open(checked, segments[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
     every = [segment for lane in manifest.lanes for segment in lane.segments]
@@ -140,7 +133,6 @@ def _open(
     facts: EngineFacts,
     threads: int,
     profile: Optional[Path],
-    delays: Optional[Dict[str, Dict[str, float]]] = None,
 ) -> Engine:
     try:
         import onnxruntime as ort
@@ -187,8 +179,7 @@ def _open(
             where="segment {} on {}".format(segment.index, segment.device),
         ) from error
     _check_names(session, segment)
-    slow = None if delays is None else Delays(delays, [node.op for node in facts.nodes])
-    return Engine(session, arrays, slow)
+    return Engine(session, arrays)
 
 
 def _value(ort: Any, array: np.ndarray, dtype: Optional[str]) -> Any:

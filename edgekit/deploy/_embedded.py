@@ -226,7 +226,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         "PermitUserRC no",
         "PrintMotd no",
         # bash reads ~/.bashrc for sshd's commands at shell level 1 only; ours need none of it
-        f"SetEnv SHLVL=1{_passed('PYTHONPATH')}{_passed('EDGEKIT_REFERENCE_DELAYS')}",
+        f"SetEnv SHLVL=1{_passed('PYTHONPATH')}",
         "UseDNS no",
         "MaxStartups 100",
         "LogLevel VERBOSE",
@@ -235,9 +235,7 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
 
 
 def _passed(name: str) -> str:
-    """An environment variable for the board's commands: where the same Python finds its packages,
-    and the file of the reference backend's delays.
-    """
+    """An environment variable for the board's commands: where its Python finds packages."""
     value = os.environ.get(name)
     # SetEnv knows quotes and no escapes
     return f' "{name}={value}"' if value and not set(value) & set('"\\\n') else ""

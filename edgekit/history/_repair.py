@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,6 @@ from edgekit.history._store import Store, history_path
 
 __all__ = ["repair"]
 
-# https://www.sqlite.org/fileformat2.html: pages of the size that SQLite gives by itself, and where
-# the header counts them
-_PAGE = 4096
-_COUNT = slice(28, 32)
-_MOST_LOST = 1 << 14  # pages that a cut file may lack
 # by name, so that a damaged name is an error
 _COLUMNS = ", ".join(re.findall(r"^ {12}(\w+) ", MIGRATIONS[0][0], re.M))
 
@@ -72,38 +66,7 @@ def _check(store: Store, path: Path) -> int:
 
 
 def _readable(path: Path) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
-    """Returns the rows that can be read, each on its own, and the marks.
-
-    A file that was cut lacks pages that its header counts, and SQLite then reads none of it; a
-    damaged first page hides all tables. Both are mended in a copy: zeros for the pages, and the
-    first page of a new history, whose tables begin on the same pages.
-    """
-    with tempfile.TemporaryDirectory(prefix="edgekit-history-") as folder:
-        copy, fresh = Path(folder, "copy"), Path(folder, "new")
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return [], []
-        Store(fresh, write=True).close()
-        page = fresh.read_bytes()[:_PAGE]
-        pages = -(-len(data) // _PAGE)
-        whole = data.ljust(pages * _PAGE, b"\0")
-        counted = int.from_bytes(data[_COUNT], "big")
-        if pages < counted <= pages + _MOST_LOST:
-            whole = whole.ljust(counted * _PAGE, b"\0")
-        first = (
-            page[: _COUNT.start] + (len(whole) // _PAGE).to_bytes(4, "big") + page[_COUNT.stop :]
-        )
-        best: tuple[list[dict[str, Any]], list[tuple[Any, ...]]] = ([], [])
-        for attempt in (whole, first + whole[_PAGE:]):
-            copy.write_bytes(attempt)
-            found = _rows_of(copy)
-            if len(found[0]) > len(best[0]):
-                best = found
-        return best
-
-
-def _rows_of(path: Path) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """Returns the rows that can be read, each on its own, and the marks."""
     rows: list[dict[str, Any]] = []
     marks: list[tuple[Any, ...]] = []
     try:

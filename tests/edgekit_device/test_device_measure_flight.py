@@ -18,17 +18,17 @@ from edgekit_device import _measure, _measure_flight
 from edgekit_device._lanes import Event
 from edgekit_device._measure import Settings, bench
 from edgekit_device._measure_events import events_to_json
-from edgekit_device._reference_delays import VARIABLE
 from tests.edgekit_device.device_board import BoardFolder
+from tests.edgekit_device.segment_waits import make_segments_wait
 
 # long enough that devices which may work at once do
-WAITS = {"GPU": {"segment": 3000}, "DLA": {"segment": 4000}}
+WAITS_US = {"GPU": 3000, "DLA0": 4000, "DLA1": 4000}
 
 
 def test_frames_in_flight_overlap_in_the_trace_as_they_did_in_time(
     board: BoardFolder, installed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, json.dumps(WAITS))
+    make_segments_wait(monkeypatch, lambda device, _ops: WAITS_US[device])
     seen: list[Event] = []
 
     def told(events: Sequence[Event], kept: Sequence[int], spans: Any = ()) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,13 +19,18 @@ from edgekit.pipeline._tune import Tuning
 from edgekit.placement import Plan, read_profile
 from edgekit.placement._trial_pieces import signature
 from edgekit_device._measure import Settings, bench
-from edgekit_device._reference_delays import VARIABLE, Delays
 from tests.edgekit_device.forking_loader import run_forked
+from tests.edgekit_device.segment_waits import make_segments_wait
 from tests.pipeline.nets import small_config
 from tests.pipeline.tune_world import every_plan
 
 # microseconds, far above what the network takes and a busy machine adds
-DELAYS = {"GPU": {"Conv": 30_000, "Gemm": 2_000}, "DLA": {"Conv": 5_000, "Gemm": 60_000}}
+WAITS_US = {"GPU": {"Conv": 30_000, "Gemm": 2_000}, "DLA": {"Conv": 5_000, "Gemm": 60_000}}
+
+
+def waits_us(device: str, ops: Sequence[str]) -> float:
+    """What a segment of a device waits for its operators, in microseconds."""
+    return sum(WAITS_US[device.rstrip("01")].get(op, 0) for op in ops)
 
 
 class Reference:
@@ -58,11 +62,11 @@ class Reference:
 
 def waits(plan: Plan, ops: Mapping[str, str]) -> float:
     """What the plan's segments wait."""
-    return sum(Delays(DELAYS, [ops[x.name]]).us(x.device) for x in plan.layers)
+    return sum(waits_us(x.device, [ops[x.name]]) for x in plan.layers)
 
 
-def test_the_optimum_under_delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, json.dumps(DELAYS))
+def test_the_optimum_where_devices_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_segments_wait(monkeypatch, waits_us)
     config = small_config(tmp_path, precision="fp16", objective="latency")
     with Pipeline(open_config(config), out=tmp_path / "out", cache=Cache()) as pipeline:
         start, ask = pipeline.plan(), pipeline.work.ask
@@ -93,7 +97,6 @@ _run = LocalTransport.run
 def test_the_board_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_NO_SSHD", "1")
     monkeypatch.setattr(LocalTransport, "run", run_here)
-    monkeypatch.setenv(VARIABLE, json.dumps(DELAYS))
     config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
     said: list[str] = []
     document = tune(
