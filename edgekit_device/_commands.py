@@ -105,7 +105,7 @@ def _add_deploying(commands: Commands) -> None:
         required=True,
         action="append",
         metavar="SOURCE",
-        help="bundle folder, .ekb file, http(s):// or oci:// URL; again: where to ask next",
+        help="bundle folder, .ekb file, http(s):// of a mirror; again: where to ask next",
     )
     one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
     one.add_argument("--operator", default=None, help="who asks, for others to read")

@@ -1,9 +1,9 @@
 """Where a bundle comes from: ``find_bundle`` and ``fetch_from`` take it from one of several places.
 
-A source is a path on the board, ``http(s)://`` of a mirror or ``oci://`` of a registry. Sources are
-tried in their order; one that fails or gives wrong bytes is named in the answer and the next one
-goes on. Whatever a source says, the signature decides before anything of a manifest is read, and a
-blob has its name's SHA-256 before it is in the store.
+A source is a path on the board or a mirror's ``http(s)://``. Sources are tried in their order; one
+that fails or gives wrong bytes is named in the answer and the next one goes on. Whatever a source
+says, the signature decides before anything of a manifest is read, and a blob has its name's SHA-256
+before it is in the store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._errors import DeviceError
 from ._manifest import parse
 from ._root import Root
 from ._source_local import LocalSource
-from ._source_web import Mirror, Registry, WebSource
+from ._source_web import Mirror
 from ._types import Manifest
 from ._verify import Checked, check_bundle, need_app
 
@@ -35,11 +35,12 @@ __all__ = [
 
 CREDENTIALS = "registries.json"
 AUTHORITIES = "mirror-ca.pem"
+_KINDS = "a path, or http(s)://HOST/PATH/ of a mirror (edgekit bundle push writes one)"
 
 Where = Union[str, Sequence[str]]
 """One source, or several (in one text: a line each) in the order in which they are asked."""
 
-Source = Union[LocalSource, WebSource]
+Source = Union[LocalSource, Mirror]
 
 
 @dataclass
@@ -82,7 +83,7 @@ def open_sources(root: Root, where: Where) -> Iterator[Sources]:
         raise DeviceError(
             "there is no source",
             code="source.bad-address",
-            hint="a path, http(s)://HOST/PATH/ or oci://REGISTRY/REPOSITORY:TAG",
+            hint=_KINDS,
         )
     found = Sources([_open(root, text) for text in texts])
     try:
@@ -173,17 +174,16 @@ def _open(root: Root, text: str) -> Source:
     scheme = text.partition("://")[0].lower() if "://" in text else ""
     if not scheme:
         return LocalSource(Path(text))
-    kinds = {"http": Mirror, "https": Mirror, "oci": Registry, "oci+http": Registry}
-    if scheme not in kinds:
+    if scheme not in ("http", "https"):
         raise DeviceError(
             "sources of this kind are not known: {!r}".format(scheme[:40]),
             code="source.bad-address",
-            hint="a path, http(s)://HOST/PATH/ or oci://REGISTRY/REPOSITORY:TAG",
+            hint=_KINDS,
         )
     from ._source_auth import Credentials
 
     authorities = root.folder / AUTHORITIES
-    return kinds[scheme](
+    return Mirror(
         text,
         Credentials.read(root.folder / CREDENTIALS),
         authorities if authorities.is_file() else None,

@@ -1,8 +1,6 @@
-"""Credentials for mirrors and registries: from a file on the board, never from a command line.
+"""Users and passwords for mirrors: from a file on the board, never from a command line.
 
-The file is ROOT/registries.json in the form of Docker's ``config.json`` ("auths" by host); what a
-registry asks for is said in its 401 (RFC 7235; Docker's token flow, distribution's "Token
-Authentication Specification").
+The file is ROOT/registries.json in the form of Docker's ``config.json`` ("auths" by host).
 """
 
 from __future__ import annotations
@@ -12,25 +10,14 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Mapping, Optional, Tuple
 
 from ._checks import parse_json
 from ._errors import DeviceError, map_os_errors
 
-__all__ = ["Challenge", "Credentials", "is_loopback", "read_challenge"]
+__all__ = ["Credentials", "is_loopback"]
 
 _MAX_FILE = 1 << 20
-_MAX_CHALLENGE = 8192
-_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9_-]*)(?:\s+|\Z)")
-_PARAMETER = re.compile(r'\s*,?\s*([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
-
-
-class Challenge:
-    """What a 401 asks for: the scheme in lower case and its parameters."""
-
-    def __init__(self, scheme: str, parameters: Mapping[str, str]) -> None:
-        self.scheme = scheme
-        self.parameters = parameters
 
 
 class Credentials:
@@ -72,25 +59,6 @@ class Credentials:
         return "Basic " + base64.b64encode(":".join(found).encode("utf-8")).decode("ascii")
 
 
-def read_challenge(value: str) -> Optional[Challenge]:
-    """Reads the first challenge of a WWW-Authenticate header."""
-    value = value[:_MAX_CHALLENGE]
-    scheme = _SCHEME.match(value)
-    if scheme is None:
-        return None
-    parameters: Dict[str, str] = {}
-    at = scheme.end()
-    while True:
-        found = _PARAMETER.match(value, at)
-        if found is None:
-            break
-        quoted, plain = found.group(2), found.group(3)
-        text = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
-        parameters.setdefault(found.group(1).lower(), text)
-        at = found.end()
-    return Challenge(scheme.group(1).lower(), parameters)
-
-
 def is_loopback(host: Optional[str]) -> bool:
     """Whether a host is this machine, so that nobody listens on the way."""
     return host is not None and (
@@ -114,7 +82,7 @@ def _pair(path: Path, name: str, entry: object) -> Tuple[str, str]:
         text = ""
     user, colon, password = text.partition(":")
     if not colon:
-        raise _bad(path, "{} has no user and password".format(name[:80]), "docker login writes it")
+        raise _bad(path, "{} has no user and password".format(name[:80]), "see docs/fleet.md")
     return user, password
 
 

@@ -16,7 +16,7 @@ from ._source import Fetched, Source, Sources
 from ._source_blob import Taker, WrongBytes
 from ._source_rules import check_deadline
 from ._source_stream import wrong
-from ._source_web import WebSource
+from ._source_web import Mirror
 from ._types import Manifest
 
 __all__ = ["fetch"]
@@ -87,7 +87,7 @@ class _Work:
         Raises:
             DeviceError: The first failure of a thread.
         """
-        many = any(isinstance(source, WebSource) for source in self._sources.all)
+        many = any(isinstance(source, Mirror) for source in self._sources.all)
         count = min(_THREADS if many else 1, len(self._left))
         threads = [threading.Thread(target=self._worker, daemon=True) for _ in range(count)]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""HTTP for bundle sources: kept-alive connections, bounded redirects, retries, tokens.
+"""HTTP for mirrors: kept-alive connections, bounded redirects, passwords where they are asked for.
 
 ``urllib.request`` opens a connection for each request; a network has hundreds of small tensors, so
 this stands on ``http.client`` and keeps them open. One ``Web`` belongs to one thread.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import base64
 import http.client
-import re
 import ssl
 from contextlib import suppress
-from typing import Any, Dict, Mapping, Optional, Tuple
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
+from typing import Dict, Mapping, Optional, Tuple
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ._checks import parse_json
 from ._errors import DeviceError
-from ._source_auth import Credentials, read_challenge
+from ._source_auth import Credentials
 from ._source_rules import (
     Trouble,
     bad_answer,
-    check_redirect,
     check_secret,
     led_to,
     said,
@@ -29,26 +26,21 @@ from ._source_rules import (
     status_error,
 )
 
-__all__ = ["Tokens", "Web"]
+__all__ = ["Web"]
 
 TIMEOUT_S = 30.0
 _REDIRECTS = 5
-_MAX_TOKEN = 1 << 20
 _AGENT = "edgekit-device"
-_REPOSITORY = re.compile(r"/v2/(.+)/(?:blobs|manifests)/")
 # a server may close a connection that lay idle, just as it is asked again
 _IDLE = (ConnectionError, http.client.BadStatusLine)
-
-Tokens = Dict[Tuple[str, str, str], str]
-"""Bearer tokens by origin and repository, shared by the threads of one source."""
 
 
 class Web:
     """Connections of one thread to whatever one source leads to."""
 
-    def __init__(self, credentials: Credentials, tokens: Tokens, ca: Optional[str] = None) -> None:
+    def __init__(self, credentials: Credentials, ca: Optional[str] = None) -> None:
         self._credentials = credentials
-        self._tokens = tokens
+        self._logins: Dict[Tuple[str, str], str] = {}  # by scheme and host, once asked for
         self._ca = ca
         self._open: Dict[Tuple[str, str], http.client.HTTPConnection] = {}
 
@@ -58,14 +50,14 @@ class Web:
             connection.close()
         self._open.clear()
 
-    def read(self, url: str, most: int, accept: str = "") -> bytes:
+    def read(self, url: str, most: int) -> bytes:
         """Reads a small document, at most ``most`` bytes.
 
         Raises:
             Trouble: It may pass.
             DeviceError: "source.not-found", "source.refused", "source.bad-answer", ...
         """
-        reply = self.request("GET", url, {"Accept": accept} if accept else {})
+        reply = self.request(url)
         try:
             data = reply.read(most + 1)
         except (OSError, http.client.HTTPException) as error:
@@ -79,14 +71,9 @@ class Web:
         return data
 
     def request(
-        self,
-        method: str,
-        url: str,
-        headers: Optional[Mapping[str, str]] = None,
-        body: Any = None,
-        good: Tuple[int, ...] = (200, 206),
+        self, url: str, headers: Optional[Mapping[str, str]] = None
     ) -> http.client.HTTPResponse:
-        """Asks, follows redirects and answers a registry's 401; the answer's body is unread.
+        """Asks, follows redirects and answers a 401; the answer's body is unread.
 
         Raises:
             Trouble: It may pass.
@@ -94,13 +81,13 @@ class Web:
         """
         first, tried = url, False
         for _ in range(_REDIRECTS + 2):
-            reply = self._once(method, url, dict(headers or {}), body)
-            if reply.status in good:
+            reply = self._once(url, dict(headers or {}))
+            if reply.status in (200, 206):
                 return reply
             if reply.status == 401 and not tried and self._answer(url, reply):
                 tried = True
                 continue
-            if reply.status in (301, 302, 303, 307, 308) and method in ("GET", "HEAD"):
+            if reply.status in (301, 302, 303, 307, 308):
                 self._drop(reply, url)
                 url = led_to(url, reply.getheader("Location") or "")
                 continue
@@ -110,17 +97,14 @@ class Web:
             "more than {} redirects".format(_REDIRECTS), code="source.redirect", where=shown(first)
         )
 
-    def _once(
-        self, method: str, url: str, headers: Dict[str, str], body: Any
-    ) -> http.client.HTTPResponse:
+    def _once(self, url: str, headers: Dict[str, str]) -> http.client.HTTPResponse:
         parts = urlsplit(url)
-        token = self._token(parts)
+        origin = (parts.scheme, parts.netloc)
         headers.setdefault("User-Agent", _AGENT)
         # a compressed blob would have another SHA-256 than its name
         headers.setdefault("Accept-Encoding", "identity")
-        if token:
-            headers["Authorization"] = token
-        origin = (parts.scheme, parts.netloc)
+        if origin in self._logins:
+            headers["Authorization"] = self._logins[origin]
         kept = origin in self._open
         try:
             connection = self._open.get(origin) or self._connect(parts)
@@ -129,7 +113,7 @@ class Web:
             if getattr(connection, "whole_target", False):
                 target = urlunsplit(parts._replace(fragment=""))
                 headers.update(getattr(connection, "proxy_headers", {}))
-            connection.request(method, target, body=body, headers=headers)
+            connection.request("GET", target, headers=headers)
             # another thread may have closed all in between; then this one was opened anew
             self._open[origin] = connection
             return connection.getresponse()
@@ -143,8 +127,8 @@ class Web:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             self._close(origin)
-            if kept and body is None and isinstance(error, _IDLE):
-                return self._once(method, url, headers, body)
+            if kept and isinstance(error, _IDLE):
+                return self._once(url, headers)
             raise Trouble(said(error)) from error
 
     def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
@@ -170,49 +154,16 @@ class Web:
         plain.proxy_headers = login  # type: ignore[attr-defined]
         return plain
 
-    def _token(self, parts: SplitResult) -> Optional[str]:
-        return self._tokens.get((parts.scheme, parts.netloc, _repository(parts.path)))
-
     def _answer(self, url: str, reply: http.client.HTTPResponse) -> bool:
-        """Gets what a 401 asks for; False when there is nothing to get it with."""
+        """Whether a 401 can be answered: it asks for Basic (RFC 7617), and there is a password."""
         parts = urlsplit(url)
-        challenge = read_challenge(reply.getheader("WWW-Authenticate") or "")
+        scheme = (reply.getheader("WWW-Authenticate") or "").split(" ")[0].lower()
         self._drop(reply, url)
         basic = self._credentials.basic(parts.netloc)
-        if challenge is None or (challenge.scheme == "basic" and basic is None):
+        if scheme != "basic" or basic is None:
             return False
-        key = (parts.scheme, parts.netloc, _repository(parts.path))
-        if challenge.scheme == "basic" and basic is not None:
-            check_secret(parts)
-            self._tokens[key] = basic
-            return True
-        realm = challenge.parameters.get("realm", "")
-        if challenge.scheme != "bearer" or not realm:
-            return False
-        check_redirect(url, realm)
-        asked = {k: challenge.parameters[k] for k in ("service", "scope") if k in
-                 challenge.parameters}  # fmt: skip
-        where = urlsplit(realm)
-        address = realm + ("&" if where.query else "?") + urlencode(asked)
-        headers = {}
-        if basic is not None:
-            check_secret(where)
-            headers["Authorization"] = basic
-        found = self._once("GET", address, headers, None)
-        try:
-            data = found.read(_MAX_TOKEN) if found.status == 200 else b""
-        except (OSError, http.client.HTTPException) as error:
-            self._close((where.scheme, where.netloc))
-            raise Trouble(said(error)) from error
-        self._drop(found, address)
-        if not data:
-            return False
-        document = parse_json(data, shown(realm), "source.bad-answer")
-        fields = document if isinstance(document, dict) else {}
-        token = fields.get("token") or fields.get("access_token")
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise bad_answer(realm, "no token")
-        self._tokens[key] = "Bearer " + token
+        check_secret(parts)
+        self._logins[parts.scheme, parts.netloc] = basic
         return True
 
     def _drop(self, reply: http.client.HTTPResponse, url: str) -> None:
@@ -228,11 +179,6 @@ class Web:
         connection = self._open.pop(origin, None)
         if connection is not None:
             connection.close()
-
-
-def _repository(path: str) -> str:
-    found = _REPOSITORY.match(path)
-    return found.group(1) if found else ""
 
 
 def _proxy_login(proxy: SplitResult) -> Dict[str, str]:

@@ -190,7 +190,7 @@ def bad_answer(url: str, message: str) -> DeviceError:
         "the server's answer is of no use: {}".format(message),
         code="source.bad-answer",
         where=shown(url),
-        hint="is this the address of a mirror or registry?",
+        hint="is this the address of a mirror?",
     )
 
 
@@ -215,5 +215,5 @@ def _bad_address(text: str, message: str) -> DeviceError:
         "not the address of a source: {}".format(message),
         code="source.bad-address",
         where=shown(text),
-        hint="http(s)://HOST/PATH/ of a mirror, or oci://REGISTRY/REPOSITORY:TAG",
+        hint="http(s)://HOST/PATH/ of a mirror",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Iterator, Union
 from ._errors import DeviceError
 from ._source_local import LocalSource
 from ._source_rules import TRIES, Trouble, bad_answer, pause, said
-from ._source_web import WebSource
+from ._source_web import Mirror
 
 if TYPE_CHECKING:
     from ._source import Source
@@ -74,7 +74,7 @@ def _mapped(
 
 
 def _body(
-    source: WebSource, reply: http.client.HTTPResponse, digest: str, at: int, size: int
+    source: Mirror, reply: http.client.HTTPResponse, digest: str, at: int, size: int
 ) -> Iterator[bytes]:
     """The pieces of one answer, from byte ``at`` on; Trouble where it ends early."""
     skip = at if reply.status == 200 else 0

@@ -1,34 +1,43 @@
 """Bundles as OCI images: one image manifest whose layers are the bundle's own blobs.
 
-Blobs have the same SHA-256 as in the bundle, so a registry keeps equal weights once and a board
-asks for exactly what it lacks. Source: OCI image specification 1.1 (manifest.md "Guidelines for
-Artifact Usage", image-layout.md).
+Blobs have the same SHA-256 as in the bundle, so a registry keeps equal weights once. Source: OCI
+image specification 1.1 (manifest.md "Guidelines for Artifact Usage", image-layout.md).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import subprocess
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle._mirror import Pushed, everything, put, stripped
 from edgekit.bundle._types import blob_view
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, EnvironmentLack
 
 if TYPE_CHECKING:
     from edgekit.bundle._types import Blob, Bundle
 
-__all__ = ["CONFIG_TYPE", "image_manifest", "image_parts", "push_layout"]
+__all__ = ["push_layout", "push_registry"]
 
-CONFIG_TYPE = "application/vnd.edgekit.bundle.config.v1+json"
+_IMAGE = "application/vnd.oci.image.manifest.v1+json"
+_MANIFEST_TYPE = "application/vnd.edgekit.bundle.manifest.v1+json"
+_SIGNATURE_TYPE = "application/vnd.edgekit.bundle.signature.v1"
+# registries take image manifests of at least 4 MiB (OCI distribution specification, "Pushing
+# Manifests"); larger ones are not portable
+_MAX_IMAGE = 4 << 20
+_CONFIG_TYPE = "application/vnd.edgekit.bundle.config.v1+json"
 _BLOB_TYPE = "application/vnd.edgekit.blob.v1"
 _CONFIG = b"{}"
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _REF = "org.opencontainers.image.ref.name"
 
 
-def image_parts(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:
+def _parts(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:
     """Returns bytes by digest of all that the image consists of, and what the bundle has of it."""
     sizes, have = everything(bundle)
     small = [_CONFIG, bundle.manifest_bytes]
@@ -38,17 +47,15 @@ def image_parts(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:
     return {**sizes, **{d: len(blob_view(data)) for d, data in own.items()}}, {**have, **own}
 
 
-def image_manifest(bundle: Bundle) -> bytes:
+def _image_manifest(bundle: Bundle) -> bytes:
     """Returns the image manifest, the same bytes for the same bundle.
 
     Raises:
         BundleError: "bundle.too-many-blobs"; registries do not take so long a manifest.
     """
-    from edgekit_device._source_web import IMAGE, MANIFEST_TYPE, MAX_IMAGE, SIGNATURE_TYPE
-
-    layers = [_descriptor(MANIFEST_TYPE, bundle.manifest_bytes)]
+    layers = [_descriptor(_MANIFEST_TYPE, bundle.manifest_bytes)]
     if bundle.signature is not None:
-        layers.append(_descriptor(SIGNATURE_TYPE, bundle.signature))
+        layers.append(_descriptor(_SIGNATURE_TYPE, bundle.signature))
     sizes, _ = everything(bundle)
     layers += [
         {"mediaType": _BLOB_TYPE, "digest": f"sha256:{digest}", "size": sizes[digest]}
@@ -56,16 +63,16 @@ def image_manifest(bundle: Bundle) -> bytes:
     ]
     document = {
         "schemaVersion": 2,
-        "mediaType": IMAGE,
+        "mediaType": _IMAGE,
         # registries from before version 1.1 know an artifact by its configuration's type
-        "config": _descriptor(CONFIG_TYPE, _CONFIG),
+        "config": _descriptor(_CONFIG_TYPE, _CONFIG),
         "layers": layers,
         "annotations": {"org.opencontainers.image.title": bundle.name},
     }
     data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    if len(data) > MAX_IMAGE:
+    if len(data) > _MAX_IMAGE:
         raise BundleError(
-            f"its image manifest has {len(data):,} bytes, registries take {MAX_IMAGE:,}",
+            f"its image manifest has {len(data):,} bytes, registries take {_MAX_IMAGE:,}",
             code="bundle.too-many-blobs",
             where=bundle.name,
             hint="use a mirror: edgekit bundle push BUNDLE FOLDER",
@@ -86,11 +93,9 @@ def push_layout(bundle: Bundle, folder: Path, tag: str) -> Pushed:
             folder holds something else.
         UsageError: "write.failed".
     """
-    from edgekit_device._source_web import IMAGE
-
     index = _read_index(folder)
-    data = image_manifest(bundle)
-    sizes, have = image_parts(bundle)
+    data = _image_manifest(bundle)
+    sizes, have = _parts(bundle)
     blobs = folder / "blobs" / "sha256"
     absent = [digest for digest in sizes if not (blobs / digest).is_file()]
     lacking = [digest for digest in absent if digest not in have]
@@ -98,7 +103,7 @@ def push_layout(bundle: Bundle, folder: Path, tag: str) -> Pushed:
         raise stripped(len(lacking), str(folder))
     for digest in absent:
         put(blobs / digest, blob_view(have[digest]))
-    entry = {**_descriptor(IMAGE, data), "annotations": {_REF: tag}}
+    entry = {**_descriptor(_IMAGE, data), "annotations": {_REF: tag}}
     put(blobs / entry["digest"].removeprefix("sha256:"), memoryview(data))
     others = [e for e in index["manifests"] if (e.get("annotations") or {}).get(_REF) != tag]
     index["manifests"] = [*others, entry]
@@ -106,6 +111,44 @@ def push_layout(bundle: Bundle, folder: Path, tag: str) -> Pushed:
     put(folder / "index.json", memoryview(json.dumps(index, indent=1).encode()))
     count = sum(sizes[digest] for digest in absent)
     return Pushed(f"{folder}:{tag}", bundle.digest, len(absent), count, len(sizes) - len(absent))
+
+
+def push_registry(bundle: Bundle, url: str) -> Pushed:
+    """Copies a bundle into a registry with ``oras``, which has the logins and writes what is new.
+
+    Args:
+        bundle: With its weights and its signature.
+        url: ``oci://REGISTRY/REPOSITORY:TAG``; ``oci+http://`` goes without TLS.
+
+    Raises:
+        EnvironmentLack: "bundle.no-oras", or "bundle.oras" with what it said.
+        BundleError: As :func:`push_layout`.
+    """
+    program = shutil.which("oras")
+    if program is None:
+        raise EnvironmentLack(
+            "oras, which pushes to registries, is not installed",
+            code="bundle.no-oras",
+            where=url,
+            hint="https://oras.land/docs/installation; or write an image layout: --oci-layout",
+        )
+    scheme, _, image = url.partition("://")
+    with tempfile.TemporaryDirectory(prefix="edgekit-push-") as folder:
+        pushed = push_layout(bundle, Path(folder, "layout"), "bundle")
+        plain = ["--to-plain-http"] if scheme == "oci+http" else []
+        copy = ["cp", "--from-oci-layout", *plain, f"{folder}/layout:bundle", image]
+        done = subprocess.run(
+            [program, *copy], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
+        raise EnvironmentLack(
+            f"oras ended with {done.returncode}: {said[-1][:300]}",
+            code="bundle.oras",
+            where=url,
+            hint="oras login HOST; oci://REGISTRY/REPOSITORY:TAG is the address",
+        )
+    return replace(pushed, path=url)
 
 
 def _read_index(folder: Path) -> dict[str, Any]:

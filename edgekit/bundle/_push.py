@@ -1,4 +1,4 @@
-"""Where a bundle can be pushed to: a mirror's folder, an OCI image layout or a registry."""
+"""Where a bundle can be pushed to: a mirror, an OCI image layout, or a registry by oras."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def push(bundle: Bundle, destination: str, *, oci_layout: bool = False) -> Pushe
         oci_layout: The folder is an OCI image layout.
 
     Raises:
-        BundleError: See ``push_mirror``, ``push_layout`` and ``push_registry``.
+        BundleError: See ``push_mirror`` and ``push_layout``.
+        EnvironmentLack: See ``push_registry``.
         UsageError: The place cannot be written.
     """
     if destination.startswith(("oci://", "oci+http://")):
-        from edgekit.bundle._registry import push_registry
+        from edgekit.bundle._oci import push_registry
 
         return push_registry(bundle, destination)
     if oci_layout:

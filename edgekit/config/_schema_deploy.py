@@ -134,10 +134,10 @@ class DeploySection(Section):
         default_factory=list, description="Boards; an embedded loopback board when empty."
     )
     keep: int = Field(3, ge=2, le=100, description="Releases kept on a board.")
-    mirror: list[Annotated[str, Field(pattern=r"^(https?|oci|oci\+http)://[^\s@]+$")]] = Field(
+    mirror: list[Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]] = Field(
         default_factory=list,
-        description="Where boards fetch bundles themselves, in this order: URLs of mirrors or "
-        "registries that `edgekit bundle push` wrote to. `${ENV}` is expanded.",
+        description="Where boards fetch bundles themselves, in this order: URLs of mirrors "
+        "that `edgekit bundle push` wrote. `${ENV}` is expanded.",
         examples=["https://mirror.example.org/edgekit/"],
     )
     health: HealthSection = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,7 +14,10 @@ from edgekit_device import _source_rules as rules
 from edgekit_device._errors import DeviceError
 from edgekit_device._root import Root
 from edgekit_device._source import fetch_from, find_bundle, open_sources
-from tests.edgekit_device.source_servers import Handler, serving
+from edgekit_device._source_auth import Credentials
+from tests.edgekit_device.source_servers import Handler, serving, write_login
+
+_LOGIN = "board:pass:word"
 
 
 @pytest.fixture(autouse=True)
@@ -295,8 +299,8 @@ def test_it_ends_when_its_time_is_over(root, mirror):
 
 @pytest.mark.parametrize(
     "text",
-    ["ftp://a/b", "http://", "http://user:secret@a/b", "http://a:99999/", "oci://a/UPPER:1",
-     "oci://a/repo", "http://a/b?c=d", "http://a/b c", ""],
+    ["ftp://a/b", "http://", "http://user:secret@a/b", "http://a:99999/", "oci://a/repo:1",
+     "http://a/b?c=d", "http://a/b c", ""],
 )  # fmt: skip
 def test_addresses_that_are_none_are_refused_unasked(root, text):
     with pytest.raises(DeviceError) as refused, open_sources(root, text):
@@ -347,3 +351,40 @@ def test_a_stripped_bundle_is_pushed_only_where_its_weights_are(tmp_path, toy):
     again = push(bare, str(tmp_path / "new"))
     assert (first.reused, again.blobs) == (0, 0)
     assert again.reused == first.blobs == len(everything(toy))
+
+
+def test_a_mirror_that_asks_for_a_password_gets_the_boards_own(root, tmp_path, toy):
+    push(toy, str(tmp_path / "mirror"))
+    with serving(Handler, folder=tmp_path / "mirror", login=_LOGIN) as server:
+        host = server.url.removeprefix("http://").rstrip("/")
+        for login in (None, "board:wrong"):
+            if login:
+                write_login(root.folder / "registries.json", host, login)
+            with pytest.raises(DeviceError) as refused:
+                take(root, server.url)
+            assert refused.value.code == "source.refused"
+            assert "registries.json" in refused.value.hint
+        write_login(root.folder / "registries.json", host, _LOGIN)
+        take(root, server.url)
+        assert whole(root, toy)
+
+
+def test_a_password_file_that_others_may_read_is_refused(root):
+    file = root.folder / "registries.json"
+    write_login(file, "host", _LOGIN)
+    file.chmod(0o640)
+    with pytest.raises(DeviceError) as refused:
+        Credentials.read(file)
+    assert refused.value.code == "source.credentials"
+    file.chmod(0o600)
+    file.write_text('{"auths": {"host": {"auth": "!"}}}')
+    with pytest.raises(DeviceError, match="host has no user"):
+        Credentials.read(file)
+
+
+def test_a_password_does_not_go_out_in_the_clear():
+    rules.check_secret(urlsplit("https://mirror/net/"))
+    rules.check_secret(urlsplit("http://127.0.0.1:5000/net/"))
+    with pytest.raises(DeviceError) as refused:
+        rules.check_secret(urlsplit("http://127.0.0.1.example.org/net/"))
+    assert refused.value.code == "source.insecure"

@@ -1,4 +1,4 @@
-"""Mirrors, registries and a server's socket meet mutated answers: only DeviceErrors come out."""
+"""Mirrors and a server's socket meet mutated answers: only DeviceErrors come out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from edgekit_device._client_serve import connect
 from edgekit_device._serve_memory import Memory
 from edgekit_device._serve_wire import MAX_HEAD, Closed, Reader, read_head
 from edgekit_device._serve_worker import _Answers
-from edgekit_device._source_auth import Credentials, read_challenge
+from edgekit_device._source_auth import Credentials
 from edgekit_device._source_stream import stream
-from edgekit_device._source_web import Mirror, Registry, _layers
+from edgekit_device._source_web import Mirror
 from edgekit_device._types import TensorEntry
 from tests.security.security_fuzz import CORPUS, limits, mutated, seeds, times
 from tests.security.test_fuzz_board import survive
@@ -75,13 +75,9 @@ ANSWERS = st.lists(mutated("web"), min_size=1, max_size=4)
 
 
 @times(250)
-@given(said=ANSWERS, login=st.sampled_from(LOGINS), registry=st.booleans())
-def test_what_mirrors_and_registries_say(
-    said: list[bytes], login: Credentials, registry: bool
-) -> None:
-    source: Any = Mirror(f"http://{HERE}/m/", login, None)
-    if registry:
-        source = Registry(f"oci+http://{HERE}/net:1", login, None)
+@given(said=ANSWERS, login=st.sampled_from(LOGINS))
+def test_what_mirrors_say(said: list[bytes], login: Credentials) -> None:
+    source = Mirror(f"http://{HERE}/m/", login, None)
     with answering(said):
         survive(lambda: source.offer("net"))
         source.close()
@@ -106,20 +102,10 @@ def test_blobs_of_a_mirror(said: list[bytes], start: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds("web"))
 def test_each_answer_by_itself(seed: bytes) -> None:
-    for source in (
-        Mirror(f"http://{HERE}/m/", LOGINS[1], None),
-        Registry(f"oci+http://{HERE}/net:1", LOGINS[1], None),
-    ):
-        with answering([seed] * 12):
-            survive(lambda source=source: source.offer("net"))  # type: ignore[misc]
-            source.close()
-
-
-@times(250)
-@given(data=mutated("image"))
-def test_images_of_a_registry(data: bytes) -> None:
-    survive(lambda: _layers("http://x/", data))
-    read_challenge(data.decode("latin-1"))
+    source = Mirror(f"http://{HERE}/m/", LOGINS[1], None)
+    with answering([seed] * 12):
+        survive(lambda: source.offer("net"))
+        source.close()
 
 
 @times(200)

@@ -15,8 +15,6 @@ from edgekit.bundle import write
 from edgekit.bundle._mirror import push_mirror
 from edgekit_device import DeviceError, _checks, _manifest, _verify
 from edgekit_device._root import Root
-from edgekit_device._source_web import IMAGE, MANIFEST_TYPE, SIGNATURE_TYPE
-from edgekit_device._store import sha256
 from tests.edgekit_device.device_board import asked
 from tests.edgekit_device.source_servers import Handler, serving
 from tests.security.security_keys import Signer, make_signer, small_bundle
@@ -129,31 +127,10 @@ def from_copied_mirror(root: Root, folder: Path, signature: bytes | None) -> Non
     from_mirror(root, folder, signature, served=False)
 
 
-def from_registry(root: Root, folder: Path, signature: bytes | None) -> None:
-    parts = [(BUNDLE.manifest_bytes, MANIFEST_TYPE)]
-    if signature is not None:
-        parts.append((signature, SIGNATURE_TYPE))
-    layers = [
-        {"mediaType": kind, "size": len(data), "digest": "sha256:" + sha256(data)}
-        for data, kind in parts
-    ]
-    config = {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2,
-              "digest": "sha256:" + sha256(b"{}")}  # fmt: skip
-    image = {"schemaVersion": 2, "mediaType": IMAGE, "config": config, "layers": layers}
-    base = folder / "registry/v2/net"
-    files = {"blobs/sha256:" + sha256(data): data for data, _ in parts}
-    for name, data in {"manifests/1": json.dumps(image).encode(), **files}.items():
-        (base / name).parent.mkdir(parents=True, exist_ok=True)
-        (base / name).write_bytes(data)
-    with serving(Handler, folder=folder / "registry") as server:
-        from_source(root, server.url.replace("http://", "oci+http://") + "net:1")
-
-
 WAYS: dict[str, Callable[[Root, Path, bytes | None], None]] = {
     "stage": by_command("stage"), "verify": by_command("verify"), "offer": by_command("offer"),
     "file": from_file, "folder": from_folder, "release": from_release, "app": from_app,
     "source-file": from_source_file, "mirror": from_mirror, "copied-mirror": from_copied_mirror,
-    "registry": from_registry,
 }  # fmt: skip
 
 
