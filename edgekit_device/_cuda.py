@@ -141,10 +141,6 @@ class Cuda:
         """Loads PTX (text that ends with a zero byte) or a cubin."""
         return int(self.call("cuModuleLoadData", image))
 
-    def unload_module(self, module: int) -> None:
-        """Unloads a module."""
-        self.call("cuModuleUnload", module)
-
     def function(self, module: int, name: str) -> int:
         """A kernel of a module by its name as the image has it (extern "C", or mangled)."""
         return int(self.call("cuModuleGetFunction", module, name.encode("utf-8")))

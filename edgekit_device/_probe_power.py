@@ -9,11 +9,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from ._probe_files import text_of
 
 __all__ = [
-    "parse_board",
     "parse_clocks",
-    "parse_default_mode",
     "parse_modes",
-    "parse_parameters",
     "parse_power_mode",
     "read_modes",
 ]
@@ -22,19 +19,6 @@ __all__ = [
 _MODE = re.compile(r"NV Power Mode:\s{0,9}(\S{1,80}(?: \S{1,80}){0,9})\s{0,9}$")
 _ID = re.compile(r"\s{0,9}(\d{1,9})\s{0,9}$", re.ASCII)
 _LISTED = re.compile(r"POWER_MODEL:?\s{0,9}ID=(\d{1,9})\s{1,9}NAME=(\S{1,80})", re.ASCII)
-_DEFAULT = re.compile(
-    r"PM_CONFIG:?\s*DEFAULT=[^(\n]{0,40}\((\d{1,4})\)|PM_CONFIG\s+DEFAULT=(\d{1,4})"
-)
-_PARAMETER = re.compile(
-    r"PARAM (\w{1,60}): ARG (\w{1,60}): PATH (\S{1,300}): REAL_VAL: (\S{1,40}) CONF_VAL: (\S{1,40})"
-)
-_BOARD = {
-    "soc": re.compile(r"^SOC family:\s*(\S{1,40})", re.MULTILINE),
-    "machine": re.compile(r"Machine:\s*(\S[^\n]{0,100})"),
-    "online_cpus": re.compile(r"^Online CPUs:\s*([\d,-]{1,100})\s*$", re.MULTILINE),
-    "gpu_tpcs": re.compile(r"^Active GPU TPCs:\s*(\d{1,4})\s*$", re.MULTILINE),
-}
-_FAN = re.compile(r"^FAN Dynamic Speed [Cc]ontrol=(\S{1,40})((?:\s+\w{1,40}=\d{1,6})*)\s*$", re.M)
 _CLOCK = re.compile(r"(?P<name>[A-Za-z0-9_]{1,60}):?\s{1,40}(?=.{0,2000}MaxFreq=)(?P<fields>.*)$")
 _FIELD = re.compile(r"(\w{1,60})=(\S{1,60})")
 _HERTZ = re.compile(r"[0-9]{1,15}\Z")
@@ -61,52 +45,6 @@ def parse_modes(text: str) -> List[Dict[str, Any]]:
 def read_modes(system: Path = Path("/")) -> List[Dict[str, Any]]:
     """Every mode's id and name from /etc/nvpmodel.conf, which anybody may read."""
     return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
-
-
-def parse_default_mode(text: str) -> Optional[int]:
-    """The id of the mode after a start: PM_CONFIG of ``nvpmodel -p --verbose`` or of its conf."""
-    found = _DEFAULT.search(text)
-    return int(found.group(1) or found.group(2)) if found else None
-
-
-def parse_parameters(text: str) -> List[Dict[str, Any]]:
-    """What the mode sets, from ``nvpmodel -q --verbose``, in its order.
-
-    Returns:
-        "parameter" ("DLA0_CORE"), "argument" ("MAX_FREQ"), "path", "real" (what the file says now)
-        and "conf" (what the mode asks for): whole numbers, or texts where they are none.
-    """
-    return [
-        {
-            "parameter": parameter,
-            "argument": argument,
-            "path": path,
-            "real": _value(real),
-            "conf": _value(conf),
-        }
-        for parameter, argument, path, real, conf in _PARAMETER.findall(text)
-    ]
-
-
-def parse_board(text: str) -> Dict[str, Any]:
-    """What ``jetson_clocks --show`` says beside clocks; what a release does not say is left out.
-
-    Returns:
-        "soc", "machine", "online_cpus" ("0-7"), "gpu_tpcs" (that have power) and "fan":
-        {"control", and what else stands in its lines}.
-    """
-    said: Dict[str, Any] = {}
-    for name, pattern in _BOARD.items():
-        found = pattern.search(text)
-        if found:
-            said[name] = found.group(1).strip()
-    if "gpu_tpcs" in said:
-        said["gpu_tpcs"] = int(said["gpu_tpcs"])
-    fan: Dict[str, Any] = {}
-    for control, values in _FAN.findall(text):
-        fan["control"] = control
-        fan.update((name, int(value)) for name, value in _FIELD.findall(values))
-    return dict(said, fan=fan) if fan else said
 
 
 def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:
@@ -136,8 +74,3 @@ def parse_clocks(text: str) -> Dict[str, Dict[str, Any]]:
             one["online"] = fields["Online"] == "1"
         clocks[name] = one
     return clocks
-
-
-def _value(text: str) -> Any:
-    digits = text.lstrip("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(text) <= 20 else text

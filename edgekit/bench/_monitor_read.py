@@ -8,7 +8,6 @@ from typing import Any
 
 __all__ = [
     "SCHEMA",
-    "is_monitor",
     "number_of",
     "rails_of",
     "samples_of",
@@ -17,11 +16,6 @@ __all__ = [
 ]
 
 SCHEMA = "edgekit.monitor/1"
-
-
-def is_monitor(document: object) -> bool:
-    """Says whether this is a monitor document."""
-    return isinstance(document, Mapping) and document.get("schema") == SCHEMA
 
 
 def samples_of(monitor: Mapping[str, Any], name: str = "samples") -> list[Mapping[str, Any]]:

@@ -148,10 +148,6 @@ class Channel:
         done = self._run(command, argv, stdin=stdin, timeout=SHORT_S)
         return document(done, self.name, argv[0], command)
 
-    def _ask_watched(self, command: str, *options: str, timeout: float) -> dict[str, Any]:
-        done = self._watched(command, *options, timeout=timeout)
-        return document(done, self.name, self.board.python, command)
-
     def _watched(
         self,
         command: str,

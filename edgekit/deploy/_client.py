@@ -107,26 +107,6 @@ class BoardClient(SendingClient):
             raise failure(done, self.name, self.board.python)
         return read_frames(done.out, self.name, digests)
 
-    def verify(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
-        """Checks what ``stage`` checks first, before any blob is sent: signature and manifest."""
-        return self._ask("verify", stdin=_envelope(manifest, signature))
-
-    def stage(self, manifest: bytes, signature: bytes | None) -> dict[str, Any]:
-        """Makes a release of a manifest whose blobs are there, after checking its signature."""
-        return self._ask("stage", stdin=_envelope(manifest, signature), timeout=LONG_S)
-
-    def refit(self, app: str, release: str | None = None) -> dict[str, Any]:
-        """Fills the release's stripped engines from the board's store."""
-        return self._ask_watched("refit", *_which(app, release), timeout=LONG_S)
-
-    def selftest(self, app: str, release: str | None = None) -> dict[str, Any]:
-        """Runs the golden vectors; BoardError "selftest.failed" when one is off."""
-        return self._ask_watched("selftest", *_which(app, release), timeout=LONG_S)
-
-    def switch(self, app: str, release: str) -> dict[str, Any]:
-        """Makes ``release`` the one that serves."""
-        return self._ask("switch", *_which(app, release))
-
     def infer(
         self, app: str, npz: bytes, *, release: str | None = None, frames: bool = False
     ) -> bytes:
@@ -189,17 +169,8 @@ class BoardClient(SendingClient):
         options = [] if reason is None else [f"--reason={reason}"]
         return self._ask("remove", *_which(app, release), *options)
 
-    def gc(self, app: str, keep: int) -> dict[str, Any]:
-        """Removes the app's oldest releases beyond ``keep``, and blobs that nothing names."""
-        return self._ask("gc", f"--app={app}", f"--keep={keep}", timeout=LONG_S)
-
 
 def _which(app: str | None, release: str | None = None) -> list[str]:
     # an empty text goes to the board, which refuses it: it is not the same as none, which means all
     given = {"app": app, "release": release}
     return [f"--{name}={value}" for name, value in given.items() if value is not None]
-
-
-def _envelope(manifest: bytes, signature: bytes | None) -> list[bytes]:
-    text = None if signature is None else signature.decode("utf-8")
-    return [json_line({"manifest": manifest.decode("utf-8"), "signature": text})]

@@ -30,6 +30,7 @@ from edgekit.deploy._sshconfig import Endpoint
 from edgekit.errors import BoardError, BundleError
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, remote
+from tests.edgekit_device.device_board import BoardFolder
 from tests.faults.tcp_relay import Relay
 
 pytestmark = pytest.mark.boards
@@ -125,9 +126,10 @@ def test_bytes_of_the_wire(
     before = client(remote(server))
     send(before, first)
     # as after a deployment: the release serves
-    release = before.stage(first.manifest_bytes, first.signature)["release"]
+    here = BoardFolder(tmp_path / "board", tmp_path / "board" / "bin" / "edgekit_device.pyz")
+    release = here.stage(first)
     (tmp_path / "board" / "apps" / "net" / "releases" / release / "refit.json").write_text("{}")
-    before.switch("net", release)
+    here.ask("switch", "--app", "net", "--release", release)
 
     def wire(bundle: Bundle) -> tuple[int, Any]:
         """All of a connection's bytes, from its first to its last, both ways."""
@@ -315,7 +317,7 @@ def test_the_connection_for_much_is_made_while_the_bundle_is_offered(
     first = _bundle(send_key, {"large": 3_000_000})
     send(board, first)
     assert order == ["begin", "offer"]
-    release = board.stage(first.manifest_bytes, first.signature)["release"]
+    release = BoardFolder(root, root / "bin" / "edgekit_device.pyz").stage(first)
     # who has sent it before, and whom the board tells of the release, begin nothing for it
     for one in (board, client(remote(server))):
         order.clear()

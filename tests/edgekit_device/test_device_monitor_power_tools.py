@@ -1,4 +1,4 @@
-"""What nvpmodel, jetson_clocks and nv_tegra_release say beside clocks and the mode's name."""
+"""What nvpmodel, jetson_clocks and nv_tegra_release say of clocks, modes and releases."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from edgekit_device._monitor_release import parse_release, release_warning
 from edgekit_device._probe_power import (
-    parse_board,
     parse_clocks,
-    parse_default_mode,
     parse_modes,
-    parse_parameters,
     parse_power_mode,
 )
 from tests.security.security_fuzz import times
@@ -39,24 +36,6 @@ RELEASE = """# R36 (release), REVISION: 4.3, GCID: 38, BOARD: generic, DATE: Wed
 # KERNEL_VARIANT: oot
 TARGET_USERSPACE_LIB_DIR=nvidia
 """
-
-
-def test_what_a_mode_sets_and_what_is_set() -> None:
-    dla, gpu = parse_parameters(VERBOSE)
-    assert (dla["parameter"], dla["real"], dla["conf"]) == ("DLA0_CORE", 5, 614)
-    assert (gpu["real"], gpu["conf"]) == ("auto", "on")
-    assert parse_default_mode(VERBOSE) == 7
-    assert parse_default_mode("< PM_CONFIG DEFAULT=2 >") == 2
-    assert parse_default_mode("nothing") is None
-
-
-def test_what_jetson_clocks_says_of_the_board() -> None:
-    said = parse_board(SHOWN)
-    assert said["soc"] == "tegra234"
-    assert said["machine"] == "Some Board"
-    assert (said["online_cpus"], said["gpu_tpcs"]) == ("0-3,6", 4)
-    assert said["fan"] == {"control": "nvfancontrol", "hwmon2_pwm1": 66, "hwmon2_pwm1_enable": 1}
-    assert parse_board("GPU MinFreq=1 MaxFreq=2") == {}
 
 
 def test_a_release_and_one_of_another_form(tmp_path: Path) -> None:
@@ -86,11 +65,8 @@ def test_damaged_output_raises_nothing(text: str, cut: int, piece: str, junk: st
     damaged = text[:cut] + piece + junk + text[cut + len(junk) :]
     found = (
         parse_release(damaged),
-        parse_board(damaged),
         parse_clocks(damaged),
-        parse_default_mode(damaged),
         parse_modes(damaged),
-        parse_parameters(damaged),
         parse_power_mode(damaged),
     )
     json.dumps(found)

@@ -15,10 +15,8 @@ from edgekit_device._monitor_devices import DlaCores
 from edgekit_device._monitor_tegrastats import read_line
 from edgekit_device._probe_files import l4t
 from edgekit_device._probe_power import (
-    parse_board,
     parse_clocks,
     parse_modes,
-    parse_parameters,
     parse_power_mode,
 )
 
@@ -80,18 +78,6 @@ def test_every_line_of_tegrastats_is_read_whole() -> None:
             assert sample is not None, (path.name, line)
             assert unknown == [], path.name
             assert {"ram", "swap", "cpu", "engines", "temperatures_c"} <= set(sample), path.name
-
-
-def test_every_line_of_the_power_tools_has_a_meaning() -> None:
-    for path in logs("nvpmodel_q_verbose*.txt"):
-        text = path.read_text("utf-8")
-        assert len(parse_parameters(text)) == text.count(": PARAM ")
-    for path in logs("jetson_clocks_show*.txt"):
-        text = path.read_text("utf-8")
-        said = parse_board(text)
-        assert said["fan"]["control"], path.name
-        assert ("gpu_tpcs" in said) == ("TPCs" in text)
-        assert ("online_cpus" in said) == ("Online CPUs" in text)
 
 
 def test_the_dlas_state_is_read(tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ def test_apps_releases_and_jobs_of_any_name(boards: StartBoard, home: Path, tmp_
     client = open_client(remote(boards(), root=str(tmp_path / "root")), tmp_path)
     for name in ("$(touch canary)", "../../etc", "-x", os.fsdecode(b"\xff"), ""):
         with pytest.raises(EdgekitError) as caught:
-            client.switch(name, "000001-0123456789ab")
+            client.remove(name, "000001-0123456789ab")
         assert caught.value.code == "app.bad-name"
     with pytest.raises(EdgekitError) as caught:
-        client.switch("net", "../../../etc")
+        client.remove("net", "../../../etc")
     assert caught.value.code in ("release.unknown", "app.unknown")
     with pytest.raises(EdgekitError) as caught:
         client.job_result("../../allowed_signers")
