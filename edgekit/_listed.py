@@ -18,8 +18,8 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a number with its noun: "1 board", "2 boards"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Returns a number with its noun: "1 board", "2,000 boards"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:

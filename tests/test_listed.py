@@ -1,9 +1,13 @@
 """Lists within sentences."""
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 
 
 def test_what_is_left_out_is_counted():
     assert listed("abcde", 2) == "a, b and 3 more"
     assert listed(iter("ab"), 2) == "a, b"
     assert listed((), 2) == ""
+
+
+def test_a_number_stands_with_its_noun():
+    assert [counted(n, "layer") for n in (0, 1, 2000)] == ["0 layers", "1 layer", "2,000 layers"]

@@ -119,20 +119,19 @@ class Process:
     def finish(self) -> tuple[list[Event], list[Keyed]]:
         """Returns metadata events, and the others with their sort keys.
 
-        A viewer hides a track without slices, so one without any gets an "idle" slice.
+        A device that does nothing has no track.
         """
-        last = max(self._ends.values(), default=0)
-        for track in self._tracks:
-            if track not in self._ends:
-                self.add(track, "idle", 0, last, "idle", device=track, idle=True)
         found = [
             meta("process_name", self.pid, 0, self.clock, name=self.name),
             meta("process_sort_index", self.pid, 0, self.clock, sort_index=self.pid),
         ]
         if self.label:
             found.append(meta("process_labels", self.pid, 0, self.clock, labels=self.label))
+        used = {event.get("tid") for *_, event in self._events}
         for track in self._tracks:
             tid = self._tid(track)
+            if tid not in used:
+                continue
             found.append(meta("thread_name", self.pid, tid, self.clock, name=track))
             found.append(meta("thread_sort_index", self.pid, tid, self.clock, sort_index=tid))
         return found, sorted(self._events, key=lambda item: item[:4])

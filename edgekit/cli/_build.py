@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 
 __all__ = ["command"]
@@ -41,11 +42,14 @@ def command(
         return
     from edgekit.build import parts_told
 
-    accuracy, count = document["accuracy"], len(document["segments"])
-    print(
-        f"{count} segment{'' if count == 1 else 's'}, backend {document['backend']}; against FP32: "
-        f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
+    accuracy = document["accuracy"]
+    told = (
+        "not known, the outputs hardly differ between the inputs"
+        if accuracy.get("constant")
+        else f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
     )
+    count = counted(len(document["segments"]), "segment")
+    print(f"{count}, backend {document['backend']}; against FP32: {told}")
     emulated = ", emulated on this CPU" if document["boards"] else ""
     o.say(f"  on {accuracy['data']}{emulated}")
     for told in parts_told(accuracy):

@@ -94,12 +94,12 @@ def node_notes(
 
 def _frame_time(plan: Plan, bench: Mapping[str, Any] | None) -> str:
     """Returns how long a frame takes, the measured median first."""
-    predicted = f"{plan.predicted.latency_us:.1f} us, predicted"
+    predicted = f"{plan.predicted.latency_us:.1f} µs, predicted"
     median = ((bench or {}).get("latency_ms") or {}).get("median")
     if bench is None or median is None:
         return predicted
     status = (bench.get("verdict") or {}).get("status") or "not judged"
-    return f"{1000 * median:.1f} us, {bench['clock']}, {status}; {predicted}"
+    return f"{1000 * median:.1f} µs, {bench['clock']}, {status}; {predicted}"
 
 
 def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
@@ -112,7 +112,7 @@ def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
     within = next((row["within"] for row in rows if row.get("within")), None)
     if within:  # of what was timed as a whole nobody knows the layers' times
         note["within"] = (
-            f"{within['name']}: {within['us']:.2f} us, {within['clock']}, "
+            f"{within['name']}: {within['us']:.2f} µs, {within['clock']}, "
             f"{within['layers']} layers together"
         )
     nodes = max(len(row["nodes"]) for row in rows)
@@ -123,8 +123,8 @@ def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
 
 def _layer_time(rows: list[Mapping[str, Any]]) -> str:
     predicted = sum(row["predicted_us"] for row in rows)
-    told = f"{predicted:.2f} us, predicted" if predicted else "predicted in its neighbour's kernel"
+    told = f"{predicted:.2f} µs, predicted" if predicted else "predicted in its neighbour's kernel"
     measured = [row["measured"] for row in rows if row.get("measured")]
     if not measured:
         return told
-    return f"{sum(one['us'] for one in measured):.2f} us, {measured[0]['clock']}; {told}"
+    return f"{sum(one['us'] for one in measured):.2f} µs, {measured[0]['clock']}; {told}"

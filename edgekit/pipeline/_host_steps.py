@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from edgekit._listed import listed, percent
+from edgekit._listed import counted, listed, percent
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._building import Building
@@ -152,7 +152,7 @@ class HostSteps:
             names = Counter(item["rewrite"] for item in applied)
             told = (f"{name} ({n})" if n > 1 else name for name, n in names.items())
             step.detail = ", ".join(told) or (
-                f"{_count(left, 'rewrite')} left out: the plan is better without"
+                f"{counted(left, 'rewrite')} left out: the plan is better without"
                 if (left := self.work.rewrites_left)
                 else "nothing to rewrite"
             )
@@ -175,9 +175,9 @@ class HostSteps:
                 step.detail = f"{self.file.precision} needs no scales"
             else:
                 named = named_scales(scales, self.work.model)
-                none = f", {_count(len(named.missing), 'tensor')} without" if named.missing else ""
+                none = f", {counted(len(named.missing), 'tensor')} without" if named.missing else ""
                 step.detail = (
-                    f"{_count(len(named.scales), 'scale')}{none}, {scales.method}, {scales.data}"
+                    f"{counted(len(named.scales), 'scale')}{none}, {scales.method}, {scales.data}"
                 )
 
     def _plan(self) -> None:
@@ -190,23 +190,28 @@ class HostSteps:
             proof = proof_of(plan.optimal, plan.extrapolated) or f"gap {percent(plan.gap, 2)}"
             step.detail = (
                 f"{on_dla} of {len(plan.layers)} layers on the DLA, "
-                f"{_count(len(plan.loadables), 'loadable')}, {plan.objective}, {proof}"
+                f"{counted(len(plan.loadables), 'loadable')}, {plan.objective}, {proof}"
             )
 
     def _build(self) -> None:
+        from edgekit.report import compared_on
+
         with self._step("build") as step:
             error = self.work.gated()
             built = self.building.every()
             artefacts = built[0].artefacts
             segments = sum(len(s) for _, s in artefacts.lanes)
+            on = compared_on({**error, "computed": "emulated on this CPU"})
+            told = (
+                "accuracy not known, the outputs hardly differ between the inputs"
+                if error.get("constant")
+                else f"cosine {error['cosine']:.5f} against FP32"
+            )
             step.detail = (
-                f"{_count(segments, 'segment')}, {artefacts.backend} backend; "
-                f"cosine {error['cosine']:.5f} against FP32"
+                f"{counted(segments, 'segment')}, {artefacts.backend} backend; {told} ({on})"
             )
             if built[0].board:
-                step.detail += " (emulated on this CPU); built on " + ", ".join(
-                    one.board for one in built
-                )
+                step.detail += "; built on " + ", ".join(one.board for one in built)
             if self.work.choice:
                 step.detail += f"; INT8 by {self.work.method}"
             if self.work.kept:
@@ -290,7 +295,3 @@ class HostSteps:
 
     def _step_list(self) -> list[dict[str, Any]]:
         return list(self._steps.done)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -114,7 +114,7 @@ def report_facts(
 
     work = pipeline.work
     scales = work.plan_scales
-    gate = pipeline.file.accuracy
+    gate, back = pipeline.file.accuracy, bench.get("taken_back")
     error = work.accuracy
     accuracy = {
         **{key: error[key] for key in _ACCURACY},
@@ -141,10 +141,11 @@ def report_facts(
         scales=None if scales is None else named_scales(scales, work.model),
         accuracy=accuracy,
         bundle=bundle,
-        refit=refit,
+        # of what serves, where the bundle was taken back: nothing of this plan's layers
+        refit=None if back else refit,
         built=tuple(board_document(one) for one in pipeline.building.every() if one.board),
         bench=bench,
-        trace=_trace(files["trace"]),
+        trace=None if back else _trace(files["trace"]),
         board=releases[0]["board"],
         rewrites=tuple({"name": item["rewrite"], **item} for item in work.rewrites),
         steps=tuple(steps),

@@ -169,8 +169,8 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
     if len(times) > 1 and here in times:
         rival = min((d for d in times if d[:3] != here[:3]), default="", key=lambda d: times[d])
         if rival:
-            told.append(f"its kernel takes {times[here]:.4g} us on {_the(here)} "
-                        f"({best[here]['clock']}) and {times[rival]:.4g} us on {_the(rival)} "
+            told.append(f"its kernel takes {times[here]:.4g} µs on {_the(here)} "
+                        f"({best[here]['clock']}) and {times[rival]:.4g} µs on {_the(rival)} "
                         f"({best[rival]['clock']})")  # fmt: skip
     alone = document["alone"]
     if alone:
@@ -182,8 +182,8 @@ def _because(document: Mapping[str, Any], blocked: str) -> list[str]:
     paid = sum(row["us"] for row in document["borders"])
     would = sum(row["otherwise_us"] for row in document["borders"])
     if paid or would:
-        told.append(f"reformats at its border take {paid:.4g} us here and would take "
-                    f"{would:.4g} us on {_the(other['device'])} with its neighbours where "
+        told.append(f"reformats at its border take {paid:.4g} µs here and would take "
+                    f"{would:.4g} µs on {_the(other['device'])} with its neighbours where "
                     "they are (predicted)")  # fmt: skip
     return told
 

@@ -91,7 +91,7 @@ def _reason(
     if sides is None:
         return "the best plan has it there", _told(f"best for {plan.objective}", "", "")
     gpu, dla = sides
-    times = f"{dla:.3g} us on the DLA", f"{gpu:.3g} us on the GPU"
+    times = f"{dla:.3g} µs on the DLA", f"{gpu:.3g} µs on the GPU"
     if not gpu and not dla:
         return (
             "it takes no time of its own",

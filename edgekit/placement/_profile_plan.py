@@ -202,11 +202,11 @@ def plan_of_log(
     copies, copied = _copies(profile)
     notes = list(profile.notes)
     if missing:
-        notes.append(f"{missing:.6g} us of the latency are predicted, for what has no time")
+        notes.append(f"{missing:.6g} µs of the latency are predicted, for what has no time")
     if shorter < 1:
         notes.append(
-            f"the units' times, each taken alone, add up to {found:.6g} us; the engine as a whole "
-            f"took {whole:.6g} us, which counts"
+            f"the units' times, each taken alone, add up to {found:.6g} µs; the engine as a whole "
+            f"took {whole:.6g} µs, which counts"
         )
     if graph.guessed:
         notes.append(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edgekit.report._plan_why import why_text
     from edgekit.report._plans import plans_text
     from edgekit.report._plans_page import render_plans, write_plans_report
+    from edgekit.report._results import compared_on
     from edgekit.report._rewrite import rewrite_list_text, rewrite_text, verified_text
     from edgekit.report._scales import changes_text
     from edgekit.report._schema import checked, read_report, report_schema, shown
@@ -51,6 +52,7 @@ __all__ = [
     "check_one_layer",
     "checked",
     "compare_text",
+    "compared_on",
     "compared_words",
     "history_text",
     "log_plan_text",
@@ -107,6 +109,7 @@ __getattr__ = lazy(
         "_plans": "plans_text",
         "_plans_page": "render_plans write_plans_report",
         "_plan_why": "why_text",
+        "_results": "compared_on",
         "_rewrite": "rewrite_list_text rewrite_text verified_text",
         "_scales": "changes_text",
         "_schema": "checked read_report report_schema shown",

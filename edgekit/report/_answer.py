@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.report import _text as text
+from edgekit.report._bench_facts import serving_words
 
 if TYPE_CHECKING:
     from edgekit.report._types import RunFacts
@@ -18,7 +19,8 @@ def answers(
 ) -> list[dict[str, Any]]:
     """Returns the answers, a sentence each: {"question", "words", "ok", "clock"}.
 
-    ``question`` is "fit", "speed" or "accuracy"; ``ok`` is None where nothing was asked for or
+    ``question`` is "fit", "speed" or "accuracy", and "release" where another
+    release was measured than the plan's; ``ok`` is None where nothing was asked for or
     nothing is known; ``clock`` says where a figure comes from, "" for none.
 
     Args:
@@ -27,7 +29,12 @@ def answers(
         verdict: The report's: the measurement's verdict and the gates.
     """
     gates = {gate["gate"]: gate for gate in verdict["gates"]}
-    return [_fit(facts, placement, gates), _speed(facts, verdict), _accuracy(facts, gates)]
+    found = [_fit(facts, placement, gates), _speed(facts, verdict), _accuracy(facts, gates)]
+    if other := serving_words(facts.bench):
+        words = f"What is measured here is of {other}. The plan and its predictions are not of it."
+        found.append({"question": "release", "words": words, "ok": False,
+                      "clock": verdict["clock"]})  # fmt: skip
+    return found
 
 
 def _fit(
@@ -57,7 +64,7 @@ def _inside(sentence: str) -> str:
 def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
     """Returns where the layers run."""
     layers, on_dla = placement["layers"], placement["dla_layers"]
-    every = text.plural(layers, "layer")
+    every = text.counted(layers, "layer")
     if facts.target.dla.cores == 0:
         return f"{facts.target.title} has no DLA: all {every} run on the GPU."
     if on_dla == 0:
@@ -73,7 +80,7 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
             f"{plans} plans share the frames; the most frequent one has {text.count(on_dla)} of "
             f"{every} and {share} on a DLA core."
         )
-    loadables = text.plural(len(placement["loadables"]), "loadable")
+    loadables = text.counted(len(placement["loadables"]), "loadable")
     return f"{text.count(on_dla)} of {every} and {share} run on the DLA, in {loadables}."
 
 
@@ -85,6 +92,8 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
             f"An inference takes {text.measured(median)} in the median, "
             f"{text.significant(bench.get('throughput_qps'))} per second, measured on the board"
         )
+        if bench.get("taken_back"):
+            words += ", of another release"
         ok = {"VALID": True, "INVALID": False}.get(verdict["status"])
         if ok is False:
             reasons = verdict["reasons"]
@@ -106,7 +115,7 @@ def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:
         words += f" ({text.microseconds(band[0])} to {text.microseconds(band[1])})"
     words += f", {text.significant(own.throughput_qps)} per second"
     if plan.unknown_cost:
-        words += f", without {text.plural(len(plan.unknown_cost), 'layer')} of unknown cost"
+        words += f", without {text.counted(len(plan.unknown_cost), 'layer')} of unknown cost"
     if alone is not None and alone != own:
         words += (
             f"; the GPU alone {text.microseconds(alone.latency_us)}, "
@@ -138,7 +147,7 @@ def _accuracy(facts: RunFacts, gates: Mapping[str, Mapping[str, Any]]) -> dict[s
         found["ok"], "Compared with FP32"
     )
     wanted = f", at least {gate['limit']:g} {gate['metric']} asked" if gate else ""
-    where = text.clean(compared_on(accuracy))
+    where = compared_on(accuracy)
     words = f"{lead}: {told}{wanted}" + (f" ({where})" if where else "")
     if gate is None:
         words += "; no limit was set (accuracy.min)"

@@ -91,7 +91,7 @@ def _times(page: Page, document: Mapping[str, Any]) -> None:
     if few := few_words(document):
         page.add(few, style="dim")
     if len(segments) > _SEGMENTS:
-        page.add(f"and {text.plural(len(segments) - _SEGMENTS, 'more segment')}")
+        page.add(f"and {text.counted(len(segments) - _SEGMENTS, 'more segment')}")
 
 
 def _segment(segment: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def _facts(document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             "streams",
             "; ".join(
                 f"{one['stream'] + 1}: {text.significant(one['throughput_qps'])}/s, "
-                f"{text.plural(int(one['iterations']), 'frame')}"
+                f"{text.counted(int(one['iterations']), 'frame')}"
                 for one in streams
             ),
         )
@@ -159,7 +159,7 @@ def _throughput(document: Mapping[str, Any]) -> str:
         rate = text.significant(pipelined["throughput_qps"])
         said += f", {rate}/s in a pipeline (each device is at another frame)"
     varies = document.get("coefficient_of_variation")
-    said += f"; {text.plural(int(document['iterations']), 'frame')}"
+    said += f"; {text.counted(int(document['iterations']), 'frame')}"
     return said + (f", variation {varies:.1%}" if varies is not None else "")
 
 

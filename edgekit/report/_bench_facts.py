@@ -15,6 +15,7 @@ __all__ = [
     "few_words",
     "flat_facts",
     "latency_shown",
+    "serving_words",
 ]
 
 PERCENTILES = {
@@ -47,7 +48,7 @@ def few_words(bench: Mapping[str, Any]) -> str:
         return ""
     latency = bench.get("latency_ms") or {}
     empty, few, least = tails(count)
-    told, frames = [], text.plural(count, "inference")
+    told, frames = [], text.counted(count, "inference")
     if any(latency.get(key) is not None for key in few):
         told.append(
             f"* fewer than {least} of the {frames} are slower: another run will have another value."
@@ -61,6 +62,21 @@ def few_words(bench: Mapping[str, Any]) -> str:
 def baseline_word(energy: Mapping[str, Any]) -> str:
     """Returns over what the energy's second figure is: the board at rest, or the run's lowest."""
     return _BASELINES.get(str(energy.get("baseline")), "its baseline")
+
+
+def serving_words(bench: Mapping[str, Any] | None) -> str:
+    """Returns which release was measured where it is not the plan's; "" where it is.
+
+    What was taken back on a board is not measured: the release that serves there is.
+    """
+    back = (bench or {}).get("taken_back")
+    if not bench or not back:
+        return ""
+    release = (bench.get("environment") or {}).get("release") or "another one"
+    return text.clean(
+        f"release {release}, which serves: this configuration's own, {back['release']}, was taken "
+        f"back at {back['at']}: {back['reason']}"
+    )
 
 
 def cost_facts(bench: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

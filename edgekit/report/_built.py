@@ -37,7 +37,7 @@ def built_line(board: Mapping[str, Any]) -> str:
         for part in (
             f"TensorRT {board['tensorrt']} through {how.get(board['builder'], board['builder'])}",
             module,
-            text.plural(len(told), "difference") + " from the plan" if told else "as planned",
+            text.counted(len(told), "difference") + " from the plan" if told else "as planned",
         )
         if part
     )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edgekit.report._text import clean, microseconds, percent, plural
+from edgekit.report._text import clean, counted, microseconds, percent
 
 __all__ = [
     "LINES", "bar", "device_class", "histogram", "limit_bar", "lines", "shares", "skyline", "track",
@@ -95,7 +95,7 @@ def track(
             shape = f'<a href="#segment-{slot["segment"]:d}" aria-label="{name}">{shape}</a>'
         shapes.append(shape)
     busy = microseconds(sum(slot["duration_us"] for slot in slots))
-    many = plural(sum(slot.get("layers") != 0 for slot in slots), "segment")
+    many = counted(sum(slot.get("layers") != 0 for slot in slots), "segment")
     label = f"{device}: {many}, busy for {busy} of {microseconds(end)}"
     return _figure(1000, 24, label, shapes, "track", role="group" if linked else "img")
 
@@ -107,7 +107,7 @@ def _slot_title(slot: Mapping[str, Any], device: str, clock: str) -> str:
         return f"reformats on {device} for segment {slot['segment']}: {time}"
     what = f"segment {slot['segment']} on {device}: "
     if layers:
-        what += f"{plural(layers, 'layer')}, {slot['first'][:200]} to {slot['last'][:200]}, "
+        what += f"{counted(layers, 'layer')}, {slot['first'][:200]} to {slot['last'][:200]}, "
     if us := slot.get("reformats_us"):
         time += f", {microseconds(us)} of it reformats"
     return what + time

@@ -72,16 +72,16 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
         known = "known " if document.get("unknown_cost") else ""
         share = f" and {text.percent(summary['dla_macs_fraction'])} of the {known}MACs"
     page.add(
-        f"{text.count(on_dla)} of {text.plural(layers, 'layer')}{share} go to the DLA",
+        f"{text.count(on_dla)} of {text.counted(layers, 'layer')}{share} go to the DLA",
         style=f"bold {style}",
     )
-    loadables = text.plural(document["loadables"], "loadable")
+    loadables = text.counted(document["loadables"], "loadable")
     if limit := document.get("max_loadables"):
-        loadables = f"{document['loadables']} of {text.plural(limit, 'loadable')}"
+        loadables = f"{document['loadables']} of {text.counted(limit, 'loadable')}"
     if document["candidates"] != document["loadables"]:
-        loadables += f" (of {text.plural(document['candidates'], 'candidate')})"
+        loadables += f" (of {text.counted(document['candidates'], 'candidate')})"
     if "transitions" in document:
-        changes = text.plural(document["transitions"], "transition")
+        changes = text.counted(document["transitions"], "transition")
         loadables += f"; {changes} between GPU and DLA"
     if document["candidates"]:
         page.add(loadables)
@@ -89,7 +89,7 @@ def _verdict(page: Page, document: Mapping[str, Any]) -> None:
     _unknown(page, document.get("unknown_cost", ()))
     disputed = sum(layer["dla"]["certainty"] == "disputed" for layer in document["layers"])
     if disputed:
-        page.add(f"{text.plural(disputed, 'verdict')} disputed between sources")
+        page.add(f"{text.counted(disputed, 'verdict')} disputed between sources")
     _sparsity(page, document.get("sparsity"))
 
 
@@ -115,7 +115,7 @@ def _unknown(page: Page, layers: Sequence[Mapping[str, Any]]) -> None:
         return
     named = listed([f"{row['layer']} ({row['operator']})" for row in layers], _NAMED)
     page.add(
-        f"in no time here: {text.plural(len(layers), 'layer')} of unknown cost: {named}",
+        f"in no time here: {text.counted(len(layers), 'layer')} of unknown cost: {named}",
         hang=2, style="yellow",
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def _sparsity(page: Page, sparsity: Mapping[str, Any] | None) -> None:
     """Adds a line where 2:4 sparse weights would shorten the predicted latency."""
     if not sparsity or not sparsity["possible"] or not sparsity["pays"]:
         return
-    count = text.plural(sparsity["possible"], "convolution")
+    count = text.counted(sparsity["possible"], "convolution")
     saved = text.microseconds(1e6 * sparsity["seconds_saved"])
     page.add(
         f"2:4 sparse weights in {count} would save up to {saved} (predicted; --sparsity)", hang=2
@@ -150,11 +150,11 @@ def _reason(page: Page, group: Mapping[str, Any]) -> None:
     # an inserted layer has no node of its own; its origin is what the user knows
     if layer["from"] and not layer["nodes"]:
         name += f" (from {layer['from'][0]})"
-    page.add(f"{group['rule']}  {text.plural(group['count'], 'layer')}", indent=2, style="bold")
+    page.add(f"{group['rule']}  {text.counted(group['count'], 'layer')}", indent=2, style="bold")
     page.add(f"{name}: {group['message']}", indent=4, hang=2)
     fixes = sorted(group["fixes"].items(), key=lambda item: -item[1])
     for fix, count in fixes[:FIXES]:
-        of = f" ({text.plural(count, 'layer')})" if fixes[1:] else ""
+        of = f" ({text.counted(count, 'layer')})" if fixes[1:] else ""
         if fix:
             page.add(f"fix{of}: {fix}", indent=4, hang=2)
     page.add(f"source: {group['source']}", indent=4, hang=2, style="dim")
@@ -182,7 +182,7 @@ def _memory(page: Page, document: Mapping[str, Any]) -> None:
         page.add(f"source: {limit['source']}", indent=4, hang=2, style="dim")
     more = len(broken) - MEMORY
     if more > 0:
-        page.add(f"and {text.plural(more, 'more limit')}, see --json", indent=2)
+        page.add(f"and {text.counted(more, 'more limit')}, see --json", indent=2)
 
 
 def _pools(held: Sequence[Mapping[str, Any]], core: Mapping[str, Any]) -> str:
@@ -234,7 +234,7 @@ def _listed(
 
 def _fix(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     rules = " and ".join(fix["rules"])
-    return f"{rules}, {text.plural(len(fix['layers']), 'layer')}: {_gain(fix, document)}"
+    return f"{rules}, {text.counted(len(fix['layers']), 'layer')}: {_gain(fix, document)}"
 
 
 def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
@@ -248,11 +248,11 @@ def _gain(fix: Mapping[str, Any], document: Mapping[str, Any]) -> str:
             parts.append(f"saves {text.microseconds(fix['gain_us'])} ({then})")
     before, after = document["loadables"], fix["loadables"]
     parts.append(
-        text.plural(after, "loadable") + (f" instead of {before}" if after != before else "")
+        text.counted(after, "loadable") + (f" instead of {before}" if after != before else "")
     )
     # the slot limit hides how many there would be
     if fix["candidates"] != after:
-        parts[-1] += f" (of {text.plural(fix['candidates'], 'candidate')})"
+        parts[-1] += f" (of {text.counted(fix['candidates'], 'candidate')})"
     share = text.percent(fix["dla_macs_fraction"])
     if _has_macs(document) and share != text.percent(document["summary"]["dla_macs_fraction"]):
         parts.append(f"{share} of the MACs on the DLA")

@@ -93,7 +93,7 @@ def _whole(page: Page, loadable: Mapping[str, Any], layers: Sequence[Mapping[str
     total = sum(layer["macs"] for layer in layers)
     where = "the DLA" if loadable["kept"] else f"the GPU ({loadable['dropped']})"
     rows = [("predicted", f"goes to {where}, not measured")]
-    rows.append(("size", f"{text.plural(len(layers), 'layer')}, {text.macs(total)} MACs"))
+    rows.append(("size", f"{text.counted(len(layers), 'layer')}, {text.macs(total)} MACs"))
     times = [layer["predicted_us"] for layer in layers if layer["predicted_us"] is not None]
     if times:
         rows.append(("its layers", f"{text.microseconds(sum(times))}, predicted"))
@@ -175,7 +175,7 @@ def _sparsity(one: Mapping[str, Any]) -> str:
 def _loadable(loadable: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if loadable is None:
         return []
-    count = text.plural(len(loadable["layers"]), "layer")
+    count = text.counted(len(loadable["layers"]), "layer")
     rows = [("loadable", f"{count}, {loadable['name']}")]
     rows.append(("its memory", _pools(loadable["need"])))
     return rows

@@ -27,7 +27,7 @@ def sparsity_text(
     page = Page(min(width or WIDTH, WIDTH), colour=colour)
     every = document["convolutions"]
     page.add(
-        f"{text.count(document['possible'])} of {text.plural(len(every), 'convolution')} on the "
+        f"{text.count(document['possible'])} of {text.counted(len(every), 'convolution')} on the "
         f"DLA could have 2:4 sparse weights, {text.count(document['present'])} of them have",
         style="bold",
     )

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.report._text import POOLS, clean, plural
+from edgekit.report._text import POOLS, clean, counted
 
 if TYPE_CHECKING:
     from edgekit.buildlog import Comparison, LayerComparison, LoadableComparison, PoolComparison
@@ -52,7 +52,7 @@ def _parts(comparison: Comparison, most: int | None) -> Iterator[str]:
         yield from _names("Not in the log", unseen, most)
     yield from _names("Only in the log", [o.name for o in comparison.only_builder], most)
     if comparison.absorbed:
-        count = plural(len(comparison.absorbed), "refusal")
+        count = counted(len(comparison.absorbed), "refusal")
         yield from _wrapped(
             f"{count} of the importer's constants and shuffles, and what they are in:"
         )
@@ -66,11 +66,11 @@ def _headline(comparison: Comparison) -> Iterator[str]:
     seen = total - counts["unseen"]
     release = f" of TensorRT {comparison.tensorrt}" if comparison.tensorrt else ""
     if not seen:
-        yield from _wrapped(f"The log{release} places none of the {plural(total, 'layer')}.")
+        yield from _wrapped(f"The log{release} places none of the {counted(total, 'layer')}.")
         return
     yield from _wrapped(
         f"The builder's log{release} and the prediction agree on {counts['agree']:,} of "
-        f"{plural(seen, 'layer')}"
+        f"{counted(seen, 'layer')}"
         + (f"; they disagree on {counts['disagree']}" if counts["disagree"] else "")
         + (f"; by the slot limit they differ on {counts['slots']}" if counts["slots"] else "")
         + (f"; not in the log: {counts['unseen']}" if counts["unseen"] else "")
@@ -107,7 +107,7 @@ def _loadables(loadables: Sequence[LoadableComparison], most: int | None) -> Ite
     for loadable in shown:
         name = loadable.name or f"predicted only: {loadable.predicted[0]} ..."
         yield _line(f"  {clean(name)}")
-        text = f"{plural(len(loadable.builder), 'layer')}"
+        text = f"{counted(len(loadable.builder), 'layer')}"
         if not loadable.same:
             text += f", predicted {len(loadable.predicted)}"
             for label, only in (

@@ -132,7 +132,7 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
-    devices = device_rows(list(map(dict, rows)), facts.target.dla.cores, first)
+    devices = device_rows(rows, first)
     on_dla = [row for row in devices if row["device"] != "GPU"]
     return {
         "layers": len(rows),
@@ -222,11 +222,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
     )  # fmt: skip
     answer = answers(facts, placement, verdict)
     timed = timeline(facts)
-    times = {
-        slot["segment"]: slot["duration_us"]
-        for slot in timed["slots"]
-        if slot["plan"] == 0 and slot["layers"]
-    }
+    first = [slot for slot in timed["slots"] if slot["plan"] == 0]
     return {
         "schema": SCHEMA,
         "name": facts.name,
@@ -270,7 +266,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
         "measured_parts": part_rows(facts),
         "why_not": why_not(facts.judgement),
         "why_gpu": reasons,
-        "graph": graph_of(facts.network, rows, times),
+        "graph": graph_of(facts.network, rows, first),
         "timeline": timed,
         "trace": trace_summary(facts.trace, facts.files.get("trace")),
         "steps": [dict(step) for step in facts.steps],

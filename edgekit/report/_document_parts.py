@@ -42,6 +42,7 @@ def timeline(facts: RunFacts) -> dict[str, Any]:
                 "first": slot.layers[0][0] if slot.layers else "",
                 "last": slot.layers[-1][0] if slot.layers else "",
                 "reformats_us": sum(step.us for step in slot.steps if step.kind == "reformat"),
+                "launch_us": sum(step.us for step in slot.steps if step.kind == "launch"),
             }
             for slot in slots
         ],

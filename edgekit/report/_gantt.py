@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edgekit.report._text import clean, microseconds, plural
+from edgekit.report._text import clean, counted, microseconds
 
 __all__ = ["COLOURS", "busy_window", "gantt", "ticks"]
 
@@ -126,7 +126,7 @@ class _Drawing:
         if slot["kind"] == "reformat":
             what = "reformat"
         else:
-            what = f"{plural(slot['layers'], 'layer')}, {slot['first']} to {slot['last']}"
+            what = f"{counted(slot['layers'], 'layer')}, {slot['first']} to {slot['last']}"
         slower = took / slot["alone_us"] - 1 if slot["alone_us"] else 0.0
         title = (
             f"{slot['network']}, frame {slot['frame']} on {slot['device']}: {what}; "

@@ -13,18 +13,20 @@ __all__ = ["graph_of"]
 
 
 def graph_of(
-    network: Network, rows: Sequence[Mapping[str, Any]], times: Mapping[int, float]
+    network: Network, rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Returns the edges between layers and between segments.
 
     Args:
         network: Says which layer writes and which reads a tensor.
         rows: The report's layers.
-        times: What each segment takes by the timeline, in microseconds.
+        slots: What the devices do for a frame of the first plan, by the timeline.
 
     Returns:
         ``edges``: [from, to] as layer numbers of the report, each pair once; ``segments``: one
-        object a segment, in running order; ``segment_edges``: [from, to, tensors] as segment
+        object a segment, in running order; ``reformats``: what a device reformats for a segment
+        outside of its own ones, so that all of a device's times are in one of the two;
+        ``segment_edges``: [from, to, tensors] as segment
         numbers.
     """
     number = {row["name"]: row["number"] for row in rows}
@@ -43,14 +45,21 @@ def graph_of(
                 between[segment[there], segment[here]] += 1
     return {
         "edges": [list(edge) for edge in edges],
-        "segments": _segments(rows, times),
+        "segments": _segments(rows, slots),
+        "reformats": [
+            {"segment": slot["segment"], "device": slot["device"],
+             "predicted_us": slot["duration_us"]}
+            for slot in slots
+            if not slot["layers"]
+        ],
         "segment_edges": [[*edge, count] for edge, count in sorted(between.items())],
-    }
+    }  # fmt: skip
 
 
 def _segments(
-    rows: Sequence[Mapping[str, Any]], times: Mapping[int, float]
+    rows: Sequence[Mapping[str, Any]], slots: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
+    times = {slot["segment"]: slot for slot in slots if slot["layers"]}
     members: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         members.setdefault(row["segment"], []).append(row)
@@ -59,7 +68,10 @@ def _segments(
             "segment": segment, "device": found[0]["device"], "layers": len(found),
             "first": found[0]["name"], "last": found[-1]["name"],
             "macs": sum(row["macs"] for row in found),
-            "predicted_us": times.get(segment, 0.0),
+            "predicted_us": slot.get("duration_us", 0.0),
+            "reformats_us": slot.get("reformats_us", 0.0),
+            "launch_us": slot.get("launch_us", 0.0),
         }
         for segment, found in sorted(members.items())
+        for slot in [times.get(segment, {})]
     ]  # fmt: skip

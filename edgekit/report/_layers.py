@@ -129,14 +129,14 @@ def part_rows(facts: RunFacts) -> list[dict[str, Any]]:
 
 
 def device_rows(
-    rows: Sequence[dict[str, Any]], dla_cores: int, times: Mapping[str, float]
+    rows: Sequence[Mapping[str, Any]], times: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Returns layers, MACs and predicted time by device; every device of the target has a row.
+    """Returns layers, MACs and predicted time by device; a DLA core without work has no row.
 
     ``times`` are what the devices work for in a frame, from ``device_times``.
     """
-    devices = ["GPU", *(f"DLA{core}" for core in range(dla_cores))]
-    devices += sorted({*(row["device"] for row in rows), *times} - set(devices))
+    busy = {device for device, us in times.items() if us}
+    devices = ["GPU", *sorted({*(row["device"] for row in rows), *busy} - {"GPU"})]
     total = sum(row["macs"] for row in rows)
     found = []
     for device in devices:

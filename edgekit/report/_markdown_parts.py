@@ -12,11 +12,17 @@ from edgekit.report._baseline import (
     metric_name,
     refused_words,
 )
-from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
+from edgekit.report._bench_facts import (
+    cost_facts,
+    few_words,
+    flat_facts,
+    latency_shown,
+    serving_words,
+)
 from edgekit.report._history import compared_values, headline, ratio_words, value_words
 from edgekit.report._layers import by_time, order_words, sharing_words
 from edgekit.report._markdown import Paper, code, escaped
-from edgekit.report._results import measure_words, part_words, warning_words
+from edgekit.report._results import compared_on, measure_words, part_words, warning_words
 from edgekit.report._view_parts import part_cells, within_words
 
 __all__ = ["write_bench", "write_compare", "write_report"]
@@ -120,6 +126,8 @@ def _write_verdict(bench: Mapping[str, Any], paper: Paper) -> None:
         f"{_ICONS.get(status, '')} **{escaped(status)}**: "
         f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
     )
+    if other := serving_words(bench):
+        paper.add(f"Measured: {escaped(other, 600)}.")
     reasons = [
         f"- {escaped(one.get('message'), 400)}. *{escaped(one.get('remedy'), 400)}*"
         for one in verdict.get("reasons") or ()
@@ -150,12 +158,15 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     accuracy, bundle = document["accuracy"], document["bundle"]
     if accuracy:
         gated = accuracy.get("min") is not None  # older documents say "passed" without a gate
+        gated = gated and not accuracy.get("constant")
         gate = {True: " ✅", False: " ❌"}.get(accuracy.get("passed"), "") if gated else ""
-        how = f" ({accuracy['computed']})" if accuracy.get("computed") else ""
-        rows.append([escaped(f"Cosine to FP32{how}"), measure_words(accuracy, "cosine") + gate])
+        told = "not known" if accuracy.get("constant") else measure_words(accuracy, "cosine")
+        how = f" ({on})" if (on := compared_on(accuracy)) else ""
+        rows.append([escaped(f"Cosine to FP32{how}", 400), told + gate])
         rows += [["", escaped(one, 400)] for one in warning_words(accuracy)]
         rows += [["", escaped(one, 400)] for one in part_words(accuracy)]
-        rows.append(["SNR", measure_words(accuracy, "snr_db")])
+        if not accuracy.get("constant"):
+            rows.append(["SNR", measure_words(accuracy, "snr_db")])
     if bundle:
         rows.append(["Bundle, stripped", text.size(bundle.get("stripped_bytes"))])
         rows.append(["Bundle with weights", text.size(bundle.get("bytes"))])

@@ -65,7 +65,7 @@ def what_if_text(document: Mapping[str, Any], *, width: int = 80, colour: bool =
                  f"{plan['precision'].upper()}", hang=2)  # fmt: skip
     moved = document["moved"]
     page.add()
-    page.add(f"{text.plural(len(moved), 'layer')} would move" + (":" if moved else ""))
+    page.add(f"{text.counted(len(moved), 'layer')} would move" + (":" if moved else ""))
     for row in moved[:SHOWN]:
         page.add(f"{row['layer']}  {row['from']} -> {row['to']}", indent=2, hang=2)
     if len(moved) > SHOWN:
@@ -130,7 +130,7 @@ def pareto_text(document: Mapping[str, Any], *, width: int = 80, colour: bool = 
         "r" * (len(keys) + 2) + "l",
     )  # fmt: skip
     page.add()
-    count = text.plural(len(document["points"]), "point")
+    count = text.counted(len(document["points"]), "point")
     if document["complete"]:
         page.add(f"{count}: the whole front under the model; every other placement is worse in "
                  "one of the two and no better in the other")  # fmt: skip
@@ -175,7 +175,7 @@ def log_plan_text(document: Mapping[str, Any], *, width: int = 80, colour: bool 
         page.add(f"{', '.join(unit['reads'])} -> {', '.join(unit['writes'])}", indent=10, hang=2,
                  style="dim")  # fmt: skip
     page.add()
-    page.add(text.plural(len(document["reformats"]), "reformat"), style="bold")
+    page.add(text.counted(len(document["reformats"]), "reformat"), style="bold")
     for one in document["reformats"]:
         page.add(f"{text.microseconds(one['us']):>8}  {one['tensor']}: {one['from']} -> "
                  f"{one['to']}, {one['clock']}", hang=2)  # fmt: skip

@@ -102,6 +102,6 @@ def _otherwise(page: Page, document: Mapping[str, Any]) -> None:
     page.add(f"The other way, on {other['device']}: {document['objective']} "
              f"{show(other['value'])}, {sign}{show(abs(other['difference']))}{change}, predicted",
              style="bold")  # fmt: skip
-    page.add(f"{text.plural(other['loadables'], 'loadable')}, "
-             f"{text.plural(other['transitions'], 'device change')}, "
-             f"{text.plural(len(other['moved']), 'layer')} elsewhere", indent=2)  # fmt: skip
+    page.add(f"{text.counted(other['loadables'], 'loadable')}, "
+             f"{text.counted(other['transitions'], 'device change')}, "
+             f"{text.counted(len(other['moved']), 'layer')} elsewhere", indent=2)  # fmt: skip

@@ -32,13 +32,13 @@ def plans_headline(document: Mapping[str, Any]) -> str:
         worst = max(networks, key=lambda one: one["latency_us"]["upper"] / one["deadline_us"])
         share = worst["latency_us"]["upper"] / worst["deadline_us"]
         return (
-            f"All {text.plural(len(networks), 'network')} keep their deadlines, also with "
+            f"All {text.counted(len(networks), 'network')} keep their deadlines, also with "
             f"contention for memory; {worst['name']} is the tightest with {text.percent(share)} "
             "of its deadline."
         )
     if document["objective"] == "period":
-        return f"All {text.plural(len(networks), 'network')} take a frame every {cycle}."
-    return f"All {text.plural(len(networks), 'network')} are done after {cycle}."
+        return f"All {text.counted(len(networks), 'network')} take a frame every {cycle}."
+    return f"All {text.counted(len(networks), 'network')} are done after {cycle}."
 
 
 def plans_rows(document: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -30,7 +30,12 @@ CHANGES_SHOWN = 20
 
 
 def measure_words(measures: Mapping[str, Any], key: str) -> str:
-    """Formats one measure of ``measures``; the SNR of equal outputs is infinite."""
+    """Formats one measure of ``measures``; the SNR of equal outputs is infinite.
+
+    Outputs that are the same for all inputs ("constant") measure nothing.
+    """
+    if measures.get("constant"):
+        return text.ABSENT
     value = measures.get(key)
     if key == "snr_db" and value is None and measures.get("max_abs") == 0:
         return "infinite"
@@ -46,8 +51,8 @@ def measure_words(measures: Mapping[str, Any], key: str) -> str:
 def compared_on(accuracy: Mapping[str, Any]) -> str:
     """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
     inputs = accuracy.get("inputs")
-    data = accuracy.get("data") or (text.plural(inputs, "input") if inputs else "")
-    return ", ".join(str(one) for one in (data, accuracy.get("computed")) if one)
+    data = accuracy.get("data") or (text.counted(inputs, "input") if inputs else "")
+    return ", ".join(text.clean(one) for one in (data, accuracy.get("computed")) if one)
 
 
 def warning_words(accuracy: Mapping[str, Any]) -> list[str]:
@@ -73,7 +78,7 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     if document["target"]["dla_cores"]:
         found.append({
             "name": "MACs on the DLA", "value": text.percent(placement["dla_macs_fraction"]),
-            "detail": f"{placement['dla_layers']} of {text.plural(placement['layers'], 'layer')}",
+            "detail": f"{placement['dla_layers']} of {text.counted(placement['layers'], 'layer')}",
             "clock": "",
         })  # fmt: skip
     against = text.microseconds(gpu_only["latency_us"])
@@ -98,12 +103,11 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         agreement = measure_words(measure, "top1_agreement")
         found.append({
             "name": "Cosine to FP32",
-            "value": text.ABSENT if measure.get("constant") else measure_words(measure, "cosine"),
+            "value": measure_words(measure, "cosine"),
             "detail": "the same output for all inputs, as with random weights"
             if measure.get("constant")
             else ", ".join(
-                one for one in (f"top-1 agreement {agreement}", str(measure.get("computed") or ""))
-                if one
+                one for one in (f"top-1 agreement {agreement}", compared_on(measure)) if one
             ), "clock": "",
         })  # fmt: skip
     if document["bundle"]:
@@ -118,7 +122,7 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
         found.append({
             "name": "Measured latency",
             "value": text.microseconds(None if median is None else 1000 * median),
-            "detail": "median",
+            "detail": "median, of another release" if bench.get("taken_back") else "median",
             "clock": bench["clock"],
         })  # fmt: skip
     return [*found, *_energy_tile(document["power"])]
@@ -149,15 +153,17 @@ def accuracy_view(
     gate = ""
     if accuracy.get("min") is not None:
         metric = str(accuracy.get("metric", "cosine"))
-        answer = {True: "passed", False: "failed"}.get(accuracy.get("passed"), "not judged")  # type: ignore[arg-type]
+        passed = None if accuracy.get("constant") else accuracy.get("passed")
+        answer = {True: "passed", False: "failed"}.get(passed, "not judged")  # type: ignore[arg-type]
         gate = f"Gate: {metric} of at least {accuracy['min']:g}: {answer}."
     return {
         "nonfinite": warning_words(accuracy),
         "measures": [
             {"name": name, "value": measure_words(accuracy, key)}
             for key, name in MEASURES
+            if not accuracy.get("constant")
         ],
-        "data": text.clean(compared_on(accuracy)),
+        "data": compared_on(accuracy),
         "gate": text.clean(gate),
         "calibration": text.clean(
             f"INT8 scales of {calibration['tensors']} tensors by {calibration['method']}: "
@@ -209,7 +215,7 @@ def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     if not changes:
         return None
     more = len(changes) - CHANGES_SHOWN
-    many = f"{text.plural(len(changes), 'scale')} widened, for the hardware cannot rescale there"
+    many = f"{text.counted(len(changes), 'scale')} widened, for the hardware cannot rescale there"
     return {
         "caption": many + (f"; {more} that lose less are in the JSON" if more > 0 else ""),
         "rows": [

@@ -21,7 +21,7 @@ def rewrite_text(document: Mapping[str, Any], *, width: int = WIDTH, colour: boo
     if applied:
         page.table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
         page.add(
-            f"Each was proved on {text.plural(applied[0]['runs'], 'random input')} (seed "
+            f"Each was proved on {text.counted(applied[0]['runs'], 'random input')} (seed "
             f"{applied[0]['seed']}); errors are of the largest value.",
             style="dim",
         )
@@ -68,7 +68,7 @@ def verified_text(document: Mapping[str, Any], *, width: int = WIDTH, colour: bo
     held = sum(row["holds"] for row in applied)
     page.add(
         f"{held} of {len(applied)} proofs hold on "
-        f"{text.plural(document['runs'], 'random input')} (seed {document['seed']}); recorded "
+        f"{text.counted(document['runs'], 'random input')} (seed {document['seed']}); recorded "
         f"errors differ by at most {document['largest_change']:.1e}",
         hang=2,
     )

@@ -47,7 +47,7 @@ class Gate(Part):
 class Answer(Part):
     """The answer to one of a user's first questions; ``ok`` is null where nothing was asked."""
 
-    question: Literal["fit", "speed", "accuracy"]
+    question: Literal["fit", "speed", "accuracy", "release"]
     words: str
     ok: bool | None = None
     clock: Clock | Literal[""] = ""
@@ -145,6 +145,16 @@ class Segment(Part):
     first: str
     last: str
     predicted_us: Micro
+    reformats_us: Micro = Field(default=0.0, description="of predicted_us")
+    launch_us: Micro = Field(default=0.0, description="of predicted_us: to start the loadable")
+
+
+class Reformats(Part):
+    """Reformats that a device does for a segment, outside of any segment of its own."""
+
+    segment: int
+    device: Device
+    predicted_us: Micro
 
 
 class Graph(Part):
@@ -152,6 +162,7 @@ class Graph(Part):
 
     edges: list[tuple[int, int]] = []
     segments: list[Segment] = []
+    reformats: list[Reformats] = []
     segment_edges: list[tuple[int, int, int]] = []
 
 
@@ -167,6 +178,7 @@ class Slot(Part):
     first: str = ""
     last: str = ""
     reformats_us: Micro = 0.0
+    launch_us: Micro = 0.0
 
 
 class Frame(Part):

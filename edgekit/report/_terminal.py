@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.report import _text as text
-from edgekit.report._bench_facts import PERCENTILES, latency_shown
+from edgekit.report._bench_facts import PERCENTILES, latency_shown, serving_words
 from edgekit.report._built import built_line
 from edgekit.report._document import AIMS, advantage
 from edgekit.report._layers import sharing_words
@@ -75,10 +75,10 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
     if len(plans) > 1:
         lines = [_share(plan) for plan in plans[:SEGMENTS]]
         if len(plans) > SEGMENTS:
-            lines.append(f"and {text.plural(len(plans) - SEGMENTS, 'more plan')}")
+            lines.append(f"and {text.counted(len(plans) - SEGMENTS, 'more plan')}")
     else:
         lines = [
-            f"{row['device']}: {text.plural(row['layers'], 'layer')}, "
+            f"{row['device']}: {text.counted(row['layers'], 'layer')}, "
             f"{text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
             + (
                 f", busy {text.microseconds(row['predicted_us'])} (predicted)"
@@ -95,7 +95,7 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
         sizes = ", ".join(
             f"{name} {text.size(pools[key])}" for key, name in text.POOLS.items() if key in pools
         )
-        changes = text.plural(placement["transitions"], "device change")
+        changes = text.counted(placement["transitions"], "device change")
         rows.append(("Loadables", f"{len(placement['loadables'])} on the DLA; {changes}"))
         if sizes:
             rows.append(("Pools", sizes))
@@ -105,7 +105,7 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _share(plan: Mapping[str, Any]) -> str:
     """Returns what a frame of one of several plans takes on each of its devices."""
     return f"{text.percent(plan['share'])} of the frames" + "".join(
-        f"\n  {text.clean(row['device'])}: {text.plural(row['layers'], 'layer')}, "
+        f"\n  {text.clean(row['device'])}: {text.counted(row['layers'], 'layer')}, "
         f"busy {text.microseconds(row['busy_us'])} (predicted)"
         for row in plan["devices"]
         if row["layers"]
@@ -120,14 +120,18 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
         f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
     data = compared_on(accuracy)
-    told = "".join(f"{one}\n" for one in warning_words(accuracy)) + ", ".join(parts)
-    told += f"\non {text.clean(data)}" if data else ""
+    told = "\n".join(warning_words(accuracy))
+    if not accuracy.get("constant"):
+        told += ("\n" if told else "") + ", ".join(parts)
+    told += f"\non {data}" if data else ""
     told += "".join(f"\n{one}" for one in part_words(accuracy))
     segments = accuracy.get("segments") or ()
     several = len({segment.get("lane") for segment in segments}) > 1
     told += "".join(f"\n{_segment(segment, several)}" for segment in segments[:SEGMENTS])
     more = len(segments) - SEGMENTS
-    return told + (f"\nand {text.plural(more, 'more segment')}, see the report" if more > 0 else "")
+    return told + (
+        f"\nand {text.counted(more, 'more segment')}, see the report" if more > 0 else ""
+    )
 
 
 def _segment(segment: Mapping[str, Any], several: bool) -> str:
@@ -149,6 +153,8 @@ def _bench(bench: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
         parts.append(f"{text.microseconds(latency['p99'])} p99")
     parts.append(f"{text.significant(bench['throughput_qps'])} per second")
     told = [", ".join(parts) + f" ({verdict['status']})"]
+    if other := serving_words(bench):
+        told.append(f"of {other}")
     told += [text.clean(reason["message"]) for reason in verdict["reasons"]]
     if verdict.get("command"):
         told.append(f"measure again: {text.clean(verdict['command'])}")

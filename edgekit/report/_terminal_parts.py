@@ -87,7 +87,7 @@ def _objective(plan: Plan) -> str:
     wide = band is not None and band[0] < band[1]
     range_ = f" ({kind} band: {show(band[0])} to {show(band[1])})" if band and wide else ""
     if plan.unknown_cost:
-        range_ += f" without {text.plural(len(plan.unknown_cost), 'layer')} of unknown cost"
+        range_ += f" without {text.counted(len(plan.unknown_cost), 'layer')} of unknown cost"
     source = source_of(plan.measured)
     if plan.objective == "energy" and source != "predicted":
         source = f"power predicted, times {source}"
@@ -111,11 +111,11 @@ def _told(plan: Plan) -> Iterator[str]:
             latency = f", {text.microseconds(part.predicted.latency_us)}" if part.predicted else ""
             yield (
                 f"  plan {number}: {text.percent(part.share)}{latency}, "
-                f"{text.plural(part.transitions, 'device change')}, "
-                f"{text.plural(len(part.reformats), 'reformat')}"
+                f"{text.counted(part.transitions, 'device change')}, "
+                f"{text.counted(len(part.reformats), 'reformat')}"
             )
     else:
-        yield text.plural(plan.transitions, "device change")
+        yield text.counted(plan.transitions, "device change")
     if all(layer.device == "GPU" for share in plan.plans for layer in share.layers):
         auto = plan.baselines.get("tensorrt_auto")
         if plan.kept_off:
@@ -141,7 +141,7 @@ def _told(plan: Plan) -> Iterator[str]:
     if plan.measured:
         unmatched = plan.measured["unmatched"]
         if unmatched:
-            yield f"{text.plural(len(unmatched), 'row')} of the profile matched no layer"
+            yield f"{text.counted(len(unmatched), 'row')} of the profile matched no layer"
 
 
 def _alike(plan: Plan) -> bool:
@@ -183,7 +183,7 @@ def _reformats(plan: Plan) -> Iterator[str]:
         own = [one for one in plan.reformats if one.plan == number]
         total = text.microseconds(sum(one.us for one in own))
         whose = f"plan {number + 1}: " if several else ""
-        yield f"{whose}{text.plural(len(own), 'reformat')} on the GPU, {total}"
+        yield f"{whose}{text.counted(len(own), 'reformat')} on the GPU, {total}"
         for one in sorted(own, key=lambda one: -one.us)[:SHOWN]:
             us, tensor = text.microseconds(one.us), text.clean(one.tensor)
             yield f"  {us:>8}  {one.source} -> {one.goal}  {tensor}, {one.clock}"
@@ -208,8 +208,8 @@ def _builder(plan: Plan) -> Iterator[str]:
             yield f"plan {number} runs on the GPU alone"
             continue
         yield (
-            f"to build {what}: set the device type of {text.plural(on_dla, 'layer')} to DLA and of "
-            f"{len(types) - on_dla} to GPU (--json: {where}.device_types)"
+            f"to build {what}: set the device type of {text.counted(on_dla, 'layer')} to DLA and "
+            f"of {len(types) - on_dla} to GPU (--json: {where}.device_types)"
         )
         if builder["matches"]:
             whose = "its" if several else "these"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgekit._listed import ABSENT, percent
+from edgekit._listed import ABSENT, counted, percent
 from edgekit._plain import plain
 
 __all__ = [
@@ -14,12 +14,12 @@ __all__ = [
     "POOLS",
     "clean",
     "count",
+    "counted",
     "energy",
     "macs",
     "microseconds",
     "mode_words",
     "percent",
-    "plural",
     "prediction_title",
     "seconds",
     "shape",
@@ -119,7 +119,7 @@ def prediction_title(source: str = "", unknown: int = 0) -> str:
     title = "Predicted for the board (not measured)"
     if source not in ("", "predicted"):
         title = f"For the board: this plan's times {source}; power predicted"
-    return title + (f", without {plural(unknown, 'layer')} of unknown cost" if unknown else "")
+    return title + (f", without {counted(unknown, 'layer')} of unknown cost" if unknown else "")
 
 
 def change(percent: float) -> str:
@@ -144,8 +144,3 @@ def mode_words(document: Mapping[str, Any]) -> str:
 def shape(sizes: Sequence[int]) -> str:
     """Returns a tensor's shape: "1x64x28x28", "scalar"."""
     return "x".join(map(str, sizes)) or "scalar"
-
-
-def plural(number: int, noun: str) -> str:
-    """Returns "1 layer", "2 layers"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

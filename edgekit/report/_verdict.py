@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgekit.report._results import compared_on
+
 __all__ = ["NOT_MEASURED", "pool_uses", "verdict_of"]
 
 NOT_MEASURED = "NOT MEASURED"
@@ -80,8 +82,12 @@ def _accuracy(accuracy: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not accuracy or accuracy.get("min") is None:
         return None
     metric = str(accuracy.get("metric") or "cosine")
-    return {"gate": "accuracy", "metric": metric, "passed": accuracy.get("passed"),
-            "found": accuracy.get(metric), "limit": accuracy["min"]}  # fmt: skip
+    # outputs that do not vary say nothing: the gate was not judged by them
+    known = not accuracy.get("constant")
+    return {"gate": "accuracy", "metric": metric,
+            "passed": accuracy.get("passed") if known else None,
+            "found": accuracy.get(metric) if known else None, "limit": accuracy["min"],
+            "on": compared_on(accuracy)}  # fmt: skip
 
 
 def _memory(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -7,7 +7,13 @@ from typing import Any
 
 from edgekit.report import _charts as charts
 from edgekit.report import _text as text
-from edgekit.report._bench_facts import cost_facts, few_words, flat_facts, latency_shown
+from edgekit.report._bench_facts import (
+    cost_facts,
+    few_words,
+    flat_facts,
+    latency_shown,
+    serving_words,
+)
 from edgekit.report._view_verdict import clock_tag
 
 __all__ = ["bench_view"]
@@ -32,6 +38,7 @@ def bench_view(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "on_cpu": bench["clock"] == "cpu-measured",
         "clock": clock_tag(bench["clock"]),
         "note": text.clean(bench["note"]),
+        "release": serving_words(bench),
         "latency": [
             {"name": name, "value": text.measured(bench["latency_ms"][key])}
             for key, name in shown.items()

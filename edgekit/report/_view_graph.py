@@ -77,15 +77,24 @@ def graph_view(document: Mapping[str, Any]) -> dict[str, Any] | None:
                 "segment": number, "device": text.clean(one["device"]),
                 "css": device_class(one["device"]), "layers": text.count(one["layers"]),
                 "first": text.clean(one["first"]), "last": text.clean(one["last"]),
-                "time": text.microseconds(one["predicted_us"]),
+                "time": text.microseconds(one["predicted_us"]), "of": _beyond(one),
             }
             for number, one in segments.items()
+        ],
+        "reformats": [
+            {
+                "device": text.clean(one["device"]), "css": device_class(one["device"]),
+                "what": f"reformats for segment {one['segment']}",
+                "time": text.microseconds(one["predicted_us"]),
+            }
+            for one in graph.get("reformats") or ()
         ],
         "devices": [
             {"device": text.clean(device), "css": device_class(device)}
             for device in lanes
         ],
-        "words": f"{text.plural(len(numbers), 'layer')} in {text.plural(len(segments), 'segment')}",
+        "words": f"{text.counted(len(numbers), 'layer')} in "
+        + text.counted(len(segments), "segment"),
     }  # fmt: skip
 
 
@@ -142,14 +151,22 @@ def _layer(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _segment(one: Mapping[str, Any]) -> list[Any]:
-    layers = text.plural(one["layers"], "layer")
+    layers, beyond = text.counted(one["layers"], "layer"), _beyond(one)
     time = text.microseconds(one["predicted_us"])
     first, last = text.clean(one["first"])[:_TITLE], text.clean(one["last"])[:_TITLE]
     title = f"Segment {one['segment']} on {text.clean(one['device'])}: {layers}, {time} predicted, "
+    title += f"{beyond}, " if beyond else ""
     return [
         f"Segment {one['segment']}", device_class(one["device"]), f"{layers}, {time}",
         f"{title}{first} to {last}",
     ]  # fmt: skip
+
+
+def _beyond(one: Mapping[str, Any]) -> str:
+    """Returns what of a segment's time is no layer's; "" where all of it is."""
+    parts = (("reformats_us", "reformats"), ("launch_us", "to start the loadable"))
+    found = [f"{text.microseconds(one[key])} {name}" for key, name in parts if one.get(key)]
+    return f"of it {' and '.join(found)}" if found else ""
 
 
 def _inline(data: Mapping[str, Any]) -> str:

@@ -38,13 +38,13 @@ def layers_view(
     for row in light:
         row["light"] = True
     clock = next((text.clean(one.get("clock") or "") for one in (*measured, *parts)), "")
-    label = f"Predicted time of {text.plural(len(rows), 'layer')} in graph order"
+    label = f"Predicted time of {text.counted(len(rows), 'layer')} in graph order"
     worst = by_time(rows)[:SLOWEST]
     return {
         "rows": shown,
         "paper": ON_PAPER,
         "left": text.count(len(light)) if light else "",
-        "count": text.plural(len(rows), "layer"),
+        "count": text.counted(len(rows), "layer"),
         "clock": clock,
         "order": order_words(rows),
         "parts": wholes,
@@ -127,7 +127,7 @@ def why_not_view(groups: Sequence[Mapping[str, Any]], numbers: Mapping[str, int]
     return [
         {
             "rule": text.clean(group["rule"]),
-            "count": text.plural(group["count"], "layer"),
+            "count": text.counted(group["count"], "layer"),
             "left": text.count(left) if (left := len(group["layers"]) - RULE_ON_PAPER) > 0 else "",
             "fixes": [text.clean(fix) for fix in group["fixes"]],
             "sources": [text.clean(source) for source in group["sources"]],

@@ -63,11 +63,11 @@ def trace_view(trace: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     return {
         "file": text.clean(trace.get("file") or ""),
-        "words": f"{text.plural(trace.get('events', 0), 'event')}, "
-        + text.plural(trace.get("frames", 0), "measured frame"),
+        "words": f"{text.counted(trace.get('events', 0), 'event')}, "
+        + text.counted(trace.get("frames", 0), "measured frame"),
         "unbooked": [
             {"what": text.clean(one["what"]), "time": text.microseconds(one["us"]),
-             "nodes": text.plural(one["nodes"], "node")}
+             "nodes": text.counted(one["nodes"], "node")}
             for one in trace.get("unbooked") or ()
         ],
     }  # fmt: skip

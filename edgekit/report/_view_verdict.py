@@ -72,9 +72,10 @@ def _words(gate: Mapping[str, Any]) -> str:
     found, limit = gate.get("found"), gate.get("limit")
     match gate["gate"]:
         case "accuracy":
-            value = text.ABSENT if found is None else f"{found:.5g}"
+            value = "not known" if found is None else f"{found:.5g}"
             least = text.ABSENT if limit is None else f"{limit:g}"
-            return f"{gate.get('metric', 'cosine')} {value}, at least {least} wanted"
+            on = f" ({gate['on']})" if gate.get("on") else ""
+            return f"{gate.get('metric', 'cosine')} {value}, at least {least} wanted{on}"
         case "memory":
             pool = text.POOLS.get(str(gate.get("pool")), str(gate.get("pool")))
             return f"fullest pool: {text.size(found)} of {text.size(limit)} {pool}"

@@ -254,10 +254,19 @@
     if (here < 0) open(String(one[2]), event.detail);
     else { current = here; reveal(true); }
   });
-  addEventListener("resize", later);
+  let across = 0;
+  addEventListener("resize", () => { // a phone that is turned; its bars only change the height
+    if (across === size().w) return later();
+    across = size().w;
+    const ref = picture.nodes[current][0];
+    open(name);
+    current = Math.max(picture.nodes.findIndex(([one]) => one === ref), 0);
+    if (current) reveal(false);
+  });
   holder.hidden = false;
   byId("graph").classList.add("live");
   open("segments");
+  across = size().w;
   const meant = /^#layer-(\d+)$/.exec(location.hash);
   if (meant && data.layers[meant[1]]) open(String(data.layers[meant[1]][2]), Number(meant[1]));
 })();

@@ -76,6 +76,6 @@ def told(before: Judged, full: State | None, state: State) -> list[str]:
 
 def _times(before: Judged, after: Judged) -> str:
     return (
-        f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} us, the better of it "
-        f"and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} us"
+        f"automatic placement {before.auto_us:.0f} to {after.auto_us:.0f} µs, the better of it "
+        f"and the GPU alone {before.best_us:.0f} to {after.best_us:.0f} µs"
     )

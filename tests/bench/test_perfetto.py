@@ -148,4 +148,5 @@ def test_perfetto_reads_a_run_with_monitors_and_an_nsys_export(tmp_path):
     arrows = sum(e["ph"] in ("t", "f") for e in events)
     assert flows == [(arrows,)]
     assert ("GPU0 stream 7",) in tracks
-    assert ("DLA1",) in tracks
+    assert ("DLA0",) in tracks
+    assert ("DLA1",) not in tracks  # nothing runs there

@@ -53,9 +53,10 @@ def test_every_event_says_its_clock_and_processes_do_not_mix_them():
     assert len(clocks) == len({pid for pid, _ in clocks})
 
 
-def test_each_process_has_every_device_of_the_target():
-    found = tracks(make())
-    assert all(names == ["host", "GPU", "DLA0", "DLA1"] for names in found.values())
+def test_a_process_has_the_devices_that_work_and_no_others():
+    found = tracks(make())  # of a target with two DLA cores
+    assert found["predicted for jetson-agx-orin-64gb MAXN"] == ["host", "GPU", "DLA0"]
+    assert all("DLA1" not in names for names in found.values())
     assert any("not a board time" in name for name in found)
     assert "predicted for jetson-agx-orin-64gb MAXN" in found
 
@@ -226,7 +227,7 @@ def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
 @settings(deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["GPU", "DLA0"]), st.floats(0, 1e5), st.floats(0, 1e5)),
+        st.tuples(st.sampled_from(["host", "GPU", "DLA0"]), st.floats(0, 1e5), st.floats(0, 1e5)),
         max_size=8,
     )
 )

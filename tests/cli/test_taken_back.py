@@ -110,7 +110,14 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
         back = measured["taken_back"]
         assert (measured["environment"]["release"], back["reason"]) == (old, REASON)
         note = next(note for note in measured["notes"] if REASON in note)
-        assert note in bench.ask("report")["notes"]
+        report = bench.ask("report")
+        assert note in report["notes"]
+        # the report says of which release its measurements are, and shows no others' times as its
+        assert report["answer"][-1]["question"] == "release"
+        for word in (old, new, REASON):
+            assert word in report["answer"][-1]["words"]
+        assert (report["refit"], report["trace"]) == (None, None)
+        assert not any(row["measured"] for row in report["layers"])
         (board,) = bench.ask("serve", "status")["boards"]
         assert board["taken_back"] == back
         assert REASON in board["notes"][0]

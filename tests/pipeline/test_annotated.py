@@ -78,11 +78,11 @@ def test_a_plan_in_the_users_own_file(tmp_path, monkeypatch, capsys, version):
         assert note["edgekit.device"] == layer["device"]
         assert note["edgekit.precision"] == layer["precision"]
         assert note["edgekit.time"].startswith("predicted in") or (
-            float(note["edgekit.time"].removesuffix(" us, predicted")) > 0
+            float(note["edgekit.time"].removesuffix(" µs, predicted")) > 0
         )
     assert notes_of(noted)["edgekit:target"] == TARGET
     frame = notes_of(noted)["edgekit:time"]
-    assert frame == f"{plan['predicted']['latency_us']:.1f} us, predicted"
+    assert frame == f"{plan['predicted']['latency_us']:.1f} µs, predicted"
     # the notes are no part of the model: annotated or not, it is the same one
     assert load("out/noted.onnx").digest == load("net.onnx").digest
     run("plan", "net.yaml", "--annotate", "net.onnx", code=2)
@@ -124,7 +124,7 @@ def test_measured_times_stand_beside_predicted_ones():
               "n4": Place((), "unused")}  # fmt: skip
     notes = node_notes([row], placed)
     assert notes["n1"] == notes["n2"]
-    assert notes["n1"]["time"] == "12.50 us, board-measured; 10.00 us, predicted"
+    assert notes["n1"]["time"] == "12.50 µs, board-measured; 10.00 µs, predicted"
     assert notes["n1"]["note"] == "the time is of 2 nodes, which are one layer"
     assert notes["n3"] == {"gone": "constant", "layer": "a"}
     assert notes["n4"] == {"gone": "unused"}

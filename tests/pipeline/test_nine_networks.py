@@ -66,6 +66,8 @@ def test_goes_the_whole_way_or_is_planned(net, board, tmp_path, shared_cache):
 
 def assert_is_built(net, board, document):
     assert [step["name"] for step in document["steps"]] == list(STEPS)
+    (told,) = (step["detail"] for step in document["steps"] if step["name"] == "build")
+    assert "random weights" in told
     assert document["refit"]["bit_equal"] is True
     assert document["accuracy"]["cosine"] >= COSINE[BOARDS[board][1]]
     bundle = document["bundle"]

@@ -6,9 +6,12 @@ import itertools
 import pytest
 from rich.console import Console
 
+from edgekit.config import open_config
 from edgekit.errors import BoardError
+from edgekit.pipeline import Cache, Pipeline
 from edgekit.pipeline._progress import Quiet, Terminal
 from edgekit.pipeline._steps import STEPS, Steps
+from tests.pipeline.nets import small_config, small_net
 
 
 def clock():
@@ -131,3 +134,16 @@ def test_lines_without_a_terminal_have_no_padding_and_no_empty_names():
     assert "[8/12] self-test: 1.2 s" in lines
     assert "[9/12] self-test: reused, why" in lines
     assert "[10/12] self-test: FAILED, 1.2 s, why" in lines
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.0], ids=["varied", "constant"])
+def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
+    config = small_config(tmp_path, precision="fp16")
+    small_net(tmp_path / "small.onnx", scale=scale)  # 0: its outputs are those of the last bias
+    with Pipeline(open_config(config), cache=Cache(tmp_path / "cache")) as pipeline:
+        steps = pipeline.build()["steps"]
+    (told,) = (step["detail"] for step in steps if step["name"] == "build")
+    assert "3 synthetic" in told
+    assert "emulated on this CPU" in told
+    assert ("cosine" in told) == bool(scale)
+    assert ("accuracy not known" in told) == (not scale)

@@ -92,7 +92,7 @@ def test_invalid_stands_before_any_number_and_a_mark_before_a_gate_alone():
     assert "0.99873 ✅" in text
     document["accuracy"] |= {"min": None, "computed": "emulated on a CPU"}
     found = seen(markdown(document))
-    assert "Cosine to FP32 (emulated on a CPU)" in found.text
+    assert "Cosine to FP32 (16 synthetic inputs, seed 0, emulated on a CPU)" in found.text
     assert "0.99873\n" in found.text
 
 

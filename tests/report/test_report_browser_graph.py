@@ -41,6 +41,39 @@ def test_two_fingers_zoom_about_their_middle(opened):
     assert page.js("location.hash") == ""
 
 
+def test_a_turned_phone_has_the_graph_of_its_width(opened):
+    state = (
+        "(() => { const svg = document.querySelector('svg.live');"
+        " return [svg.querySelector('g').getAttribute('transform'), svg.clientHeight,"
+        " svg.querySelectorAll('.lane').length]; })()"
+    )
+
+    def turned(width):
+        page.call("Emulation.setDeviceMetricsOverride", width=width, height=390,
+                  deviceScaleFactor=1, mobile=False)  # fmt: skip
+        page.js(DRAWN)
+        return page.js(state)
+
+    found = {}
+    for width in (390, 844):
+        page = opened("board", width)
+        page.js(DRAWN)
+        found[width] = page.js(state)
+    assert found[390] != found[844]
+    page = opened("board", 390)
+    page.js(DRAWN)
+    assert [turned(844), turned(390)] == [found[844], found[390]]
+    # the box that one is at stays the one
+    page.js("document.querySelector('svg.live').focus()")
+    page.key("ArrowDown")
+    page.js(DRAWN)
+    at = "document.querySelector('svg.live [aria-selected=true]').getAttribute('aria-label')"
+    before = page.js(at)
+    assert not before.startswith("Segment 0 ")
+    turned(844)
+    assert page.js(at) == before
+
+
 def test_the_keyboard_reaches_everything(opened):
     page = opened("board")
     page.key("Tab")

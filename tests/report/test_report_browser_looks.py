@@ -76,6 +76,18 @@ def test_axe_finds_nothing_serious(opened):
     assert violations(page, rules) == []
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_reason_has_no_half_lines(opened, width):
+    page = opened("small", width)
+    cut = page.js(
+        "(() => { const one = document.querySelector('#layer-table .why li');"
+        " one.textContent = 'a reason of many words '.repeat(16);"
+        " return [one.clientHeight, one.scrollHeight - one.clientHeight]; })()"
+    )
+    assert cut[0] > 200
+    assert cut[1] <= 0
+
+
 def test_a_phone_shows_which_tables_scroll_and_keeps_rails_whole(opened):
     page = opened("small", 390)
     page.js(f"{DRAWN}.then(() => {DRAWN})")

@@ -159,6 +159,25 @@ def test_terminal_page_markdown_and_json_show_one_number(
     }
     for one in report["graph"]["segments"]:
         assert one["predicted_us"] == slots[one["segment"]]["duration_us"]
+        # what of it is no layer's own time stands beside it
+        layers = sum(
+            row["predicted_us"] for row in report["layers"] if row["segment"] == one["segment"]
+        )
+        beyond = one["reformats_us"] + one["launch_us"]
+        assert layers + beyond == pytest.approx(one["predicted_us"], abs=1e-3)
+        for key in ("reformats_us", "launch_us"):
+            assert not one[key] or f"{text.microseconds(one[key])} {key[:5]}" in shown.replace(
+                "to start the loadable", "launch"
+            )
+    # a device's segments, and what it reformats outside of them, are all that it is busy with
+    graph = report["graph"]
+    for row in report["placement"]["devices"]:
+        own = [*graph["segments"], *graph["reformats"]]
+        told = sum(one["predicted_us"] for one in own if one["device"] == row["device"])
+        assert told == pytest.approx(row["predicted_us"])
+    for one in graph["reformats"]:
+        told = text.microseconds(one["predicted_us"])
+        assert f"{one['device']} reformats for segment {one['segment']} {told}" in shown
 
     # what the plan is predicted to reach
     first = report["predicted"]["rows"][0]

@@ -116,7 +116,8 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
     }  # fmt: skip
     document = report_document(replace(facts, accuracy=accuracy))
     text = told(lambda console: terminal_summary(document, console))
-    assert text.index("differs by 0.1 %") < text.index("cosine 1.0")
+    assert "differs by 0.1 %" in text
+    assert "cosine 1.0" not in text
     assert "up to segment 3 on DLA0: the same for all inputs" in text
     page = render_html(document)
     (tile,) = re.findall(r"Cosine to FP32.{,300}", page, re.S)
@@ -125,6 +126,53 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
     assert page.count('class="soft">the same for all inputs<') == 2
     for found in (markdown(document), page.replace("&#39;", "'")):
         assert told_first in found
+        assert "1.00000" not in found
+        # a gate over figures that say nothing was not judged
+        assert "not known" in found
+    (gate,) = (one for one in document["verdict"]["gates"] if one["gate"] == "accuracy")
+    assert (gate["passed"], gate["found"]) == (None, None)
+    assert "Gate: cosine of at least 0.99: not judged." in page
+    assert "✅" not in markdown(document).split("Cosine to FP32")[1].split("\n")[0]
+
+
+def test_random_weights_are_said_with_every_figure_of_the_accuracy():
+    facts = handmade_run.facts()
+    data = "random weights and 16 synthetic images, seed 0"
+    document = report_document(replace(facts, accuracy={**facts.accuracy, "data": data}))
+    assert data in " ".join(
+        summary(replace(facts, accuracy={**facts.accuracy, "data": data})).split()
+    )
+    page = render_html(document)
+    (tile,) = re.findall(r"<dt>Cosine to FP32.{,300}", page, re.S)
+    (gate,) = re.findall(r"</span> Accuracy.{,300}", page, re.S)
+    (row,) = (one for one in markdown(document).splitlines() if "Cosine to FP32" in one)
+    for found in (tile, gate, row):
+        assert "random weights" in found
+
+
+def test_a_core_without_work_has_no_row():
+    assert "DLA0" in summary(handmade_run.facts())
+    assert "DLA1" not in summary(handmade_run.facts())
+
+
+def test_what_was_measured_of_another_release_says_which():
+    facts = handmade_run.facts()
+    back = {"release": "000002-bbb", "at": "2026-01-02T03:04:05Z", "reason": "false alarms"}
+    bench = {**facts.bench, "taken_back": back, "environment": {"release": "000001-aaa"},
+             "clock": "board-measured"}  # fmt: skip
+    document = report_document(replace(facts, bench=bench))
+    page, told = render_html(document), summary(replace(facts, bench=bench))
+    section = page.split('id="measurement"')[1].split("</section>")[0]
+    head = page.split("<main")[0]
+    panel = "".join(told.split("╭")[1].split())
+    for place in (head, section, markdown(document), told, document["headline"]):
+        for word in ("000001-aaa", "000002-bbb", "false alarms"):
+            assert word in " ".join(place.split())
+    assert "000001-aaa" in panel
+    assert "of another release" in document["answer"][1]["words"]
+    (tile,) = re.findall(r"<dt>Measured latency.{,200}", page, re.S)
+    assert "of another release" in tile
+    assert "000001-aaa" not in render_html(report_document(facts))
 
 
 def test_colours_only_on_a_terminal_and_without_no_color(monkeypatch):

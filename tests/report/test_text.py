@@ -34,8 +34,8 @@ def test_significant_digits(value, words):
 
 
 def test_counts_and_percentages():
-    assert text.plural(1, "layer") == "1 layer"
-    assert text.plural(1200, "layer") == "1,200 layers"
+    assert text.counted(1, "layer") == "1 layer"
+    assert text.counted(1200, "layer") == "1,200 layers"
     assert text.percent(0.98149) == "98.1 %"
     assert text.percent(1.0) == "100.0 %"
     assert text.percent(0.9997) == ">99.9 %"

@@ -170,7 +170,7 @@ def test_of_two_that_are_too_dear_together_one_stays_and_the_other_is_told(monke
     assert applied
     (note,) = notes
     assert "slower" in note
-    assert "10 to 90 us" in note
+    assert "10 to 90 µs" in note
     used = {item.rewrite for item in applied}
     assert not [name for name in used if name in note.split("(")[0]]
 
