@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,10 @@ from tests.contracts import goldens
 from tests.contracts.normalise import normalised
 
 SHOWN = 20
+INTENDED = "where that is intended: scripts/record-contracts, and the difference in the commit"
 ROOT = Path(__file__).parents[2]
+FOUND = pytest.StashKey[list[str]]()
+ELSEWHERE = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,14 @@ class Answer:
 
 @pytest.fixture(scope="session")
 def command() -> Callable[..., Answer]:
-    """Runs `edgekit ARGUMENTS --json` in this process."""
+    """Runs `edgekit ARGUMENTS --json` in this process (``as_json=False``: without --json)."""
 
-    def run(*arguments: object) -> Answer:
+    def run(*arguments: object, as_json: bool = True) -> Answer:
         out, err = io.StringIO(), io.StringIO()
         status: object = None
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                main([*map(str, arguments), "--json"])
+                main([*map(str, arguments), *["--json"] * as_json])
             except SystemExit as end:
                 status = end.code
         assert "Traceback" not in err.getvalue(), err.getvalue()
@@ -100,19 +103,31 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
 def golden_bytes(request: pytest.FixtureRequest) -> Callable[[str, bytes, str], None]:
     """Compares bytes with the recorded ones: name, data, and why they must not change.
 
-    Only in the recorded environment; elsewhere the test is skipped with the reason, so it comes
-    last in a test.
+    Only in the recorded environment; elsewhere the test ends as skipped, with the reason.
     """
 
     def compare(name: str, data: bytes, why: str) -> None:
         digest = hashlib.sha256(data).hexdigest()
         reason = "" if request.config.getoption("--record") else goldens.not_as_recorded()
         if reason:
-            pytest.skip(f"bytes hold only where they were recorded: {reason}")
+            request.node.stash[ELSEWHERE] = f"bytes hold only where they were recorded: {reason}"
+            return
         document = {"bytes": len(data), "sha256": digest, "why": why}
         _compare(request, f"{name}.bytes.json", document, None)
 
     return compare
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """A test compares all its goldens, and then fails with the differences of each."""
+    pyfuncitem.stash[FOUND] = []
+    result = yield
+    if found := pyfuncitem.stash[FOUND]:
+        pytest.fail("\n".join([*found, INTENDED]), pytrace=False)
+    if ELSEWHERE in pyfuncitem.stash:
+        pytest.skip(pyfuncitem.stash[ELSEWHERE])
+    return result
 
 
 def _compare(request: pytest.FixtureRequest, file: str, new: Any, tolerance: float | None) -> None:
@@ -128,16 +143,15 @@ def _compare(request: pytest.FixtureRequest, file: str, new: Any, tolerance: flo
         return
     path = goldens.FOLDER / file
     if not path.exists():
-        pytest.fail(f"no golden {file}; scripts/record-contracts writes it", pytrace=False)
+        request.node.stash[FOUND].append(f"{file}: no such golden")
+        return
     lines = list(goldens.differences(goldens.read(path.read_text()), new, tolerance))
     if lines:
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-        told = "\n  ".join([*lines[:SHOWN], *more])
-        pytest.fail(
-            f"{file} is not as recorded (old -> new):\n  {told}\n"
-            "where that is intended: scripts/record-contracts, and the difference in the commit",
-            pytrace=False,
-        )
+        request.node.stash[FOUND] += [
+            f"{file} is not as recorded (old -> new):",
+            *(f"  {line}" for line in [*lines[:SHOWN], *more]),
+        ]
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,8 @@
 A document is a text file with sorted keys and one small element a line. In lists of objects, which
 are long (layers, reformats), an element is one row under the columns' names, and a long value in it
 is a digest: a difference names the list, the element and the key. "~" begins the digest of a value
-that holds floats and is compared only where the bytes hold, "#" that of any other.
+that holds floats and is compared only where the bytes hold, "#" that of any other. A cell "-" is
+the column's usual value, "=" is the name of the row alone in a list.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ FOLDER = Path(__file__).parent / "golden"
 LOCK = Path(__file__).parents[2] / "requirements-lock.txt"
 WIDTH = 110  # of a line with a small element
 CELL = 56  # longer values in a row are digests
-NAMES = 400  # longer lists of plain values are digests
+TEXT = 120  # longer texts in a row, too
+NAMED = 24  # so are longer lists of plain values, and objects of few different values
 # what NumPy, OpenBLAS and ONNX Runtime choose their kernels by
 CPU_FLAGS = (
     "avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -92,19 +94,24 @@ def _lock() -> str:
 def compact(value: Any) -> Any:
     """The document as it is stored and compared."""
     if isinstance(value, dict):
+        if len(value) > NAMED and len({*map(str, value.values())}) <= 4:
+            words = dict.fromkeys(map(str, value.values()))  # device by layer: digests by device
+            return {
+                word: _digest([key for key in value if str(value[key]) == word]) for word in words
+            }
         return {key: compact(one) for key, one in value.items()}
     if not isinstance(value, list | tuple):
         return value
     if len(value) > 3 and all(isinstance(one, dict) for one in value):
         return [{key: _cell(one) for key, one in row.items()} for row in value]
     plain = not any(isinstance(one, dict | list | tuple) for one in value)
-    if plain and len(_line(value)) > NAMES:
+    if plain and len(value) > NAMED:
         return _digest(value)
     return [compact(one) for one in value]
 
 
 def _cell(value: Any) -> Any:
-    if len(_line(value)) <= CELL:
+    if len(_line(value)) <= (TEXT if isinstance(value, str) else CELL):
         return value
     if isinstance(value, list) and len(value) > 3 and all(isinstance(one, dict) for one in value):
         # a table in a table: a digest a column
@@ -142,9 +149,16 @@ def read(text: str) -> Any:
 
 
 def _rows(value: dict[str, Any]) -> Any:
-    if set(value) == {"columns", "rows"}:
-        return [dict(zip(value["columns"], row, strict=True)) for row in value["rows"]]
-    return value
+    if set(value) != {"columns", "rows"}:
+        return value
+    usual = value["columns"]
+    return [
+        {
+            key: usual[key] if cell == "-" else [row[0]] if cell == "=" else cell
+            for key, cell in zip(usual, row, strict=True)
+        }
+        for row in value["rows"]
+    ]
 
 
 def _text(value: Any, indent: str) -> str:
@@ -156,12 +170,32 @@ def _text(value: Any, indent: str) -> str:
         parts = [f"{_line(key)}: {_text(value[key], inner)}" for key in _keys(value)]
         return "{\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}}}"
     if len(value) > 3 and all(isinstance(one, dict) and set(one) == set(value[0]) for one in value):
-        columns = _keys(value[0])
-        parts = [_line([one[key] for key in columns]) for one in value]
-        head = f'{{"columns": {_line(columns)}, "rows": [\n'
+        usual = {key: _usual([one[key] for one in value]) for key in _keys(value[0])}
+        parts = [_line(_row(one, usual)) for one in value]
+        head = f'{{"columns": {_line(usual)}, "rows": [\n'
         return head + ",\n".join(inner + part for part in parts) + f"\n{indent}]}}"
     parts = [_text(one, inner) for one in value]
     return "[\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}]"
+
+
+def _usual(values: list[Any]) -> Any:
+    """The most frequent value, where it is frequent and long."""
+    lines = [_line(one) for one in values]
+    most = max(lines, key=lines.count)
+    frequent = len(most) > 3 and lines.count(most) > len(lines) / 4
+    return json.loads(most) if frequent else None
+
+
+def _row(value: dict[str, Any], usual: dict[str, Any]) -> list[Any]:
+    name = next(iter(usual))
+    return [
+        "-"
+        if _line(value[key]) == _line(one)
+        else "="
+        if value[key] == [value[name]]
+        else value[key]
+        for key, one in usual.items()
+    ]
 
 
 def _keys(value: dict[str, Any]) -> list[str]:

@@ -24,6 +24,9 @@ KEYS: dict[str, str] = {
     "pid": "<pid>",
     "versions": "<versions>",
     "commit": "<commit>",
+    "created_by": "<versions>",
+    "machine": "<machine>",
+    "runtime_version": "<version>",
 }
 
 # The same where only the place tells: "schema.path.to.key" with * for one or more names or indices.
@@ -32,6 +35,7 @@ PLACES: dict[str, str] = {}
 # What stands inside a text.
 TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?"), "<date>"),
+    (re.compile(r"[\d,]+ bytes, [\d,]+ stripped"), "<sizes>"),
     (re.compile(r"\bedgekit \d+\.\d+\.\d+\S*"), "edgekit <version>"),
 )
 

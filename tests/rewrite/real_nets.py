@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import wraps
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from edgekit.network import Model, canonical
 
@@ -72,18 +74,29 @@ class Net:
         """Concatenation along the channels."""
         return self.op("Concat", *parts, channels=sum(self._channels[p] for p in parts), axis=1)
 
-    def model(self, *outputs: str) -> Model:
-        """The model that returns ``outputs``."""
+    def model(self, *outputs: str) -> ModelProto:
+        """The file that returns ``outputs``."""
         info = helper.make_tensor_value_info
         graph = helper.make_graph(
             self._nodes, "net", [info("x", TensorProto.FLOAT, self._shape)],
             [info(name, TensorProto.FLOAT, None) for name in outputs], self._weights,
         )  # fmt: skip
         opsets = [helper.make_opsetid("", self._opset)]
-        return canonical(helper.make_model(graph, opset_imports=opsets, ir_version=8), None)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def yolo_v5() -> Model:
+def loaded(write: Callable[[], ModelProto]) -> Callable[[], Model]:
+    """The model as edgekit loads it; ``__wrapped__`` gives the file."""
+
+    @wraps(write)
+    def load() -> Model:
+        return canonical(write(), None)
+
+    return load
+
+
+@loaded
+def yolo_v5() -> ModelProto:
     """Focus, C3 blocks, SPP with windows of 5, 9 and 13, upsampling, and two detection heads."""
     net = Net((1, 3, 64, 64))
     cuts = []
@@ -121,7 +134,8 @@ def _head(net: Net, x: str, side: int) -> str:
     return net.op("Sigmoid", net.op("Transpose", shaped, perm=[0, 1, 3, 4, 2]))
 
 
-def yolo_v8() -> Model:
+@loaded
+def yolo_v8() -> ModelProto:
     """C2f blocks with Split, SPPF, upsampling to sizes, and a head that joins its scales."""
     net = Net((1, 3, 64, 64))
     x = net.block(net.block("x", 8, 3, 2), 16, 3, 2)
@@ -150,7 +164,8 @@ def _c2f(net: Net, x: str, maps: int) -> str:
     return net.block(net.join(left, right, inner), maps)
 
 
-def mobilenet_v3() -> Model:
+@loaded
+def mobilenet_v3() -> ModelProto:
     """HardSwish, squeeze-and-excite with HardSigmoid, a classifier behind a mean."""
     net = Net((1, 3, 64, 64), opset=14)
     x = net.op("HardSwish", net.conv("x", 16, 3, 2))
@@ -166,7 +181,8 @@ def mobilenet_v3() -> Model:
     return net.model(net.op("Gemm", x, net.weight(10, 64), net.weight(10), transB=1))
 
 
-def resnet_of_torchvision() -> Model:
+@loaded
+def resnet_of_torchvision() -> ModelProto:
     """Two residual blocks, GlobalAveragePool, Flatten, Gemm."""
     net = Net((1, 3, 56, 56))
     x = net.op("Relu", net.conv("x", 16, 7, 2))
@@ -178,7 +194,8 @@ def resnet_of_torchvision() -> Model:
     return net.model(net.op("Gemm", x, net.weight(10, 32), net.weight(10), transB=1))
 
 
-def unet() -> Model:
+@loaded
+def unet() -> ModelProto:
     """Encoder, decoder with padded ConvTranspose, skip connections, a softmax over classes."""
     net = Net((1, 3, 32, 32))
     first = net.op("Relu", net.conv("x", 8, 3))
@@ -195,7 +212,8 @@ def unet() -> Model:
     return net.model(net.op("Softmax", net.conv(low, 4), axis=1))
 
 
-def nhwc_classifier() -> Model:
+@loaded
+def nhwc_classifier() -> ModelProto:
     """As TensorFlow's exporter writes: channels last outside, transpositions around each step."""
     net = Net((1, 32, 32, 3))
     net._channels["x"] = 3
@@ -211,7 +229,8 @@ def nhwc_classifier() -> Model:
     return net.model(net.op("Softmax", net.op("Add", x, net.weight(10)), axis=1))
 
 
-def audio_1d() -> Model:
+@loaded
+def audio_1d() -> ModelProto:
     """Conv1d, BatchNorm, ReLU and MaxPool1d over a waveform; a classifier."""
     net = Net((1, 2, 256))
     x = "x"
