@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["map_array", "not_written", "open_stream", "regular", "replacing", "write_atomically"]
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
     """Returns a file's bytes as a read-only ``numpy.memmap`` that holds no descriptor.
@@ -145,5 +147,6 @@ def not_written(path: Path, told: str, error: OSError) -> EnvironmentLack:
         f"{told}: {error.strerror or error}",
         code="file.write",
         where=str(path),
-        hint="free space there, or choose a folder that can be written (EDGEKIT_CACHE, --out)",
+        hint=("free space there, or " if error.errno in _FULL else "")
+        + "choose a folder that can be written (EDGEKIT_CACHE, --out)",
     )

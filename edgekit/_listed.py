@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["ABSENT", "counted", "listed", "percent"]
+__all__ = ["ABSENT", "all_of", "counted", "listed", "percent"]
 
 ABSENT = "–"
 
@@ -20,6 +20,12 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
 def counted(number: int, noun: str) -> str:
     """Returns a number with its noun: "1 board", "2,000 boards"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def all_of(number: int, noun: str) -> str:
+    """Returns "the only layer", "both layers", "all 3 layers"."""
+    few = {1: f"the only {noun}", 2: f"both {noun}s"}
+    return few.get(number, f"all {counted(number, noun)}")
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:

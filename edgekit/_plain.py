@@ -24,7 +24,9 @@ _ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
 def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
-    r"""Returns the text with control, format and direction characters as escapes (``\u001b``).
+    r"""Returns the text with control, format and direction characters as escapes (``\x1b``).
+
+    They are Python's escapes, so that text that was quoted with ``repr`` looks the same.
 
     Args:
         text: A board's, a file's or a user's.
@@ -48,7 +50,7 @@ def _visible(char: str) -> str:
     # a space of another width is a space
     if char.isprintable() or unicodedata.category(char) == "Zs":
         return char
-    return f"\\u{ord(char):04x}"
+    return char.encode("unicode_escape").decode("ascii")
 
 
 class _Printable:

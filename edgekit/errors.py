@@ -17,7 +17,8 @@ are first met, so that no command ever shows a traceback without ``--debug``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 __all__ = [
@@ -35,11 +36,21 @@ __all__ = [
 ]
 
 
+# longer than any part of a path
+_LONG = re.compile(r"[^\s/]{257,}")
+_SHOWN = 64
+
+
+def _shortened(text: str) -> str:
+    """Returns the text with words of more than 256 characters cut, and their length."""
+    return _LONG.sub(lambda found: f"{found[0][:_SHOWN]}... ({len(found[0]):,} characters)", text)
+
+
 class EdgekitError(Exception):
     """A failure with a stable code, a place and a remedy.
 
     Args:
-        message: What is wrong, one line, no trailing full stop needed.
+        message: What is wrong, one line, no trailing full stop needed; very long words are cut.
         code: Stable identifier such as ``model.truncated``; scripts match on it.
         where: ``file:line:column``, a node name or a host; empty when there is none.
         hint: What was expected and what to do about it.
@@ -49,11 +60,12 @@ class EdgekitError(Exception):
     default_code = "error"
 
     def __init__(self, message: str, *, code: str = "", where: str = "", hint: str = "") -> None:
+        message = _shortened(message)
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.where = where
-        self.hint = hint
+        self.hint = _shortened(hint)
         #: The command has already printed its JSON document (which tells of the failure).
         self.printed = False
         #: Lines that people are shown below the message.
@@ -98,6 +110,9 @@ class ConfigError(EdgekitError):
     default_code = "config.invalid"
 
     def __init__(self, problems: list[Problem], *, code: str = "") -> None:
+        problems = [
+            replace(p, message=_shortened(p.message), hint=_shortened(p.hint)) for p in problems
+        ]
         first = problems[0]
         super().__init__(first.message, code=code, where=first.where, hint=first.hint)
         self.problems = tuple(problems)

@@ -10,7 +10,14 @@ import time
 from typing import Any, BinaryIO, Dict, Optional
 
 from ._deploy_lock import busy, claim, is_claimed
-from ._deployment import AFTER_SWITCH, complete_history, read_journal, record, stamp
+from ._deployment import (
+    AFTER_SWITCH,
+    complete_history,
+    last_taken_back,
+    read_journal,
+    record,
+    stamp,
+)
 from ._errors import DeviceError, map_os_errors
 from ._files import write_durably
 from ._release import rollback
@@ -47,8 +54,8 @@ def roll_back(
         to: The release to go to; by default the one before.
 
     Returns:
-        "app", "current", "previous", "from" and "taken_back", which is None: what serves now was
-        not taken back.
+        "app", "current", "previous", "from", and "taken_back": "release", "at" and "reason" of what
+        this took back, None where the board could not write its history.
 
     Raises:
         DeviceError: "release.no-previous", "release.unknown", "install.taken-back", "deploy.busy".
@@ -87,14 +94,14 @@ def roll_back(
             with contextlib.suppress(DeviceError):
                 record(app, line)
 
-        answer: Dict[str, Any] = dict(rollback(app, to, note), taken_back=None)
+        rollback(app, to, note)
         if "release" in line:
             record(app, line)
         with contextlib.suppress(DeviceError):
             from ._serving import reload
 
             reload(app)
-        return answer
+        return _answer(app, before)
 
 
 def wanted_back(app: App) -> None:
@@ -129,7 +136,7 @@ def _answer(app: App, before: Optional[str]) -> Dict[str, Any]:
         "current": app.link("current"),
         "previous": app.link("previous"),
         "from": before,
-        "taken_back": None,
+        "taken_back": last_taken_back(app),
     }
 
 

@@ -211,8 +211,8 @@ def refuse_taken_back(app: App, digest: str, where: str = "") -> None:
             ),
             code="install.taken-back",
             where=where or app.name,
-            hint="deploy a newer bundle, or put this one back on purpose: edgekit deploy --again, "
-            "on the board install --again",
+            hint="deploy a newer bundle, or put this one back on purpose: edgekit deploy CONFIG "
+            "--again, on the board install --again",
         )
 
 

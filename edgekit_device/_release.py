@@ -206,7 +206,7 @@ def rollback(
                 code="release.no-previous",
                 where=app.name,
                 hint="deploy an earlier bundle instead"
-                + ("; edgekit deploy --again puts back what was taken back" if back else ""),
+                + ("; edgekit deploy CONFIG --again puts back what was taken back" if back else ""),
             )
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2])

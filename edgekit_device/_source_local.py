@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Optional, Tuple
 
-from ._bundle import BundleFiles, open_bundle
-from ._checks import is_digest
+from ._bundle import MANIFEST, BundleFiles, open_bundle
+from ._checks import is_app_name, is_digest
 from ._errors import DeviceError, map_os_errors
 from ._store import map_file
 
 __all__ = ["LocalSource"]
+
+_MOST = 12  # apps that an error lists
 
 
 class LocalSource:
@@ -56,6 +59,8 @@ class LocalSource:
 
     def _open(self, app: Optional[str]) -> BundleFiles:
         path = self._path
+        if app is not None and (path / "blobs").is_dir() and not (path / MANIFEST).exists():
+            self._need(app)
         latest = None if app is None else path / app / "latest"
         if latest is not None and latest.is_file():
             with map_os_errors(str(latest)), latest.open("rb") as file:
@@ -70,6 +75,23 @@ class LocalSource:
             path = path / str(app) / digest
         files = open_bundle(path)
         return BundleFiles(files.where, files.manifest, files.signature, files.blob, files.has)
+
+    def _need(self, app: str) -> None:
+        """Raises DeviceError "source.not-found" where this mirror's folder lacks the app."""
+        if (self._path / app / "latest").is_file():
+            return
+        with map_os_errors(self.where):
+            found = sorted(
+                name for name in os.listdir(str(self._path))
+                if is_app_name(name) and (self._path / name / "latest").is_file()
+            )  # fmt: skip
+        more = " and {} more".format(len(found) - _MOST) if len(found) > _MOST else ""
+        raise DeviceError(
+            "the mirror has no app {}".format(app),
+            code="source.not-found",
+            where=self.where,
+            hint="it has {}{}".format(", ".join(found[:_MOST]) or "none", more),
+        )
 
 
 def _mirrored(path: Path, digest: str) -> Optional[Path]:

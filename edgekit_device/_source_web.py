@@ -99,7 +99,17 @@ class Mirror:
                 hint="give --app, or add /APP/DIGEST/ to the address",
             )
         if digest is None:
-            text = self._read("{}{}/latest".format(self.base, name), 128)
+            try:
+                text = self._read("{}{}/latest".format(self.base, name), 128)
+            except DeviceError as error:
+                if error.code != "source.not-found":
+                    raise
+                raise DeviceError(
+                    "the mirror has no app {}".format(name),
+                    code=error.code,
+                    where=self.where,
+                    hint="push its bundle there, or look at the name and the address",
+                ) from error
             digest = text.decode("ascii", "replace").strip()
             if not is_digest(digest):
                 raise bad_answer(self.where, "{}/latest is not a SHA-256".format(name))

@@ -1,6 +1,6 @@
 """Lists within sentences."""
 
-from edgekit._listed import counted, listed
+from edgekit._listed import all_of, counted, listed
 
 
 def test_what_is_left_out_is_counted():
@@ -11,3 +11,9 @@ def test_what_is_left_out_is_counted():
 
 def test_a_number_stands_with_its_noun():
     assert [counted(n, "layer") for n in (0, 1, 2000)] == ["0 layers", "1 layer", "2,000 layers"]
+
+
+def test_all_of_a_number_is_said_as_people_say_it():
+    assert all_of(1, "layer") == "the only layer"
+    assert all_of(2, "layer") == "both layers"
+    assert all_of(3, "layer") == "all 3 layers"

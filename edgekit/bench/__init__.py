@@ -23,6 +23,7 @@ from edgekit.bench._tegrastats import FIRST_LOAD, monitor_of_log, read_tegrastat
 from edgekit.bench._trace import trace_document
 from edgekit.bench._trtexec_times import Iteration, read_times
 from edgekit.bench._types import Slot
+from edgekit.bench._verdict import config_words
 from edgekit.bench._write import write_json, write_text
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ __all__ = [
     "Tails",
     "bench_document",
     "coefficient_of_variation",
+    "config_words",
     "energy",
     "exported",
     "latency_summary",

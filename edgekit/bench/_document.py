@@ -14,7 +14,7 @@ from edgekit.bench._monitor_read import with_release_warning
 from edgekit.bench._stats import coefficient_of_variation, latency_summary
 from edgekit.bench._trtexec_check import compared
 from edgekit.bench._types import CPU_MEASURED, PREDICTED
-from edgekit.bench._verdict import Measured, verdict_of
+from edgekit.bench._verdict import Measured, config_words, verdict_of
 from edgekit.bench._verdict_clocks import measured_mode
 from edgekit.errors import BoardError
 
@@ -102,6 +102,7 @@ def measured_facts(
     target: Target | None = None,
     power_mode: str = "",
     limits: Limits | None = None,
+    config: str = "",
 ) -> dict[str, Any]:
     """Returns the measured part of the bench document, with its energy and its verdict.
 
@@ -110,6 +111,7 @@ def measured_facts(
         target: The board's facts, for its power modes, clocks and rails.
         power_mode: The power mode that it should run in; "" where that does not matter.
         limits: How long a VALID measurement is; trtexec's defaults without it.
+        config: What the remedies' commands take, from ``config_words``.
 
     Raises:
         BoardError: See ``bench_document``.
@@ -119,7 +121,9 @@ def measured_facts(
         if isinstance(facts.get("monitor"), Mapping):
             facts["monitor"] = with_release_warning(facts["monitor"])
         facts["energy"] = _energy(facts, target)
-        facts["verdict"] = verdict_of(Measured(facts, limits or Limits(), target, power_mode))
+        facts["verdict"] = verdict_of(
+            Measured(facts, limits or Limits(), target, power_mode, config)
+        )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # a board's word, which another loader may have written
         raise BoardError(
@@ -129,9 +133,22 @@ def measured_facts(
     return facts
 
 
+def _predicted(plan: Plan) -> dict[str, Any]:
+    return {
+        "clock": PREDICTED,
+        "kind": "predicted",
+        "target": plan.target,
+        **plan.predicted.to_json(),
+        "model_error": plan.model_error,
+        "baselines": {
+            key: value.to_json() if value else None for key, value in plan.baselines.items()
+        },
+    }
+
+
 def bench_document(
     measurement: Mapping[str, Any] | None,
-    plan: Plan,
+    plan: Plan | None,
     *,
     name: str = "",
     board: Mapping[str, Any] | None = None,
@@ -139,6 +156,7 @@ def bench_document(
     environment: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     target: Target | None = None,
+    config: str = "",
 ) -> dict[str, Any]:
     """Makes the bench document from what the board's loader measured and what the plan predicts.
 
@@ -146,13 +164,15 @@ def bench_document(
         measurement: The loader's ``edgekit.device.bench/1``, or None where nothing was measured
             (the document then has the clock "predicted"). With "samples_ms", the single
             latencies, the statistics are made here and their stability is judged.
-        plan: Its predictions stand beside the measurement, never mixed with it.
+        plan: Its predictions stand beside the measurement, never mixed with it. None where it is
+            not known: "predicted" and "precision" are None then, and ``target`` is needed.
         name: Name of the release or config.
         board: {"name", "kind"} of where it ran.
         runtime: Flags of the runtime (threads, backend options).
         environment: Versions and machine; the measurement's own environment wins.
         limits: How long a VALID measurement is; trtexec's defaults without it.
         target: The board's facts, for its power modes, clocks and rails.
+        config: The configuration's file or the model's, which the verdict's remedies name.
 
     Returns:
         A JSON-ready ``edgekit.bench/1`` document. Times in ``latency_ms`` are milliseconds.
@@ -163,42 +183,38 @@ def bench_document(
         BoardError: The measurement holds no times, or samples that are no times.
     """
     limits = limits or Limits()
+    name_of = plan.target if plan else target.name if target else ""
+    power_mode, precision = (plan.power_mode, plan.precision) if plan else ("", "")
     if measurement is None:
         facts: dict[str, Any] = {
             "clock": PREDICTED, "kind": "predicted", "note": PREDICTED_NOTE, "backend": None,
             "latency_ms": None, "throughput_qps": None, "verdict": None,
-            "power_mode": plan.power_mode,
+            "power_mode": power_mode,
         }  # fmt: skip
     else:
-        facts = measured_facts(measurement, target, plan.power_mode, limits)
+        words = config_words(config, name_of, precision)
+        facts = measured_facts(measurement, target, power_mode, limits, words)
         facts["power_mode"] = measured_mode(facts)  # never the plan's
     said = measurement or {}
     return {
         "schema": SCHEMA,
         "name": name,
+        "config": config or None,
         **facts,
         "limits": {
             "iterations": limits.iterations, "duration_s": limits.duration_s,
             "warmup_ms": limits.warmup_ms,
             "coefficient_of_variation": limit("variation", facts["clock"]),
         },
-        "target": plan.target,
-        "planned_power_mode": plan.power_mode,
-        "precision": plan.precision,
+        "target": name_of,
+        "planned_power_mode": power_mode,
+        "precision": precision or None,
         # a hybrid engine is one segment of several devices
         "placement": [
-            [[layer.name, layer.device] for layer in share.layers] for share in plan.plans
+            [[layer.name, layer.device] for layer in share.layers]
+            for share in (plan.plans if plan else ())
         ],
-        "predicted": {
-            "clock": PREDICTED,
-            "kind": "predicted",
-            "target": plan.target,
-            **plan.predicted.to_json(),
-            "model_error": plan.model_error,
-            "baselines": {
-                key: value.to_json() if value else None for key, value in plan.baselines.items()
-            },
-        },
+        "predicted": _predicted(plan) if plan else None,
         "board": dict(board) if board else None,
         "runtime": dict(runtime or said.get("runtime") or {}),
         "environment": {**(environment or {}), **(said.get("environment") or {})},

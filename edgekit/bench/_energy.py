@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.bench._monitor_read import number_of, rails_of, samples_of
 from edgekit.bench._types import BOARD_MEASURED
 
@@ -76,7 +77,7 @@ def energy(
     if not settled or inferences <= 0 or seconds <= 0:
         return None
     if len(settled) < _FEWEST:
-        notes.append(f"only {len(settled)} samples: take a longer --duration")
+        notes.append(f"only {counted(len(settled), 'sample')}: take a longer --duration")
     names = list(dict.fromkeys(name for _, values in settled for name in values))
     total = rails.total if rails else ()
     missing = [name for name in total if name not in names]
@@ -125,7 +126,7 @@ def _baseline(
     if len(idle) >= LEAST:
         return (settled if len(settled) >= LEAST else idle), "idle"
     if idle:
-        few = f"the board was sampled idle {len(idle)} times only, no baseline: "
+        few = f"the board was sampled idle {counted(len(idle), 'time')} only, no baseline: "
         notes.append(few + "watch it for longer (--idle 2) or more often (--monitor 100)")
     every = [one for one in _all(monitor, "samples") if one[1]]
     if len(every) < LEAST:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.bench._measured import Run, copies, in_flight_after_us, members, node_times, runs
 from edgekit.bench._schedule import predicted_schedule
 from edgekit.bench._trace_layers import Owners, laid_layers, parts_of
@@ -210,13 +211,13 @@ def measured_processes(
     last = max(nanoseconds(run.call_us[1]) for run in in_flight)
     frames = len({run.frame for run in in_flight})
     pipelined.add(
-        HOST, f"{frames} frames", first, last, "frame", device=HOST, frames=frames
+        HOST, counted(frames, "frame"), first, last, "frame", device=HOST, frames=frames
     )  # fmt: skip
     return [process, pipelined, *monitors]
 
 
 def trace_document(
-    plan: Plan,
+    plan: Plan | None,
     measurement: Mapping[str, Any] | None = None,
     *,
     dla_cores: int,
@@ -226,7 +227,8 @@ def trace_document(
     """Makes the trace: a few frames as measured, and one frame of each plan as predicted.
 
     Args:
-        plan: Gives the predicted process, and layer names for measured nodes.
+        plan: Gives the predicted process, and layer names for measured nodes; None where it is not
+            known: what was measured is shown alone.
         measurement: The loader's ``edgekit.device.bench/1``; None shows the prediction alone.
         dla_cores: DLA cores of the target; each gets a track in every process.
         network: The plan's layers: lets independent segments overlap in the prediction, and finds
@@ -239,7 +241,8 @@ def trace_document(
     processes = []
     if measurement is not None:
         processes += measured_processes(plan, measurement, dla_cores, network)
-    processes.append(_predicted(plan, network, dla_cores))
+    if plan is not None:
+        processes.append(_predicted(plan, network, dla_cores))
     metadata: list[Event] = []
     slices: list[tuple[int, int, int, int, Event]] = []
     for process in processes:
@@ -251,8 +254,9 @@ def trace_document(
         "traceEvents": metadata + [event for *_, event in slices],
         "displayTimeUnit": "ms",
         "otherData": {
-            "schema": "edgekit.trace/1", "name": name, "target": plan.target,
-            "power_mode": plan.power_mode, "precision": plan.precision,
+            "schema": "edgekit.trace/1", "name": name,
+            "target": plan.target if plan else "", "power_mode": plan.power_mode if plan else "",
+            "precision": plan.precision if plan else "",
             "clocks": {process.name: process.clock for process in processes},
             "wall": frames_wall(measurement or {}),
         },

@@ -6,6 +6,7 @@ not be seen is listed in "unchecked".
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,10 @@ from edgekit.bench._limits import Limits, is_own, limit
 if TYPE_CHECKING:
     from edgekit.targets import Target
 
-__all__ = ["Judged", "Measured", "verdict_of"]
+__all__ = ["Judged", "Measured", "config_words", "verdict_of"]
 
 AGAIN = "edgekit bench CONFIG"
-"""What measures again."""
+"""What measures again; in a verdict, CONFIG is the file that was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,14 @@ class Measured:
         limits: How long is long enough.
         target: The board that the plan is for, if it is known.
         power_mode: The mode that the plan is for.
+        config: What the remedies' commands take, from ``config_words``; "" where it is not known.
     """
 
     facts: Mapping[str, Any]
     limits: Limits
     target: Target | None = None
     power_mode: str = ""
+    config: str = ""
 
     @property
     def clock(self) -> str:
@@ -129,10 +132,32 @@ def verdict_of(measured: Measured) -> dict[str, Any]:
     load.judge(measured, judged)
     trtexec.judge(measured, judged)
     status = "INVALID" if judged.reasons else "VALID"
+    for reason in judged.reasons:
+        reason["remedy"] = _named(reason["remedy"], measured.config)
+    again = _named(AGAIN, measured.config)
     return {
         "status": status, "reasons": judged.reasons, "unchecked": judged.unchecked,
-        "command": " ".join((AGAIN, *judged.options)) if judged.reasons else "",
+        "command": " ".join((again, *judged.options)) if judged.reasons else "",
     }  # fmt: skip
+
+
+def config_words(config: str, target: str, precision: str) -> str:
+    """Returns what ``edgekit bench`` takes to measure the same again; "" without a file.
+
+    Args:
+        config: The configuration's file, or a model's.
+        target: The board, which a model needs.
+        precision: Of the plan, which a model needs, too.
+    """
+    words = [config] if config else []
+    if config and not config.lower().endswith((".yaml", ".yml")):
+        words += ["--target", target, "--precision", precision]
+    return shlex.join(words)
+
+
+def _named(remedy: str, config: str) -> str:
+    """Returns a remedy whose commands name what was measured."""
+    return remedy.replace(AGAIN, f"edgekit bench {config}") if config else remedy
 
 
 def _rows(monitor: object, key: str) -> list[Mapping[str, Any]]:

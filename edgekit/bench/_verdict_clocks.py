@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -163,7 +164,11 @@ def _throttled(measured: Measured, judged: Judged) -> None:
     )
     if events:
         judged.no(
-            "bench.throttled", f"slowed down {events} times for too much current", events, 0, _COOL
+            "bench.throttled",
+            f"slowed down {counted(events, 'time')} for too much current",
+            events,
+            0,
+            _COOL,
         )
     if not states and not counts:
         judged.unseen("throttling: the board shows neither cooling states nor over-current events")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit._listed import counted
 from edgekit.bench._stats import coefficient_of_variation, median
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def _length(measured: Measured, judged: Judged) -> None:
     )  # fmt: skip
     if iterations < limits.iterations:
         judged.no(
-            "bench.iterations", f"{iterations} iterations, fewer than {limits.iterations}",
+            "bench.iterations",
+            f"{counted(iterations, 'iteration')}, fewer than {limits.iterations}",
             iterations, limits.iterations,
             f"edgekit bench CONFIG --iterations {limits.iterations}, or bench.iterations in the "
             "configuration", by="iterations", option=f"--iterations {limits.iterations}"

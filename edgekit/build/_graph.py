@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from edgekit._listed import counted
 from edgekit.errors import BuildError, ModelError
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def cut(graph: Graph, network: Network, layers: Iterable[PlacedLayer]) -> tuple[
     unknown = [layer.name for layer in network.layers if layer.name not in placed]
     if unknown:
         raise BuildError(
-            f"the plan does not place {len(unknown)} layers, such as {unknown[0]!r}",
+            f"the plan does not place {counted(len(unknown), 'layer')}, such as {unknown[0]!r}",
             code="build.plan",
             where=unknown[0],
             hint="plan this model again; the plan is of another one",

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.build._types import Weight
 from edgekit.dla import LEVELS, channel_blocks, weight_scales
 from edgekit.errors import DataError
@@ -161,7 +161,7 @@ def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
             faults.append(f"{name} (type {value.dtype}, built with {dtype})")
     if faults:
         raise DataError(
-            f"{len(faults)} weights do not fit the build",
+            f"{counted(len(faults), 'weight')} with another name, type or shape than the build's",
             code="refit.mismatch",
             where=model.source,
             hint="build again, or give the same network with other values: "

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from edgekit._listed import counted
 from edgekit.bundle._atomic import replacing
 from edgekit.bundle._types import Bundle, blob_view
 from edgekit.errors import BundleError, UsageError
@@ -46,7 +47,7 @@ def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
         lacking = [digest for digest in bundle.weight_bytes if digest not in bundle.weights]
         if lacking:
             raise BundleError(
-                f"{len(lacking)} weights are not there, so the full bundle cannot be written",
+                f"the full bundle cannot be written: it lacks {counted(len(lacking), 'weight')}",
                 code="bundle.incomplete",
                 where=str(path),
                 hint="it was read from a stripped bundle; build it again",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._listed import counted
 from edgekit.bundle._atomic import replacing
 from edgekit.bundle._types import blob_view
 from edgekit.errors import BundleError
@@ -48,7 +49,7 @@ def everything(bundle: Bundle) -> tuple[dict[str, int], dict[str, Blob]]:
 def stripped(lacking: int, where: str) -> BundleError:
     """Returns the error of a bundle whose weights are nowhere."""
     return BundleError(
-        f"{lacking} weights are neither in the bundle nor there already",
+        f"neither the bundle nor the mirror has {counted(lacking, 'weight')}",
         code="bundle.incomplete",
         where=where,
         hint="push the full bundle: edgekit bundle CONFIG --full FILE",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.bundle._needs import Blobs, issued_entry, rebuild_entry, requires_of, samples_entry
 from edgekit.bundle._parts import golden_cases, segment_entry, tensor_io, weight_fields
 from edgekit.bundle._record import canonical
@@ -160,7 +160,7 @@ def with_weights(
             )
     if faults:
         raise DataError(
-            f"{len(faults)} weights do not fit the bundle's engines",
+            f"{counted(len(faults), 'weight')} unlike the engines' in name, type or shape",
             code="refit.mismatch",
             where=bundle.name,
             hint="build again, or give weights of the same names, types and shapes: "
@@ -223,7 +223,7 @@ def _check_identical(bundle: Bundle, old: Mapping[str, Any], weights: Mapping[st
     other = [name for name, weight in weights.items() if weight.digest != old[name].digest]
     if other:
         raise DataError(
-            f"{len(other)} weights differ from those that the engines were built with, "
+            f"{counted(len(other), 'weight')} with other values than the engines were built with, "
             "and REFIT_IDENTICAL takes no others",
             code="refit.identical",
             where=bundle.name,
@@ -250,7 +250,7 @@ def _finish(manifest: dict[str, Any], blobs: dict[str, Any], weights: dict[str, 
     lacking = sorted(needed - set(weights))
     if lacking:
         raise BundleError(
-            f"the values of {len(lacking)} weights are not there, first {lacking[0]}",
+            f"the values of {counted(len(lacking), 'weight')} are not there, first {lacking[0]}",
             code="bundle.incomplete",
             where=checked.name,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action, argument
 
@@ -31,6 +32,6 @@ def push(bundle: Path, to: str, oci_layout: bool, json: bool) -> None:
         o.print_json({"schema": "edgekit.push/1", **asdict(pushed)})
         return
     o.say(
-        f"{pushed.path}  {pushed.blobs} blobs, {pushed.bytes:,} bytes written, "
+        f"{pushed.path}  {counted(pushed.blobs, 'blob')}, {pushed.bytes:,} bytes written, "
         f"{pushed.reused} were there"
     )

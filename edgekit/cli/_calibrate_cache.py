@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action, argument
 from edgekit.errors import GateError
@@ -39,7 +40,7 @@ def show(
     if json:
         o.print_json(document)
         return
-    o.say(f"{document['header']}, {len(document['tensors'])} tensors")
+    o.say(f"{document['header']}, {counted(len(document['tensors']), 'tensor')}")
     beside = model is not None
     rows = [["tensor", "scale", "amax", *(["written by", "read by"] if beside else [])]]
     for row in document["tensors"]:
@@ -161,7 +162,7 @@ def merge(
     if json:
         o.print_json(document)
         return
-    o.say(f"{document['header']}, {document['tensors']} tensors, written to {out}")
+    o.say(f"{document['header']}, {counted(document['tensors'], 'tensor')}, written to {out}")
     conflicts = document["conflicts"]
     if conflicts:
         more = f" and {len(conflicts) - 1} more" if conflicts[1:] else ""

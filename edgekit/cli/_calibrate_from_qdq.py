@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action, argument
 
@@ -69,8 +70,9 @@ def from_qdq(
         o.print_json(document)
         return
     o.say(
-        f"{document['quantizers']} scales of Q/DQ nodes, {len(document['propagated'])} that "
-        f"follow, {document['weights']} quantised constants"
+        f"{counted(document['quantizers'], 'scale')} of Q/DQ nodes, "
+        f"{len(document['propagated'])} that follow, "
+        f"{counted(document['weights'], 'quantised constant')}"
     )
     rows = [f"{r['tensor']}: {r['scale']:.7g} ({r['rule']})" for r in document["propagated"]]
     o.say_rows(rows, verbose=verbose)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.cli import _calibrate_data as data
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
@@ -87,15 +87,16 @@ def to_qdq(
         o.print_json(document)
         return
     o.say(
-        f"{document['activations']} activations and {document['weights']} constants between Q/DQ "
-        f"nodes, {document['casts']} casts, opset {document['opset']}; scales: "
+        f"{counted(document['activations'], 'activation')} and "
+        f"{counted(document['weights'], 'constant')} between Q/DQ nodes, "
+        f"{counted(document['casts'], 'cast')}, opset {document['opset']}; scales: "
         f"{document['method']}, {document['data']}"
     )
     check = document["check"]
     o.say(
         f"TensorRT {document['tensorrt']} on {document['target']}: {check['dla_layers']} of "
-        f"{check['layers']} layers could run on the DLA, {check['int8_layers']} in INT8, "
-        f"{check['loadables']} loadable{'' if check['loadables'] == 1 else 's'}"
+        f"{counted(check['layers'], 'layer')} could run on the DLA, "
+        f"{check['int8_layers']} in INT8, {counted(check['loadables'], 'loadable')}"
     )
     rows = [f"GPU: {row['layer']} ({row['rule']})" for row in check["gpu"]]
     o.say_rows(rows, verbose=verbose)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 
 __all__ = ["command"]
@@ -31,7 +32,7 @@ def command(config: str, weights: Path, part: dict[str, Any], json: bool, **sett
     if json:
         o.print_json(document)
         return
-    print(f"{document['changed']} of {document['tensors']} tensors changed")
+    print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed")
     for release in document["releases"]:
         print(f"{release['board']['name']}: {release['release']} "
               f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip

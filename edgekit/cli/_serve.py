@@ -56,10 +56,12 @@ def command(
             options.append(f"--{name.replace('_', '-')}={value}")
     document, answered = serve_document(where, app_of(where, app), action, options, **given)
     if not json:
-        found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms", "")
+        found = table("board", "serves", "process", "requests", "errors", "p50 ms", "p99 ms")
+        notes = []
         for board in document["boards"]:
             found.add_row(plain(board["board"]), *map(plain, _row(board)))
-        show(found)
+            notes += [f"{board['board']}: {text}" for text in _notes(board)]
+        show(found, notes)
     tell(document, answered, json)
 
 
@@ -67,16 +69,25 @@ def _row(board: dict[str, Any]) -> list[object]:
     from edgekit.bench import percentile_cell
 
     if board["error"] is not None:
-        return ["", "", "", "", "", "", board["error"]["message"]]
+        return ["failed" if board["reachable"] else "not reached", *["-"] * 5]
     serving = board.get("serving")
-    notes = "; ".join(board.get("notes") or [])
     if serving is None:
-        said = f"{board.get('file', '')} {notes}".strip()
-        return ["installed" if board.get("installed") else "nothing", *[""] * 5, said]
-    last, spent = last_error(serving), serving["latency_ms"] or {}
+        return ["installed" if board.get("installed") else "nothing", *["-"] * 5]
+    spent = serving["latency_ms"] or {}
     p99 = percentile_cell(spent.get("p99"), "p99", spent.get("of_last") or 0, 4)
     return [
         serving["release"] or "nothing yet", serving["pid"], serving["requests"],
         serving["errors"], spent.get("p50"), p99,
-        f"last error: {last}" if last else notes,
     ]  # fmt: skip
+
+
+def _notes(board: dict[str, Any]) -> list[str]:
+    """What is known of a board beside the table's figures, each a sentence."""
+    if board["error"] is not None:
+        return [str(board["error"]["message"])]
+    last = last_error(board.get("serving") or {})
+    return [
+        *([f"last error: {last}"] if last else []),
+        *([f"unit: {board['file']}"] if board.get("file") else []),
+        *(board.get("notes") or ()),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit._listed import counted
 from edgekit.cli import _options as o
 from edgekit.cli._boards import (
     app_option,
@@ -61,8 +62,9 @@ def _show(document: dict[str, Any], again: list[str], verbose: bool) -> None:
         if verbose:
             store = board["store"]
             notes.append(
-                f"{name}: {store['blobs']} blobs, {store['bytes']:,} bytes, of blobs on their way "
-                f"{store['partial_bytes']:,} bytes; {board['free_bytes']:,} bytes free"
+                f"{name}: {counted(store['blobs'], 'blob')}, {store['bytes']:,} bytes, "
+                f"of blobs on their way {store['partial_bytes']:,} bytes; "
+                f"{board['free_bytes']:,} bytes free"
             )
     show(rows, notes)
 

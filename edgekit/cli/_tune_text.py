@@ -9,6 +9,8 @@ from edgekit._listed import counted
 
 __all__ = ["tune_text"]
 
+_QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
+               "energy": "energy a frame", "gpu_time": "GPU time"}  # fmt: skip
 _KINDS = 12
 _NAMES = 3
 
@@ -26,8 +28,8 @@ def tune_text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator
     yield f"{document['clock']}: {document['note']}"
     if not document["changed"]:
         yield (
-            f"The starting plan stays: {spoken(start['measured'], unit)} over "
-            f"{counted(start['runs'], 'run')}."
+            f"The starting plan stays: {_quantity(document)} "
+            f"{spoken(start['measured'], unit)} over {counted(start['runs'], 'run')}."
         )
     else:
         yield _better(document, unit)
@@ -53,19 +55,23 @@ def _better(document: Mapping[str, Any], unit: str) -> str:
     from edgekit.pipeline._tune_values import spoken
 
     winner, turns = document["winner"], document["turns"] or {}
-    name = f"plan {winner['number']}"
+    better = f"plan {winner['number']} is better in {_quantity(document)}"
     if not (document["proven"] and turns.get("turns")):
         return (
-            f"{name} is better: {spoken(winner['measured'], unit)}, the starting plan "
+            f"{better}: {spoken(winner['measured'], unit)}, the starting plan "
             f"{spoken(document['start']['measured'], unit)}; not proven: the turns beside the "
             "starting plan were not measured."
         )
     less = "less time a frame" if document["objective"] == "throughput" else "less"
     return (
-        f"{name} is better: {spoken(turns['ours'], unit)}, the starting plan "
+        f"{better}: {spoken(turns['ours'], unit)}, the starting plan "
         f"{spoken(turns['theirs'], unit)}, medians of {turns['turns']} turns; "
         f"{turns['fraction']:.1%} {less} (95 %: {turns['low']:.1%} to {turns['high']:.1%})."
     )
+
+
+def _quantity(document: Mapping[str, Any]) -> str:
+    return _QUANTITIES[document["objective"]]
 
 
 def _network(document: Mapping[str, Any]) -> str:
@@ -111,7 +117,7 @@ def _trials(document: Mapping[str, Any]) -> Iterator[str]:
     from edgekit.pipeline._tune_values import spoken
 
     unit = document["unit"]
-    yield "Tried:"
+    yield f"Tried, {_quantity(document)} measured:"
     for one in document["trials"]:
         value = "" if one["measured"] is None else f"{spoken(one['measured'], unit)}, "
         what = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._files import regular
-from edgekit.config._yaml import Document, parse_yaml
+from edgekit.config._yaml import Document, Refused, parse_yaml
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.network import parse_builtin, refuse_foreign
 
@@ -96,7 +96,8 @@ def check_config(document: Document, folder: Path, text: str) -> Config:
         file = ConfigFile.model_validate(value)
     except ValidationError as error:
         faults = [dict(e) for e in error.errors(include_url=False)]
-        problems += _without_cascades([_problem(document, fault) for fault in _specific(faults)])
+        news = [f for f in _specific(faults) if not isinstance(f["input"], Refused)]
+        problems += _without_cascades([_problem(document, fault) for fault in news])
     problems += _unknown_target(document) + _unknown_mode(document)
     if problems:
         raise ConfigError(sorted(problems, key=_place))

@@ -143,17 +143,23 @@ class _Reader:
                     f"write it in quotes ('{text}') for text, or as a plain decimal number",
                 )
             )
-            return text
+            return Refused(text)
         if _INT.match(text) and len(text) <= _MOST_DIGITS:
             return int(text)
         if _INT.match(text) or (_FLOAT.match(text) and len(text) > 10 * _MOST_DIGITS):
             self.problems.append(
                 Problem(f"a number of {len(text):,} digits", self.place(node), "no key takes one")
             )
-            return None
+            return Refused(text)
         if _FLOAT.match(text):
             return float(text)
         return text
+
+
+class Refused(str):
+    """The text of a value that has its problem already: what the schema says of it is left out."""
+
+    __slots__ = ()
 
 
 def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> Document:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "connect"]
 
 _MOST_JUMPS = 8
+_MOST_BANNER = 200  # bytes that are shown of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +193,20 @@ def _open(
         return connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         _shut(connection, sock)
-        reason = str(error) or "it hung up"
+        reason = _banner(error) or str(error) or "it hung up"
         raise _unreachable(f"{hop.host}:{hop.port}", reason, where) from error
     except BaseException:
         _shut(connection, sock)
         raise
+
+
+def _banner(error: BaseException) -> str:
+    """Returns what answered where its first line is no text; "" where that is not the error."""
+    cause = error.__context__
+    if not isinstance(cause, UnicodeDecodeError):
+        return ""
+    line = repr(cause.object[:_MOST_BANNER])[2:-1]
+    return f"it does not speak SSH: its first line is {line}"
 
 
 def _prefer(connection: paramiko.Transport, trust: Trust, name: str, skip: set[str]) -> None:

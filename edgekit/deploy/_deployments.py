@@ -53,7 +53,8 @@ class DeploymentClient(JobClient):
             release: Which; the one before by default.
 
         Returns:
-            "app", "current", "previous", "from" (what served before) and "taken_back" (None).
+            "app", "current", "previous", "from" (what served before) and "taken_back" ("release",
+            "at" and "reason" of what was taken back).
         """
         options = [f"--reason={reason}"] if reason is not None else []
         options += [f"--release={release}"] if release is not None else []

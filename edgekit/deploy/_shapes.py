@@ -83,7 +83,7 @@ ANSWERS: dict[str, Any] = {
               "deployment": (_DEPLOYMENT, None), "hello": _HELLO},
     "rollback": {
         "app": "text", "current": "text?", "previous": "text?", "from": "text?",
-        "taken_back": "text?",
+        "taken_back": _TAKEN_BACK,
     },
     "releases": {"apps": {"*": _APP}},
     "remove": {"removed": ["text"]},

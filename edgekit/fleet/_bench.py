@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -70,7 +71,7 @@ def bench(
 
     def done(row: dict[str, Any], answer: Mapping[str, Any]) -> None:
         keys = ("release", "backend", "clock", "iterations", "latency_ms", "throughput_qps")
-        facts = measured_facts(answer, target, planned)
+        facts = measured_facts(answer, target, planned, config=shlex.quote(str(config)))
         told = {
             "verdict": facts["verdict"],
             "energy": facts["energy"],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgekit._listed import counted
 from edgekit.pipeline._progress import Progress, Quiet
 from edgekit.pipeline._steps import Steps
 
@@ -54,7 +55,7 @@ def plan_of_profile(
     steps = Steps(["profile", "plan"], progress or Quiet())
     with steps.step("profile") as step:
         profile = read_profile(path, layer_info=layer_info)
-        step.detail = f"{len(profile.rows)} rows"
+        step.detail = counted(len(profile.rows), "row")
     with steps.step("plan") as step:
         plan = plan_of_log(profile, seconds=SECONDS)
         step.detail = "optimal under the model" if plan.optimal else f"gap {plan.gap:.2%}"

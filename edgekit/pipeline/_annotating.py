@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _note(rows: list[Mapping[str, Any]]) -> dict[str, str]:
     if within:  # of what was timed as a whole nobody knows the layers' times
         note["within"] = (
             f"{within['name']}: {within['us']:.2f} µs, {within['clock']}, "
-            f"{within['layers']} layers together"
+            f"{counted(within['layers'], 'layer')} together"
         )
     nodes = max(len(row["nodes"]) for row in rows)
     if nodes > 1:

@@ -43,7 +43,13 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
         DataError: The document or the log is none, or the log is of another board.
         UsageError: The measurement sampled its power itself, or is none of a board.
     """
-    from edgekit.bench import measured_facts, other_board, read_tegrastats, write_json
+    from edgekit.bench import (
+        config_words,
+        measured_facts,
+        other_board,
+        read_tegrastats,
+        write_json,
+    )
     from edgekit.targets import get
 
     document = _document(path)
@@ -79,6 +85,9 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> dict[s
         {**document, "monitor": monitor},
         target,
         str(document.get("planned_power_mode") or document.get("power_mode") or ""),
+        config=config_words(
+            *(str(document.get(key) or "") for key in ("config", "target", "precision"))
+        ),
     )
     if facts["energy"] is None:
         raise DataError(

@@ -168,7 +168,7 @@ class Boards:
         cache = self._work.cache
         key = cache.key("release", self.identity(client), bundle.digest)
         known = cache.get("release", key)
-        with self._hinting(client), Installing(client, bundle, steps) as shown:
+        with self.hinting(client), Installing(client, bundle, steps) as shown:
             job = Watched(self._work, client)
             try:
                 with job:
@@ -240,7 +240,7 @@ class Boards:
         })  # fmt: skip
 
     @contextlib.contextmanager
-    def _hinting(self, client: BoardClient) -> Iterator[None]:
+    def hinting(self, client: BoardClient) -> Iterator[None]:
         """A board's hints name the board as the user does."""
         try:
             yield

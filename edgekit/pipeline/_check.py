@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.rewrite._collector import collector_held
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def check_model(
             max_loadables=max_loadables, fp16_layers=floats, lowers=lowers,
         )  # fmt: skip
 
-    tell(f"judging {len(network.layers):,} layers")
+    tell(f"judging {counted(len(network.layers), 'layer')}")
     told = [*loaded.notes, *([note] if note else [])]
     told += _lowered(loaded, tensorrt or board.tensorrt) if lowers else []
     if translated is not None and scales is None:

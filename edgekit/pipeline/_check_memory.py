@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
+
 if TYPE_CHECKING:
     from edgekit.dla import Judgement
     from edgekit.network import Network
@@ -42,8 +44,8 @@ def memory_keys(network: Network, judgement: Judgement, target: Target) -> dict[
 def too_large(refused: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warns of candidates that a memory limit keeps on the GPU."""
     return [
-        f"{one['name']} is predicted to stay on the GPU, with all its {len(one['layers'])} layers: "
-        f"it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, "
+        f"{one['name']} is predicted to stay on the GPU, with all its layers "
+        f"({len(one['layers'])}): it needs {limit['need'] / MIB:,.1f} MiB of {_pool(limit)}, "
         f"the limit is {limit['limit'] / MIB:,.0f} ({limit['rule']}; {limit['source']}): "
         f"{limit['fix']}"
         for one in refused
@@ -81,7 +83,7 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
     first = near[0]
     return [
         f"{first.layer} needs {first.banks} of {first.available} banks of the convolution buffer"
-        + (f" ({len(near) - 1} more layers likewise)" if near[1:] else "")
+        + (f" ({counted(len(near) - 1, 'more layer')} likewise)" if near[1:] else "")
         + f"; so near the limit boards and the documented formula disagree: {first.fix} "
         + f"({first.source})"
     ]

@@ -141,7 +141,8 @@ class HostSteps:
             summary = document["summary"]
             known = "known " if document.get("unknown_cost") else ""
             step.detail = (
-                f"{summary['layers']} layers, {summary['dla_layers']} could run on the DLA "
+                f"{counted(summary['layers'], 'layer')}, "
+                f"{summary['dla_layers']} could run on the DLA "
                 f"({percent(summary['dla_macs_fraction'])} of the {known}MACs)"
             )
         return document
@@ -166,7 +167,7 @@ class HostSteps:
                 ranges = self.work.measured()
                 named = named_scales(self.work.scales_by(ranges, "minmax"), self.work.model)
                 step.detail = (
-                    f"ranges of {len(named.scales) + len(named.missing)} tensors, "
+                    f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, "
                     f"{len(ranges.amax)} methods, {ranges.data}"
                 )
                 return

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
@@ -89,9 +90,6 @@ def bench(
         release: What serves there.
         step: The step, for its detail.
         again: Measure even when the same release was measured before.
-
-    Raises:
-        BoardError: Among others "release.unknown-plan": what serves was packed elsewhere.
     """
     from edgekit.bench import bench_document, profile_notes, trace_document, write_json
     from edgekit.pipeline._beside import kept_beside
@@ -134,6 +132,7 @@ def bench(
         "board": boards.describe(client),
         "environment": {"release": release["release"], **_environment(release)},
         "target": work.target,
+        "config": pipeline.config.path,
     }
     document = bench_document(measured, plan, **told)
     if (monitor := kept_beside(cache, document)) is not None:
@@ -151,13 +150,19 @@ def bench(
     document["files"] = {name: str(path) for name, path in files.items()}
     fresh = "bench" in work.fresh
     notes = recorded(document, pipeline.config, release) if fresh else newest.notes
-    document["notes"] = [*(release.get("notes") or ()), *profile_notes(measured), *notes]
+    unknown = [] if plan is not None else [
+        f"the plan of {release['release']} is not on this machine, for another one packed it (or "
+        "an older edgekit): nothing is predicted of it, and its layers have no names here; measure "
+        "it where it was built, with the configuration that it was built from"
+    ]  # fmt: skip
+    work.notes += [note for note in unknown if note not in work.notes]
+    document["notes"] = [*(release.get("notes") or ()), *unknown, *profile_notes(measured), *notes]
     document["taken_back"] = back
     write_json(files["bench"], document)
     write_json(files["trace"], trace)
     latency = document["latency_ms"]
     step.detail = (
-        f"median {latency['median']:.2f} ms over {document['iterations']} inferences, "
+        f"median {latency['median']:.2f} ms over {counted(document['iterations'], 'inference')}, "
         f"{document['clock']}, {document['verdict']['status'] if document['verdict'] else ''}"
     )
     step.detail += "" if fresh else f"; {newest.told}"

@@ -36,7 +36,7 @@ class Installing:
         self._begun: list[Step] = []
         self._details = {
             "deploy": f"board {client.name}: {client.note}",
-            "refit": f"{len(bundle.manifest['weights'])} tensors from the board's store",
+            "refit": f"{counted(len(bundle.manifest['weights']), 'tensor')} from the board's store",
             "self-test": "golden vectors of the unstripped build",
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgekit._files import regular
+from edgekit._listed import counted
 from edgekit.errors import DataError
 from edgekit_device._deviation import classes_of
 
@@ -48,7 +49,7 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
                        "write a class number a line, from 0 on")  # fmt: skip
         labels.append(int(text))
     if len(labels) < cases * rows:
-        raise _bad(path, f"{len(labels)} labels for {cases * rows} inputs",
+        raise _bad(path, f"{counted(len(labels), 'label')} for {counted(cases * rows, 'input')}",
                    "write one for each, or lower deploy.health.samples")  # fmt: skip
     return [labels[n * rows : (n + 1) * rows] for n in range(cases)]
 

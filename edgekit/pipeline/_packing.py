@@ -75,26 +75,16 @@ class Packing:
         if cache.get("planned", key) is None:
             cache.put("planned", key, self.work.plan.to_json())
 
-    def plan_of(self, release: Mapping[str, Any]) -> Plan:
+    def plan_of(self, release: Mapping[str, Any]) -> Plan | None:
         """Returns the plan of what a board serves instead of this configuration's bundle.
 
-        Raises:
-            BoardError: "release.unknown-plan": another host, or an older edgekit, packed it.
+        None where another host, or an older edgekit, packed it.
         """
-        from edgekit.errors import BoardError
         from edgekit.placement import plan_from_json
 
         cache = self.work.cache
         found = cache.get("planned", cache.key("planned", release["digest"]))
-        if found is None:
-            raise BoardError(
-                f"{release['notes'][0]}; the plan of {release['release']} is not known here, so "
-                "its times cannot be shown beside what was predicted of them",
-                code="release.unknown-plan",
-                where=release["board"]["name"],
-                hint="name the configuration that it was built from",
-            )
-        return plan_from_json(found)
+        return None if found is None else plan_from_json(found)
 
     def read(self, path: Path) -> Bundle:
         """Reads a bundle file; what a stripped one lacks is taken from the cache.

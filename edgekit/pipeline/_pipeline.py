@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HOST_STEPS, file_stamps
 from edgekit.pipeline._outputs import may_write_for
@@ -151,7 +152,7 @@ class Pipeline(Serving):
         self._only("calibrate")
         with self._step("calibrate") as step:
             document = to_qdq_document(self.work, out, weights=weights, float16=float16)
-            step.detail = f"{document['activations']} activations, {document['method']}"
+            step.detail = f"{counted(document['activations'], 'activation')}, {document['method']}"
         return document
 
     def plan(self) -> Plan:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from edgekit._listed import counted
 from edgekit.errors import UsageError
 from edgekit.pipeline._host_steps import HostSteps
 from edgekit.pipeline._steps import Step
@@ -87,7 +88,7 @@ class Questions(HostSteps):
         other = self.work.variant(**read.keys)
         with self._asked("what-if") as step:
             document = compare_plans(self.work.plan, other.plan, read.told)
-            step.detail = f"{len(document['moved'])} layers move"
+            step.detail = f"{counted(len(document['moved']), 'layer')} moved"
         return document
 
     def table(
@@ -105,7 +106,7 @@ class Questions(HostSteps):
             document = plan_table(
                 self.work, modes=modes, targets=targets, objective=objective, power_mode=power_mode
             )
-            step.detail = f"{len(document['rows'])} rows"
+            step.detail = counted(len(document["rows"]), "row")
         return document
 
     def pareto(self, first: str, second: str) -> dict[str, Any]:

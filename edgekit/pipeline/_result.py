@@ -151,7 +151,6 @@ def report_facts(
         steps=tuple(steps),
         files=files,
         config_text=pipeline.config.text,
-        config_path=pipeline.config.path,
         environment=_environment(),
         notes=tuple(pipeline.notes()),
         note_groups=pipeline.note_groups(),

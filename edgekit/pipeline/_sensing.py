@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.config import rebased
 from edgekit.errors import UsageError
 from edgekit.pipeline._outputs import may_write_for
@@ -71,7 +72,9 @@ class Sensing(Questions):
             found = measured(work)
             if minimum is not None:
                 proposal = proposed(work, metric, minimum)
-            step.detail = f"{len(found.impacts)} INT8 kernels on {found.samples} inputs"
+            step.detail = (
+                f"{counted(len(found.impacts), 'INT8 kernel')} on {counted(found.samples, 'input')}"
+            )
         warnings = work.plan_scales.warnings if work.plan_scales else ()
         document = {
             **sensitivity_document(found, work.network, work.judgement, proposal),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.errors import GateError
 from edgekit.pipeline._translated import float_note
 
@@ -68,7 +68,7 @@ def proposed(work: Work, metric: str, minimum: float | None) -> Proposal:
         def measure(layers: frozenset[str]) -> Mapping[str, Any]:
             nonlocal trials, best
             trials += 1
-            so_far = "none yet" if best is None else f"{best} layers in FP16"
+            so_far = "none yet" if best is None else f"{counted(best, 'layer')} in FP16"
             found = _trial(work, layers, inputs, f"trial {trials}, best so far {so_far}")
             if reaches(found, metric, minimum):
                 best = len(layers) if best is None else min(best, len(layers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,8 @@ class Serving(Sensing):
         boards = []
         for client in self.boards.clients():
             before = self.boards.serves(client, app)
-            answer = client.rollback(app, reason)
+            with self.boards.hinting(client):
+                answer = client.rollback(app, reason)
             boards.append({**self.boards.describe(client), "from": before and before[0],
                            "to": answer["current"]})  # fmt: skip
         return {"schema": "edgekit.rollback/1", "app": app, "boards": boards}
@@ -101,7 +103,10 @@ class Serving(Sensing):
             )
         except BoardError as failed:
             if failed.code == "install.taken-back":
-                failed.hint = "edgekit refit --again puts it back; nothing else does"
+                again = shlex.join(
+                    ["edgekit", "refit", self.config.path, "--weights", str(weights), "--again"]
+                )
+                failed.hint = f"{again} puts it back; nothing else does"
             if failed.code == "selftest.failed" and self.building.backend != "reference":
                 failed.hint = _off(work, weights)
             raise

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._progress import Progress, Quiet
@@ -59,7 +60,7 @@ def plan_networks(
             except EdgekitError as error:
                 error.where = error.where or f"network {names[number]}"
                 raise
-            step.detail = f"{len(members[-1].network.layers)} layers"
+            step.detail = counted(len(members[-1].network.layers), "layer")
     _pins_match(config, members)
     with steps.step("plan") as step:
         plans = place_several(
@@ -70,7 +71,7 @@ def plan_networks(
             one_core=file.build.mode == "hybrid",
             progress=lambda done, total: steps.progress.update(done, total, "scheduling"),
         )
-        step.detail = f"{len(members)} networks"
+        step.detail = counted(len(members), "network")
     told = dict.fromkeys(
         f"{name}: {note}" for name, work in zip(names, works, strict=True) for note in work.notes
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.pipeline._judging import Judging
 from edgekit.pipeline._models import load_model, store_model
 
@@ -109,7 +110,7 @@ class Sources(Judging):
                 lowers=self.lowers,
                 # the board's usual power mode: a network is rewritten alike for all of them
                 cost=lambda network, judgement: forecast(network, judgement, self.target),
-                progress=lambda done: self.update(0, 1, f"{done} rewrites tried"),
+                progress=lambda done: self.update(0, 1, f"{counted(done, 'rewrite')} tried"),
             )
             self._rewritten = model
             rows = [item.to_json() for item in applied]
@@ -227,4 +228,7 @@ def _counted(before: Model, after: Model) -> list[str]:
     old, new = (len(layers(model).layers) for model in (before, after))
     if old == new:
         return []
-    return [f"{new} layers after the rewrites; check counts the {old} of the model as it came"]
+    return [
+        f"{counted(new, 'layer')} after the rewrites; check counts the {old} of the model as it "
+        "came"
+    ]

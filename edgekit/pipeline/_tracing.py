@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _notes_of(source: NsysSource, plan: Plan | None) -> list[str]:
     wrong = source.export.wrong
     if wrong:
         words = ", ".join(f"{n} of {table} {why}" for (table, why), n in wrong.most_common(_NOTED))
-        notes.append(f"{source.name}: {wrong.total()} events left out: {words}")
+        notes.append(f"{source.name}: {counted(wrong.total(), 'event')} left out: {words}")
     unknown: Sequence[tuple[str, int]] = source.generic.unknown.most_common(_NOTED)
     if unknown:
         words = ", ".join(f"{name} ({count})" for name, count in unknown)

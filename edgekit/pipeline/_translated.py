@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.errors import DataError, ModelError
 from edgekit.network import QDQ
 
@@ -65,8 +65,8 @@ def translation_note(found: Translated, tensorrt: str) -> str:
     follow = f" and {len(found.propagated)} that follow" if found.propagated else ""
     return (
         f"TensorRT {tensorrt} reads no Q/DQ nodes on the DLA: the model is translated to implicit "
-        f"INT8 with {found.quantizers} scales of its own{follow} (edgekit calibrate from-qdq "
-        "writes the translation)"
+        f"INT8 with {counted(found.quantizers, 'scale')} of its own{follow} "
+        "(edgekit calibrate from-qdq writes the translation)"
     )
 
 
@@ -93,7 +93,7 @@ def meant(model: Model, digest: str) -> Model:
 
 def told(translated: Translated, model: Model) -> str:
     """Says for people what the scales are of."""
-    return f"Q/DQ nodes of {Path(model.source).name}, {translated.quantizers} scales"
+    return f"Q/DQ nodes of {Path(model.source).name}, {counted(translated.quantizers, 'scale')}"
 
 
 def judged_translation(

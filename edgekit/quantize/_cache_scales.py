@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit._listed import counted
 from edgekit.errors import DataError
 from edgekit.quantize._cache import CalibrationCache, load_cache
 from edgekit.quantize._follow import FLOATS, follow, without_too
@@ -142,8 +143,8 @@ def scales_of(
     if len(unknown) > len(unnamed):
         shown = [n for n in unknown if n not in set(unnamed)]
         warnings.append(
-            f"{len(shown)} tensors of the calibration cache are none of the network's, such as "
-            + ", ".join(map(repr, shown[:_SHOWN]))
+            f"the calibration cache has {counted(len(shown), 'tensor')} that the network has not, "
+            "such as " + ", ".join(map(repr, shown[:_SHOWN]))
         )
     if fused:
         warnings.append(
@@ -190,7 +191,7 @@ def _foreign(cache: CalibrationCache, floats: list[str], name: str) -> DataError
         "the calibration cache names no tensor of this network",
         code="cache.foreign",
         where=name,
-        hint=f"it lists {len(cache.scales)} tensors, such as {first!r}; "
+        hint=f"it lists {counted(len(cache.scales), 'tensor')}, such as {first!r}; "
         f"the network has {floats[0]!r}"
         if floats
         else "the network has no float tensors",

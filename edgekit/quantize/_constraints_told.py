@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.dla import load_rules, scale_ties
 from edgekit.quantize._constraints import bindings
 from edgekit.quantize._scales import float32
@@ -99,8 +100,8 @@ def constraint_warnings(
     told = [_costly(change) for change in costly[:_SHOWN]]
     if len(costly) > _SHOWN:
         told.append(
-            f"{len(costly) - _SHOWN} more tensors lose more than {COSTLY_BITS:g} of the 8 bits of "
-            "INT8 to a shared scale"
+            f"more than {COSTLY_BITS:g} of the 8 bits of INT8 are lost to a shared scale by "
+            f"{counted(len(costly) - _SHOWN, 'more tensor')}"
         )
     return (*told, *_open(network, scales, dla_layers, fp16_layers))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import DataError
 from edgekit.network import PYTHON
 from edgekit.quantize._data_arrays import ARRAY_SUFFIXES, Arrays
@@ -93,7 +94,7 @@ def load_data(
             if whole and (source.size or 0) % rows.batch:
                 name = next(iter(rows.specs))
                 raise DataError(
-                    f"the arrays hold {source.size} samples",
+                    f"the arrays hold {counted(source.size or 0, 'sample')}",
                     code="data.shape",
                     where=shown(path),
                     hint=f"one inference takes {rows.batch}: {list(rows.specs[name][1])}",

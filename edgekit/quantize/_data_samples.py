@@ -7,7 +7,7 @@ from itertools import count as numbers
 from math import ceil
 from typing import TYPE_CHECKING
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.errors import DataError
 from edgekit.quantize._data_rows import Row, Rows, Source
 
@@ -55,7 +55,9 @@ class Samples:
         if size is not None and left % self.batch:
             self._partial[len(self) - 1] = left % self.batch
         if size is not None and limit is not None and size < limit:
-            self._told[f"the data hold {size} samples, not the {limit} that count asks for"] = {}
+            self._told[
+                f"the data hold {counted(size, 'sample')}, not the {limit} that count asks for"
+            ] = {}
 
     def __len__(self) -> int:
         """The most samples that there can be; 0 when that is unknown."""

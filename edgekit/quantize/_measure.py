@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit._listed import listed
+from edgekit._listed import counted, listed
 from edgekit.errors import DataError
 from edgekit.quantize._histogram import Histogram
 from edgekit.quantize._measure_checks import (
@@ -125,7 +125,7 @@ def measure(
     if model is not whole:
         warnings.append(_up_to(model, whole, lacking))
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
-    return Ranges(amax, describe or f"{count} samples", count, tuple(warnings), masked)
+    return Ranges(amax, describe or f"{counted(count, 'sample')}", count, tuple(warnings), masked)
 
 
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:

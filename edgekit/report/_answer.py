@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import all_of
 from edgekit.report import _text as text
 from edgekit.report._bench_facts import serving_words
 
@@ -65,12 +66,13 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
     """Returns where the layers run."""
     layers, on_dla = placement["layers"], placement["dla_layers"]
     every = text.counted(layers, "layer")
+    on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
     if facts.target.dla.cores == 0:
-        return f"{facts.target.title} has no DLA: all {every} run on the GPU."
+        return f"{facts.target.title} has no DLA: {on_gpu}."
     if on_dla == 0:
         capable = text.count(placement["dla_capable_layers"])
         return (
-            f"All {every} run on the GPU; {capable} could run on a DLA, "
+            f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, "
             f"but for the objective {facts.plan.objective} the GPU alone was chosen."
         )
     share = f"{text.percent(placement['dla_macs_fraction'])} of the MACs"

@@ -35,7 +35,7 @@ def bench_text(
         return str(page)
     on_cpu = document["clock"] == "cpu-measured"
     if not on_cpu:
-        _verdict(page, document.get("verdict") or {})
+        _verdict(page, document.get("verdict") or {}, on_cpu=on_cpu)
         page.add()
     _times(page, document)
     page.add()
@@ -46,7 +46,7 @@ def bench_text(
         page.add(f"not seen:    {one}", hang=13, style="dim")
     if on_cpu:  # of no board: whether this CPU's time may be quoted is a footnote
         page.add()
-        _verdict(page, document.get("verdict") or {})
+        _verdict(page, document.get("verdict") or {}, on_cpu=on_cpu)
     monitor = document.get("monitor") or {}
     of_log = [f"{monitor['log']}: {one}" for one in monitor.get("warnings") or ()
               if monitor.get("log")]  # fmt: skip
@@ -58,18 +58,24 @@ def bench_text(
 def _head(page: Page, document: Mapping[str, Any]) -> None:
     board = document.get("board") or {}
     where = f" on {board['name']}" if board.get("name") else ""
+    kind = ", ".join(filter(None, (document["target"], document["precision"])))
     page.add(
-        f"{document.get('name') or 'bench'}{where} ({document['target']}, "
-        f"{document['precision']}): {document['clock']}",
+        f"{document.get('name') or 'bench'}{where} ({kind}): {document['clock']}",
         style="bold",
     )
     if document["clock"] == "cpu-measured":
         page.add("measured on a CPU, reference backend; not a board time", style="yellow")
 
 
-def _verdict(page: Page, verdict: Mapping[str, Any]) -> None:
-    good = verdict.get("status") == "VALID"
-    page.add(str(verdict.get("status") or "not judged"), style="green" if good else "bold red")
+def _verdict(page: Page, verdict: Mapping[str, Any], *, on_cpu: bool) -> None:
+    status = str(verdict.get("status") or "")
+    measured = "the reference backend's time on a CPU" if on_cpu else "the measurement"
+    words = {
+        "VALID": f"{measured} is VALID", "INVALID": f"{measured} is INVALID, not to be quoted:",
+    }.get(status, f"{measured} was not judged")  # fmt: skip
+    good = status == "VALID"
+    style = "dim" if on_cpu else "green" if good else "bold red"
+    page.add(f"{'footnote: ' if on_cpu else ''}{words}", style=style)
     for reason in verdict.get("reasons") or ():
         page.add(f"{reason['code']}: {reason['message']}", indent=_INDENT, hang=_INDENT)
         page.add(f"remedy: {reason['remedy']}", indent=2 * _INDENT, hang=_INDENT, style="dim")

@@ -218,7 +218,7 @@ def report_document(facts: RunFacts) -> dict[str, Any]:
     notes = _notes(facts)
     verdict = verdict_of(
         facts.bench, accuracy=facts.accuracy, refit=facts.refit, pools=pools,
-        steps=facts.steps, baseline=facts.baseline, config=facts.config_path,
+        steps=facts.steps, baseline=facts.baseline,
     )  # fmt: skip
     answer = answers(facts, placement, verdict)
     timed = timeline(facts)

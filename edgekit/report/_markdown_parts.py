@@ -54,11 +54,8 @@ def write_report(document: Mapping[str, Any], paper: Paper) -> None:
     elif baseline:
         _write_baseline(baseline, paper)
     bench = document["bench"] if (document["bench"] or {}).get("latency_ms") else None
-    verdict = document.get("verdict") or {}
     if bench:
-        # with the remedies as the report has them
         bench = {**bench, "energy": (document["power"] or {}).get("energy")}
-        bench["verdict"] = {**(bench.get("verdict") or {}), **_known(verdict)}
     on_cpu = (bench or {}).get("clock") == "cpu-measured"
     if bench and not on_cpu:
         _write_verdict(bench, paper)
@@ -70,10 +67,6 @@ def write_report(document: Mapping[str, Any], paper: Paper) -> None:
         _write_verdict(bench, paper)
         _write_measured(bench, paper)
     _write_details(document, paper)
-
-
-def _known(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: verdict[key] for key in ("reasons", "command") if verdict.get(key)}
 
 
 def _write_predicted(document: Mapping[str, Any], paper: Paper) -> None:
@@ -102,8 +95,12 @@ def write_bench(document: Mapping[str, Any], paper: Paper) -> None:
     if not document.get("latency_ms"):
         paper.add("Nothing was measured.")
         return
-    _write_verdict(document, paper)
+    on_cpu = document.get("clock") == "cpu-measured"
+    if not on_cpu:
+        _write_verdict(document, paper)
     _write_measured(document, paper)
+    if on_cpu:  # a footnote, as in the terminal
+        _write_verdict(document, paper)
     segments = [
         [escaped(one.get("lane", "")), escaped(one.get("index", "")), escaped(one.get("device")),
          _ms((one.get("latency_ms") or {}).get("median"))]
@@ -123,7 +120,7 @@ def _write_verdict(bench: Mapping[str, Any], paper: Paper) -> None:
     mode = f", {escaped(bench['power_mode'])}" if bench.get("power_mode") else ""
     clock = _CLOCKS.get(str(bench.get("clock")), escaped(bench.get("clock")))
     paper.add(
-        f"{_ICONS.get(status, '')} **{escaped(status)}**: "
+        f"{_ICONS.get(status, '')} **measurement {escaped(status)}**: "
         f"{text.count(bench.get('iterations'))} inferences, {clock}{where}{mode}"
     )
     if other := serving_words(bench):

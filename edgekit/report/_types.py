@@ -47,7 +47,6 @@ class RunFacts:
         steps: {"name", "status": "done" | "reused" | "failed", "seconds"}, in order.
         files: Paths by what they are: "report", "trace", "bundle", ...
         config_text: The configuration as the user wrote it.
-        config_path: The configuration's file, for commands that measure again.
         environment: Versions and machine, for people.
         notes: Anything the reader must know.
         note_groups: The notes by what they are about: "accuracy", "run", "plan", "build"; others
@@ -75,7 +74,6 @@ class RunFacts:
     steps: tuple[Mapping[str, Any], ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     config_text: str = ""
-    config_path: str = ""
     note_groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

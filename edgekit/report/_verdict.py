@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ def verdict_of(
     pools: Sequence[Mapping[str, Any]],
     steps: Sequence[Mapping[str, Any]],
     baseline: Mapping[str, Any] | None,
-    config: str = "",
 ) -> dict[str, Any]:
     """Joins the measurement's verdict with the gates of the run.
 
@@ -32,7 +30,6 @@ def verdict_of(
         pools: :func:`pool_uses`.
         steps: ``RunFacts.steps``.
         baseline: The ``edgekit.compare/1`` document, if the run was compared.
-        config: The configuration's file, for the remedies' commands.
 
     Returns:
         ``status`` ("VALID", "INVALID" or "NOT MEASURED"), ``clock``, ``reasons`` with their
@@ -52,19 +49,11 @@ def verdict_of(
     return {
         "status": said.get("status") or NOT_MEASURED,
         "clock": (bench or {}).get("clock") or "predicted",
-        "reasons": [
-            {**reason, "remedy": _named(str(reason.get("remedy", "")), config)}
-            for reason in said.get("reasons") or ()
-        ],
-        "command": _named(str(said.get("command") or ""), config),
+        "reasons": [dict(reason) for reason in said.get("reasons") or ()],
+        "command": str(said.get("command") or ""),
         "unchecked": list(said.get("unchecked") or ()),
         "gates": [gate for gate in gates if gate],
     }
-
-
-def _named(command: str, config: str) -> str:
-    """Returns a command with the configuration's file in its place."""
-    return command.replace(" CONFIG", f" {shlex.quote(config)}") if config else command
 
 
 def pool_uses(

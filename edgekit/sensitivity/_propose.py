@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from edgekit._listed import all_of
 from edgekit.sensitivity._types import Impact, Proposal
 
 __all__ = ["propose", "reaches", "shortfall"]
@@ -123,17 +124,15 @@ def _fewest(
 def shortfall(proposal: Proposal) -> str:
     """Says that FP16 of all layers misses the accuracy too, with the numbers."""
     metric = proposal.metric
+    every = all_of(proposal.kernels, "INT8 kernel")
     failures = proposal.accuracy.get("failures") or ()
     if proposal.minimum is None or reaches(
         {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
     ):
-        return (
-            f"with all {proposal.kernels} INT8 kernels in FP16: {'; '.join(failures)}: no layers "
-            "to keep in FP16 mend it"
-        )
+        return f"with {every} in FP16: {'; '.join(failures)}: no layers to keep in FP16 mend it"
     return (
         f"{metric} against FP32 is {_figure(proposal.int8[metric])} in INT8 and "
-        f"{_figure(proposal.accuracy[metric])} with all {proposal.kernels} INT8 kernels in FP16, "
+        f"{_figure(proposal.accuracy[metric])} with {every} in FP16, "
         f"below {proposal.minimum:.10g}: no layers to keep in FP16 reach it"
     )
 

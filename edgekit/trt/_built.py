@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import BuildError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def artefacts_of(
     missing = [e.key for lane in lanes for e in lane.engines if e.key not in built]
     if missing:
         raise BuildError(
-            f"the board's answer lacks {len(missing)} engines, such as {missing[0]}",
+            f"the board's answer lacks {counted(len(missing), 'engine')}, such as {missing[0]}",
             code="build.result",
             where=request.document["name"],
             hint="remove the job with edgekit jobs remove, and build again",

@@ -135,7 +135,7 @@ def test_status_says_why_it_went_back_and_shows_nothing_but_text(
     lend(monkeypatch, board)
     assert app(["status", "lab"]) == 0
     text = capsys.readouterr().out
-    assert "too slow [red]\\u001b[31m here (health.latency)" in " ".join(text.split())
+    assert "too slow [red]\\x1b[31m here (health.latency)" in " ".join(text.split())
     assert "\x1b" not in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ BOARD = (
     'key: {b.key}, host_key: "{b.host_key}", root: {root}, python: {b.python}}}\n'
 )
 REASON = "too many false alarms"
+COMMANDS = ("deploy", "run", "infer", "bench", "report", "tune")  # those that write files
 
 
 class Bench:
@@ -43,7 +45,7 @@ class Bench:
         small_net(self.config.parent / "small.onnx", seed=seed)
 
     def ask(self, command: str, *words: str) -> dict[str, Any]:
-        out = self.out if command in ("deploy", "run", "infer", "bench", "report") else ["-q"]
+        out = self.out if command in COMMANDS else ["-q"]
         self._capsys.readouterr()
         assert app([command, str(self.config), *words, *out, "--json"]) == 0
         document: dict[str, Any] = json.loads(self._capsys.readouterr().out)
@@ -118,12 +120,25 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
             assert word in report["answer"][-1]["words"]
         assert (report["refit"], report["trace"]) == (None, None)
         assert not any(row["measured"] for row in report["layers"])
+        tuned = bench.ask("tune", "--rounds", "1", "--turns", "0")
+        assert any(REASON in note for note in tuned["notes"])
+        # where another machine packed what serves, its plan is not known: it is measured all the
+        # same, and that is said
+        for kept in Path(os.environ["EDGEKIT_CACHE"]).glob("**/planned/**/*"):
+            kept.unlink()
+        measured = bench.ask("bench")
+        assert (measured["environment"]["release"], measured["predicted"]) == (old, None)
+        assert measured["latency_ms"]["median"] > 0
+        told = f"the plan of {old} is not on this machine"
+        for notes in (measured["notes"], bench.ask("report")["notes"]):
+            assert any(note.startswith(told) for note in notes)
         (board,) = bench.ask("serve", "status")["boards"]
         assert board["taken_back"] == back
         assert REASON in board["notes"][0]
         # going back once more does not go forward
         error = bench.refused("rollback")
         assert (error.code, REASON in error.message) == ("release.no-previous", True)
+        assert f"edgekit deploy {bench.config} --again" in error.hint
         # what the configuration was before is no news
         bench.network(1)
         assert bench.ask("infer")["taken_back"] is None

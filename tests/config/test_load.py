@@ -182,3 +182,19 @@ def test_a_value_in_the_place_of_keys_says_which_key_it_is_of(written, hint):
     assert hint in told
     assert "ModelSection" not in told
     assert "dictionary" not in told
+
+
+def test_a_number_of_thousands_of_digits_is_one_problem_and_not_repeated(tmp_path):
+    path = tmp_path / "f.yaml"
+    path.write_text(f"version: 1\nname: x\nmodel: {{builtin: light_resnet50, seed: {'9' * 5000}}}\n"
+                    "target: jetson-agx-orin-64gb\n")  # fmt: skip
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert [one.message for one in caught.value.problems] == ["a number of 5,000 digits"]
+    for key in ("name", "target"):
+        path.write_text(f"version: 1\n{key}: {'z' * 5000}\nmodel: {{builtin: light_resnet50}}\n")
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        problem = next(one for one in caught.value.problems if "zzz" in one.message)
+        assert len(problem.message) < 300
+        assert "characters)" in problem.message

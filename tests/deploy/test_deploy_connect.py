@@ -60,6 +60,19 @@ def test_something_else_answers(home: Path, listener: socket.socket) -> None:
     thread.join()
 
 
+def test_a_first_line_that_is_no_text_is_shown_escaped(home: Path, listener: socket.socket) -> None:
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"caf\xe9 \x1b[31m\r\n")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    error = unreachable(Board("lab", "127.0.0.1", listener.getsockname()[1], "root"))
+    thread.join()
+    assert error.message.endswith("it does not speak SSH: its first line is caf\\xe9 \\x1b[31m")
+
+
 def test_nothing_answers(home: Path, listener: socket.socket) -> None:
     unreachable(Board("lab", "127.0.0.1", listener.getsockname()[1], "root"), banner_s=0.2)
 

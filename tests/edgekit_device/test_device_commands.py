@@ -591,14 +591,10 @@ def test_rollback_goes_back_and_never_to_what_was_taken_back(
     assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
     second = board.install(toy2)
     assert os.readlink(board.root / "apps/toy/current") == f"releases/{second}"
-    back = board.ask("rollback", "--app", "toy")
-    assert back == {
-        "app": "toy",
-        "current": first,
-        "previous": second,
-        "from": second,
-        "taken_back": None,
-    }
+    back = board.ask("rollback", "--app", "toy", "--reason", "false alarms")
+    taken = back.pop("taken_back")
+    assert back == {"app": "toy", "current": first, "previous": second, "from": second}
+    assert (taken["release"], taken["reason"]) == (second, "false alarms")
     x = golden_inputs(toys.network(), 1, toys.RANGES)
     np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(0, x)["y"])
     assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"

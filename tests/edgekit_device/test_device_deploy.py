@@ -329,7 +329,8 @@ def test_rollback_by_hand_is_in_the_history_and_takes_a_soak_back(
     assert (answer["from"], answer["current"], answer["previous"]) == (new, old, new)
     last = history(bench.app)[-1]
     assert (last["error"]["code"], last["error"]["message"]) == ("rollback.asked", "false alarms")
-    assert answer["taken_back"] is None
+    back = answer["taken_back"]
+    assert (back["release"], back["reason"]) == (new, "false alarms")
     # once more does not go forward, to what was taken back
     with pytest.raises(DeviceError, match="false alarms") as caught:
         roll_back(bench.root, bench.app, "the other is worse")

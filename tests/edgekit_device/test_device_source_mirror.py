@@ -105,6 +105,14 @@ def test_an_address_may_name_one_bundle(root, mirror, tmp_path, toy, toy2):
     assert refused.value.code == "source.no-app"
 
 
+def test_an_app_that_a_mirror_lacks_is_named(root, mirror, tmp_path):
+    for where, hint in ((str(tmp_path / "mirror"), "it has toy"), (mirror.url, "push its bundle")):
+        with pytest.raises(DeviceError, match="the mirror has no app other") as refused:
+            take(root, where, app="other")
+        assert refused.value.code == "source.not-found"
+        assert refused.value.hint.startswith(hint)
+
+
 def test_the_signature_is_judged_before_a_byte_of_the_manifest(root, mirror, tmp_path, monkeypatch):
     (path,) = (tmp_path / "mirror").glob("toy/*/manifest.json")
     path.write_bytes(b'{"schema": "not even one"}')

@@ -193,3 +193,15 @@ def test_scales_are_not_measured_again_for_other_fp16_layers(tmp_path):
         steps = {step["name"]: step["status"] for step in pipeline.build()["steps"]}
     assert steps["calibrate"] == "reused"
     assert steps["build"] == "done"
+
+
+def test_a_placement_that_the_gate_changed_is_said(plain):
+    folder, int8, _ = plain
+    for name, minimum in (("kept", int8 + 3), ("changed", int8 + 20)):
+        with opened(gated(folder, name, minimum), folder) as pipeline:
+            steps = {step["name"]: step["detail"] for step in pipeline.build()["steps"]}
+            layers = pipeline.work.plan.layers
+        share = f"{sum(layer.device != 'GPU' for layer in layers)} of {len(layers)} layers"
+        told = f"; placement changed: {share} on the DLA now"
+        # the plan's step counted as they were placed in INT8
+        assert (told in steps["build"]) == (share not in steps["plan"]) == (name == "changed")

@@ -1,5 +1,6 @@
 """The cache keeps what is whole and forgets what is not."""
 
+import errno
 import json
 import os
 
@@ -89,3 +90,11 @@ def test_stored_results_are_json(tmp_path):
     cache = Cache(tmp_path)
     cache.put("check", "k", {"x": None})
     assert json.loads((tmp_path / "steps" / "check" / "k.json").read_text()) == {"x": None}
+
+
+def test_space_is_named_only_where_it_is_missing(tmp_path):
+    for code, freed in ((errno.ENOSPC, True), (errno.ENOTDIR, False), (errno.EACCES, False)):
+        with pytest.raises(EnvironmentLack) as caught, write_atomically(tmp_path / "a" / "f"):
+            raise OSError(code, os.strerror(code))
+        assert ("free space" in caught.value.hint) == freed
+        assert "choose a folder that can be written" in caught.value.hint

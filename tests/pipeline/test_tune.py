@@ -169,7 +169,9 @@ def test_a_plan_that_leaves_the_gpu_alone_costs_it_nothing(net: Network) -> None
     assert found.duel["better"]
     document = tune_document(found, name="small", files={"profile": "p", "snippet": "s"})
     assert (document["winner"]["measured"], document["bound"]) == (0.0, None)
-    assert "beyond" not in "\n".join(tune_text(document))
+    text = "\n".join(tune_text(document))
+    assert "is better in GPU time: " in text
+    assert "beyond" not in text
 
 
 def test_the_start_stays_where_nothing_is_really_better(net: Network) -> None:
@@ -234,7 +236,11 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     # the percentage is that of the two figures beside it
     turns = document["turns"]
     assert turns["fraction"] == pytest.approx(1 - turns["ours"] / turns["theirs"], abs=1e-4)
-    better = f"plan {found.winner.number} is better: {spoken(turns['ours'])}, the starting plan "
+    better = (
+        f"plan {found.winner.number} is better in latency: {spoken(turns['ours'])}, the starting "
+        "plan "
+    )
+    assert "Tried, latency measured:" in text
     assert f"{better}{spoken(turns['theirs'])}, medians of 5 turns; {turns['fraction']:.1%}" in text
     assert text.count(f"{len(found.trials)} plans") == 1
     assert not re.search(r"\d us|\de[+-]\d|(?<![.\d])1 \w+s\b", text), text

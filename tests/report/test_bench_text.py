@@ -1,5 +1,7 @@
 """The terminal's summary of a measurement, on a board and on a PC."""
 
+import pytest
+
 from edgekit.bench import bench_document
 from edgekit.report import bench_text
 from edgekit.targets import get
@@ -83,7 +85,7 @@ def test_a_difference_to_idle_that_is_none_is_said():
 
 def test_reasons_stand_with_their_remedies():
     lines = board(iterations=3, power={**power("MODE_30W"), "locked": False}).splitlines()
-    assert lines[1] == "INVALID"
+    assert lines[1] == "the measurement is INVALID, not to be quoted:"
     assert any("bench.iterations: 3 iterations" in line for line in lines)
     assert sum("remedy:" in line for line in lines) == 2
     again = next(line for line in lines if "measure again:" in line)
@@ -94,9 +96,28 @@ def test_reasons_stand_with_their_remedies():
 def test_a_cpus_verdict_is_a_footnote():
     measured = {**handmade_plan.measurement(), "iterations": 3}
     lines = bench_text(bench_document(measured, handmade_plan.plan())).splitlines()
-    verdict = lines.index("INVALID")
+    (verdict,) = (i for i, line in enumerate(lines) if "INVALID" in line)
+    assert lines[verdict].startswith("footnote: the reference backend's time on a CPU is INVALID")
     assert verdict > next(i for i, line in enumerate(lines) if line.startswith("throughput:"))
     assert all("edgekit bench CONFIG" in line for line in lines if "remedy:" in line)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("my net.yaml", "edgekit bench 'my net.yaml'"),
+        ("net.onnx", "edgekit bench net.onnx --target jetson-agx-orin-64gb --precision int8"),
+    ],
+)
+def test_remedies_name_what_was_measured(config, named):
+    measured = {**handmade_plan.measurement(), "iterations": 3, "duration_s": 0.1}
+    document = bench_document(measured, handmade_plan.plan(), config=config)
+    verdict = document["verdict"]
+    assert verdict["command"].startswith(named + " --")
+    remedies = [one["remedy"] for one in verdict["reasons"]]
+    assert len(remedies) == 2
+    assert all(one.startswith(named + " --") for one in remedies)
+    assert "CONFIG" not in bench_text(document)
 
 
 def test_a_pc_is_no_board():

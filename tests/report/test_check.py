@@ -215,7 +215,7 @@ def test_nothing_is_wider_than_asked_and_nothing_is_an_escape():
                  summary_check(document(layers=[hostile]), width=40),
                  check_layers(document(layers=[hostile]), width=80)):  # fmt: skip
         assert "\x1b" not in text
-        assert "\\u001b]0;title" in text
+        assert "\\x1b]0;title" in text
     assert max(map(len, summary_check(document(layers=[hostile])).splitlines())) <= 80
 
 

@@ -161,10 +161,10 @@ def test_it_says_what_is_measured_and_what_is_predicted():
 
 def test_an_invalid_measurement_shows_why():
     measurement = {**handmade_plan.measurement(), "iterations": 3}
-    bench = bench_document(measurement, handmade_plan.plan())
+    bench = bench_document(measurement, handmade_plan.plan(), config="my net.yaml")
     text = page(bench=bench).text
     assert "INVALID" in text
-    assert "Remedy: edgekit bench CONFIG --iterations" in text
+    assert "Remedy: edgekit bench 'my net.yaml' --iterations" in text
 
 
 def test_absent_parts_are_told():
@@ -196,17 +196,17 @@ def test_plans_that_share_frames(variants):
 
 def test_the_answer_leads_and_a_cpus_verdict_is_a_footnote():
     facts = handmade_run.facts()
-    again = "edgekit bench CONFIG"
+    again = "edgekit bench net.yaml"
     reason = {"code": "x", "message": "too short", "remedy": again}
     verdict = {"status": "INVALID", "command": again, "reasons": [reason]}
     bench = {**facts.bench, "verdict": verdict}
-    text = page(bench=bench, config_path="my net.yaml").text
+    text = page(bench=bench).text
     head = text[: text.index("Placement")]
     assert head.index("It should fit") < head.index("predicted to take") < head.index("Checks of")
     assert "INVALID" not in head
     assert "CPU latency" not in head
     assert text.index("INVALID") > text.index("CPU time")
-    assert "Measure again: edgekit bench 'my net.yaml'" in text
+    assert "Measure again: edgekit bench net.yaml" in text
     # a board's verdict stands where its time is quoted
     text = page(bench={**bench, "clock": "board-measured"}).text
     assert text.index("INVALID: too short") < text.index("Checks of")

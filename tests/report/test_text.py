@@ -48,5 +48,5 @@ def test_counts_and_percentages():
 
 
 def test_clean_shows_what_would_hide():
-    assert text.clean("a\x1b[31mb\n\u202ec\ud800") == "a\\u001b[31mb\\u000a\\u202ec\\ud800"
+    assert text.clean("a\x1b[31mb\n\u202ec\ud800") == "a\\x1b[31mb\\n\\u202ec\\ud800"
     assert text.clean("Größe/层 1") == "Größe/层 1"

@@ -184,6 +184,6 @@ def test_words_of_a_job_cannot_steer_a_terminal(
     answer = {"state": "done", "events": [event], "next": 1}
     client = BoardClient(Board("lab", "lab"), Liar(answer), tmp_path / "loader")
     found = next(iter(client.watch_job(ID)))
-    assert (found["phase"], found["text"]) == ("\\u001b]0;owned\\u0007", "a\\u001b[2J\nb")
+    assert (found["phase"], found["text"]) == ("\\x1b]0;owned\\x07", "a\\x1b[2J\nb")
     say("log:\tone\r\n\x1b[31mtwo\x9b")
-    assert capsys.readouterr().out == "log:\tone\n\\u001b[31mtwo\\u009b\n"
+    assert capsys.readouterr().out == "log:\tone\n\\x1b[31mtwo\\x9b\n"

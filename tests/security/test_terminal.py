@@ -370,7 +370,7 @@ def test_on_a_terminal_only_the_own_colours(command: list[str], tmp_path: Path) 
     assert not done.returncode
     assert harmless(_OWN.sub("", text))
     assert harmless(_OWN.sub("", done.stderr.decode("utf-8")))
-    assert "\\u009b31m" in text or command[-1] != "--by-layer"
+    assert "\\x9b31m" in text or command[-1] != "--by-layer"
 
 
 def test_a_report_of_hostile_names(tmp_path: Path) -> None:
