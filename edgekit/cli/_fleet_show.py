@@ -47,7 +47,7 @@ def finish(
     if stopped:
         told = f"{state}; go on with: {goes_on}" if _left(document) else state
         click.echo(told, err=True)
-        raise KeyboardInterrupt
+        raise o.Interrupted
     if failure := document["failure"]:
         raise o.printed(
             GateError(

@@ -14,6 +14,7 @@ import click
 from edgekit import __version__
 from edgekit._plain import printable_output
 from edgekit.cli._commands import Commands
+from edgekit.cli._talk import Interrupted
 from edgekit.errors import EdgekitError, EnvironmentLack, UsageError
 
 __all__ = ["main"]
@@ -102,7 +103,8 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return _fail(_Interrupted(arguments), as_json) if _signals else status
     except KeyboardInterrupt as interrupt:
-        return _fail(_Interrupted(arguments, _said(interrupt)), as_json)
+        printed = isinstance(interrupt, Interrupted)
+        return _fail(_Interrupted(arguments, _said(interrupt)), as_json and not printed)
     except BrokenPipeError:
         return _reader_is_gone(0)
     except Exception as error:

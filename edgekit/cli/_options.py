@@ -11,6 +11,7 @@ import click
 
 from edgekit.cli._commands import argument, command
 from edgekit.cli._talk import (
+    Interrupted,
     console,
     paper,
     print_json,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
+    "Interrupted",
     "accept_host_key",
     "all_of",
     "batch",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline import Progress
 
 __all__ = [
+    "Interrupted",
     "console",
     "paper",
     "print_json",
@@ -29,6 +30,10 @@ __all__ = [
 ]
 
 _ROWS = 10
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after which the command has printed its document, which says so."""
 
 
 def print_json(document: Any) -> None:

@@ -83,4 +83,4 @@ def command(
         for line in tune_text(document, verbose=verbose):
             o.say(line)
     if document["status"] == "interrupted":
-        raise KeyboardInterrupt
+        raise o.Interrupted

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
 
 import pytest
 
@@ -143,6 +145,14 @@ def test_a_rollout_that_was_stopped_is_no_success(given, run, wish, action):
     status, out, _ = follow(run, err, action)
     assert status == 0
     assert {"pause": "10 done", "abort": "3 rolled-back"}[wish] in out
+
+
+def test_ctrl_c_with_json_prints_the_rollout_and_nothing_else(given, run, monkeypatch):
+    monkeypatch.setattr(_main, "_signals", [])
+    given.boards.each = lambda name: os.kill(os.getpid(), signal.SIGINT) if name == "b03" else None
+    status, out, err = deploy(run, given, "--waves", "100%", "--parallel", "1", "--json")
+    assert (status, json.loads(out)["state"]) == (130, "paused")
+    assert "resume" in err
 
 
 def test_a_wave_that_did_not_go_back_is_tried_again_alone(given, run):
