@@ -11,14 +11,22 @@ from edgekit.cli import _fleet_options as f
 from edgekit.cli import _options as o
 from edgekit.cli._commands import action
 from edgekit.cli._fleet import ACTIONS
-from edgekit.cli._fleet_show import finish
+from edgekit.cli._fleet_show import finish, finish_ansible
+from edgekit.errors import UsageError
 
-__all__ = ["command", "going_on"]
+__all__ = ["command"]
 
 _SECONDS = click.FloatRange(min=0, max=30 * 86400)
+#: What Ansible does not do, by parameter.
+_SSH_ALONE = {
+    "soak_s": "--soak",
+    "deadline_s": "--deadline",
+    "offline": "--offline",
+    "accept_host_key": "--accept-host-key",
+}
 
-#: How a rollout goes on, as fields of ``edgekit.fleet.Settings``.
-going_on = o.all_of(
+#: How a rollout goes on, as fields of ``edgekit.fleet.Settings``, and who does it.
+_going_on = o.all_of(
     click.option(
         "--max-failures",
         "budget",
@@ -60,7 +68,7 @@ going_on = o.all_of(
         type=click.Choice(("ssh", "ansible")),
         default="ssh",
         show_default=True,
-        help="Who asks the boards: this process, or ansible-runner, which it starts.",
+        help="Who deploys: this process over SSH, or ansible-playbook, which runs the export.",
     ),
 )
 
@@ -84,7 +92,7 @@ going_on = o.all_of(
     show_default=True,
     help="How far the rollout is after each wave, in boards or percent.",
 )
-@going_on
+@_going_on
 @click.option("--name", help="Name of the rollout (the application's and the time).")
 @click.option("--bundle", type=o.FILE, help="Install this bundle instead of building one.")
 @o.again
@@ -113,6 +121,32 @@ def command(
     offline: Literal["skip", "fail"],
     driver: Literal["ssh", "ansible"],
 ) -> None:
+    talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
+    which: dict[str, Any] = {
+        "selector": selector,
+        "canary": canary,
+        "waves": waves,
+        "name": name,
+        "bundle": bundle,
+        "trust_key": trust_key,
+    }
+    if driver == "ansible":
+        from edgekit.fleet._ansible_run import deploy
+
+        _refuse_ssh_alone(click.get_current_context())
+        document = deploy(
+            config,
+            inventory,
+            state=state,
+            budget=budget,
+            parallel=parallel,
+            again=again,
+            progress=o.progress(**talk),
+            say=(lambda line: None) if quiet else (lambda line: click.echo(line, err=True)),
+            **which,
+        )
+        finish_ansible(document, json)
+        return
     from edgekit.fleet import Settings
 
     settings = Settings(
@@ -121,22 +155,23 @@ def command(
         soak_s=soak_s,
         deadline_s=deadline_s,
         offline=offline,
-        driver=driver,
         again=again,
     )
-    talk: dict[str, Any] = {"quiet": quiet or json, "verbose": verbose}
     with f.open_fleet(state, **talk, accept_host_key=accept_host_key) as fleet:
-        made = fleet.begin(
-            config,
-            inventory,
-            selector=selector,
-            canary=canary,
-            waves=waves,
-            settings=settings,
-            name=name,
-            bundle=bundle,
-            trust_key=trust_key,
-        )
+        made = fleet.begin(config, inventory, settings=settings, **which)
         with f.stops(lambda text: click.echo(text, err=True)) as stopped:
             document = fleet.drive(made, stopped=stopped)
     finish(document, fleet.store.folder, json, stopped.met, accept_host_key)
+
+
+def _refuse_ssh_alone(context: click.Context) -> None:
+    from edgekit.fleet._hints import ACCEPT_KEY
+
+    for parameter, option in _SSH_ALONE.items():
+        if context.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{option} is nothing that Ansible does",
+                code="fleet.ansible-option",
+                hint=ACCEPT_KEY if parameter == "accept_host_key" else
+                "leave it out, or take --driver ssh",
+            )  # fmt: skip

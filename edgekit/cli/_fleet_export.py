@@ -52,7 +52,7 @@ def command(
     json: bool,
     **settings: Any,
 ) -> None:
-    from edgekit.fleet._ansible_export import export
+    from edgekit.fleet._ansible import export
 
     quiet, verbose = settings.pop("quiet"), settings.pop("verbose")
     found = export(

@@ -10,9 +10,9 @@ import click
 
 from edgekit._listed import counted
 from edgekit.cli import _options as o
-from edgekit.errors import GateError
+from edgekit.errors import BoardError, GateError
 
-__all__ = ["finish", "show", "show_all"]
+__all__ = ["finish", "finish_ansible", "show", "show_all"]
 
 _ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "pending", "done")
 _TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
@@ -70,6 +70,39 @@ def finish(
                 hint=hint,
             )
         )
+
+
+def finish_ansible(document: Mapping[str, Any], json: bool) -> None:
+    """Prints what Ansible's recap says and ends with the status of its outcome.
+
+    Args:
+        document: An ``edgekit.fleet.ansible-run/1``.
+        json: Whether it is printed as it is.
+
+    Raises:
+        GateError: Not all boards have the release.
+        BoardError: Ansible failed before it was done with the boards.
+        KeyboardInterrupt: Ctrl-C stopped it.
+    """
+    from edgekit.fleet._hints import by_hand
+
+    if json:
+        o.print_json(document)
+    else:
+        o.say(f"{document['rollout']}: {document['state']}: {_counts(document['counts'])}")
+        rows = [row for row in document["boards"] if row["state"] != "ok"]
+        cells = [(row["board"], str(row["wave"]), row["state"], _why(row)) for row in rows]
+        for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
+            o.say(f"  {line}")
+        o.say_notes(document)
+    if document["state"] == "interrupted":
+        click.echo(by_hand(Path(document["folder"])), err=True)
+        raise o.Interrupted
+    if failure := document["failure"]:
+        kind = GateError if failure["code"] == "fleet.failures" else BoardError
+        text = failure["message"]
+        more = {name: failure[name] for name in ("code", "where", "hint")}
+        raise o.printed(kind(text, **more))
 
 
 def show(document: Mapping[str, Any], folder: Path, *, every: bool = False) -> None:

@@ -73,23 +73,6 @@ class Bundles:
             self._fits(self._config(source), client, bundle)
         return bundle
 
-    def unasked(self, member: Member) -> Bundle:
-        """Returns a board's bundle without asking the board; built as ``edgekit bundle`` does.
-
-        Raises:
-            EdgekitError: It cannot be built, or is no longer what it was.
-        """
-        if self._rollout["bundle"]:
-            return self.settled(_FILE)
-        source = member.config or Path(self._rollout["config"])
-        reference = self._config(source).file.build.backend == _REFERENCE
-        backend = _REFERENCE if reference else None
-        key = f"{source}:{backend or 'configured'}:"
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = self._settle(key, source, None, backend)
-        return self._made[key]
-
     def first(self, source: Path, config: Config) -> tuple[str, Bundle] | None:
         """Builds what needs no board, so that what is wrong is told before a rollout is begun.
 
@@ -121,9 +104,7 @@ class Bundles:
             write(bundle, path, stripped=bool(lacks))
         self._store.set_bundle(self._rollout["id"], key, bundle.digest)
 
-    def _settle(
-        self, key: str, source: Path, client: BoardClient | None, backend: str | None
-    ) -> Bundle:
+    def _settle(self, key: str, source: Path, client: BoardClient, backend: str) -> Bundle:
         digest = self._store.bundle(self._rollout["id"], key)
         if digest is not None:
             with contextlib.suppress(BundleError):
@@ -154,13 +135,12 @@ class Bundles:
             self.put(key, bundle)
         return bundle
 
-    def _packed(self, config: Config, client: BoardClient | None, backend: str | None) -> Bundle:
+    def _packed(self, config: Config, client: BoardClient | None, backend: str) -> Bundle:
         from edgekit.pipeline import Pipeline
 
         work = self._store.folder / "work" / str(self._rollout["app"])
         with Pipeline(config, out=work, progress=self._progress) as pipeline:
-            if backend is not None:
-                pipeline.building.backend = backend
+            pipeline.building.backend = backend
             if client is not None:
                 pipeline.boards.use([client])
             pipeline.bundle()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgekit.deploy import BoardClient
     from edgekit.fleet._types import Member
 
-__all__ = ["AWAY", "BundleFor", "Deployed", "Driver", "Found", "SshDriver", "serving_of"]
+__all__ = ["AWAY", "BundleFor", "Deployed", "Driver", "Found", "SshDriver"]
 
 #: Errors after which a board is tried again later; every other one is its answer.
 AWAY = ("board.unreachable", "board.connection-lost", "board.timeout", "deploy.busy",
@@ -219,15 +219,8 @@ class SshDriver:
 
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
-    return serving_of(client.releases(app)["apps"].get(app, {}))
-
-
-def serving_of(state: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns id and digest of the release that serves, '' for none.
-
-    Args:
-        state: What a board says of the app ("releases").
-    """
+    """Returns id and digest of the release that serves, '' for none."""
+    state = client.releases(app)["apps"].get(app, {})
     for release in state.get("releases", ()):
         if release["id"] == state.get("current"):
             return str(release["id"]), str(release["digest"])

@@ -19,7 +19,7 @@ from edgekit.deploy import Board
 from edgekit.errors import ConfigError, EnvironmentLack, Problem
 from edgekit.fleet._types import Member
 
-__all__ = ["by_ansible", "members_of"]
+__all__ = ["by_ansible", "find_program", "members_of"]
 
 _SECONDS = 120
 _OWN = ("all", "ungrouped")
@@ -32,7 +32,7 @@ def members_of(path: Path, document: Document) -> list[Member]:
     Raises:
         ConfigError: It is none, or has a template and Ansible is not installed.
     """
-    if _program():
+    if find_program("ansible-inventory"):
         return by_ansible(path)
     if document.problems:
         raise ConfigError(list(document.problems), code="fleet.inventory")
@@ -70,7 +70,7 @@ def by_ansible(path: Path) -> list[Member]:
         EnvironmentLack: "fleet.no-ansible".
         ConfigError: Ansible cannot read it.
     """
-    program = _program()
+    program = find_program("ansible-inventory")
     if program is None:
         raise EnvironmentLack(
             "only Ansible can read this inventory, and ansible-inventory is not installed",
@@ -161,7 +161,7 @@ def _labels(given: Any) -> Iterator[tuple[str, str]]:
         yield str(key), str(value)
 
 
-def _program() -> str | None:
-    """Returns ansible-inventory, beside this Python or in PATH."""
-    beside = Path(sys.executable).with_name("ansible-inventory")
-    return str(beside) if beside.is_file() else shutil.which("ansible-inventory")
+def find_program(name: str) -> str | None:
+    """Returns a program of Ansible's: this Python's own, or the one in PATH."""
+    own = Path(sys.executable).with_name(name)
+    return str(own) if own.is_file() else shutil.which(name)

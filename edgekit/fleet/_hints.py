@@ -1,9 +1,12 @@
-"""What a user may do next, as commands that can be typed as they stand."""
+"""Names of rollouts, and what a user may do next as commands that can be typed as they stand."""
 
 from __future__ import annotations
 
+import itertools
+import re
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,19 @@ from edgekit._data import cache_folder
 from edgekit.errors import UsageError
 from edgekit.fleet._types import ENDED
 
-__all__ = ["ACCEPT_KEY", "ask", "ended", "going_back", "name_taken", "state_folder"]
+__all__ = [
+    "ACCEPT_KEY",
+    "ansible_folder",
+    "ask",
+    "by_hand",
+    "ended",
+    "going_back",
+    "name_taken",
+    "rollout_name",
+    "state_folder",
+]
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 #: How a board's host key comes to be known for good.
 ACCEPT_KEY = (
@@ -24,6 +38,39 @@ ACCEPT_KEY = (
 def state_folder() -> Path:
     """Returns the folder of the rollouts' state where no other is named."""
     return cache_folder() / "fleet"
+
+
+def rollout_name(name: str | None, app: str, taken: Callable[[str], bool]) -> str:
+    """Returns the name of a new rollout: the one that is given, or the app's and the time.
+
+    Args:
+        name: The given one, which may be taken.
+        app: The application.
+        taken: Whether there is a rollout of a name.
+
+    Raises:
+        UsageError: It is no name.
+    """
+    if name is None:
+        first = f"{app}-{time.strftime('%Y%m%d-%H%M%S')}"[-64:]
+        more = (f"{first}-{number}" for number in itertools.count(2))
+        return next(new for new in itertools.chain([first], more) if not taken(new))
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"--name {name!r}: letters, digits, '.', '_' and '-'")
+    return name
+
+
+def ansible_folder(folder: Path, name: str) -> Path:
+    """Returns where the export of a rollout by Ansible lies, in the state's folder."""
+    return folder / "ansible" / name
+
+
+def by_hand(folder: Path) -> str:
+    """Returns what can be done with an export, by commands in its folder."""
+    return (
+        f"cd {shlex.quote(str(folder))}, then `ansible-playbook deploy.yml` runs it again, "
+        "rollback.yml takes it back, serving.yml says what serves"
+    )
 
 
 def ask(action: str, name: str, folder: Path, *more: str) -> str:

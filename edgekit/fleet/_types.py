@@ -1,4 +1,4 @@
-"""The values of this floor: boards of an inventory, and the settings of a rollout."""
+"""The values of this package: boards of an inventory, and the settings of a rollout."""
 
 from __future__ import annotations
 
@@ -113,7 +113,6 @@ class Settings:
         offline: What a board is that could not be reached all along: "skip" or "fail".
         retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
         most_s: The longest such wait.
-        driver: How boards are asked: over SSH by this process, or by Ansible.
         again: Whether boards put back what was taken back on them.
     """
 
@@ -124,5 +123,4 @@ class Settings:
     offline: Literal["skip", "fail"] = "skip"
     retry_s: float = 5.0
     most_s: float = 120.0
-    driver: Literal["ssh", "ansible"] = "ssh"
     again: bool = False

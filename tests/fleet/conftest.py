@@ -34,8 +34,9 @@ class Given:
 
     def begin(self, fleet, **options):
         settings = Settings(**{**QUICK, **options.pop("settings", {})})
-        return fleet.begin(self.config, self.inventory, bundle=self.bundle, name="one",
-                           settings=settings, **options)  # fmt: skip
+        options = {"name": "one", **options}
+        return fleet.begin(self.config, self.inventory, bundle=self.bundle, settings=settings,
+                           **options)  # fmt: skip
 
     def rollout(self, **options):
         with self.fleet() as fleet:

@@ -13,8 +13,7 @@ import yaml
 from edgekit.bundle import ensure_key, sign
 from edgekit.deploy import Board, Container
 from edgekit.errors import UsageError
-from edgekit.fleet._ansible import export_ansible
-from edgekit.fleet._ansible_files import PIN, percentage
+from edgekit.fleet._ansible import PIN, export_ansible, percentage
 from edgekit.fleet._types import Member
 from tests.boards.bundles import hand_made
 

@@ -1,11 +1,11 @@
-"""The exported rollout, run for real by ansible-playbook on two sshd boards, one more away."""
+"""Rollouts by Ansible on two sshd boards, two more away; and what the command makes of its end."""
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,179 +15,296 @@ import pytest
 
 from edgekit.bundle import allowed_signers_line, ensure_key, sign, write
 from edgekit.cli import _main
-from edgekit.fleet import Member
+from edgekit.errors import EnvironmentLack
+from edgekit.fleet import Member, _ansible_run
 from edgekit.fleet._ansible import export_ansible
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import boards, home
 from tests.edgekit_device.source_servers import Handler, serving
+from tests.fleet.fleet_doubles import write_inventory
 from tests.pipeline.nets import small_config
 
 __all__ = ["boards", "home"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.boards]
-
 _ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
-_QUICK = {"measure_s": 0.01}
 
 
-@pytest.fixture(scope="module")
-def key(tmp_path_factory):
-    return ensure_key(tmp_path_factory.mktemp("key") / "id_ed25519")
+def fleet(capsys, *arguments):
+    """Runs ``edgekit fleet``; returns its status, its document and what it printed on stderr."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["fleet", *map(str, arguments), "--json"])
+    out, err = capsys.readouterr()
+    return caught.value.code, json.loads(out), err
 
 
-def signed(key, seed):
-    bundle = hand_made(seed=seed)
-    return bundle.signed(sign(bundle.manifest_bytes, key))
+class Boards:
+    """Boards cam-0 and cam-1, of an account that is the tests' own, and two that are away."""
 
-
-class Fleet:
-    """Two boards, an exported folder with a space in its name, and ansible-playbook."""
-
-    def __init__(self, tmp_path, boards):
+    def __init__(self, tmp_path, start):
         if not _ANSIBLE.is_file():
             pytest.skip("no ansible-core here: pip install 'edgekit[ansible]'")
-        self.folder = tmp_path / "roll out"
-        self.servers = [boards(tmp_path / f"board{n}") for n in range(2)]
+        servers = [start(tmp_path / f"board{n}") for n in range(2)]
+        self.roots = [Path(server.board.root) for server in servers]
         self.members = [
             Member(dataclasses.replace(server.board, name=f"cam-{n}", kind="remote"))
-            for n, server in enumerate(self.servers)
+            for n, server in enumerate(servers)
         ]
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             port = closed.getsockname()[1]
-        board = dataclasses.replace(self.members[0].board, name="cam-2", port=port)
-        self.away = Member(board)
+        away = [
+            Member(
+                dataclasses.replace(self.members[0].board, name=name, port=port, root=f"~/{name}")
+            )
+            for name in ("cam-2", "cam-3")
+        ]
+        boards = [member.board for member in (*self.members, *away)]
+        self.inventory = tmp_path / "fleet.yaml"
+        rows = [
+            f"  - {{name: {b.name}, host: 127.0.0.1, port: {b.port}, user: {b.user}, key: {b.key}, "
+            f"host_key: '{b.host_key}', root: '{b.root}', python: {b.python}}}"
+            for b in boards
+        ]
+        self.inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
 
-    def env(self, tmp_path, sockets):
-        return {
-            # the boards' account is the tests' own; their sshd has no SFTP
-            "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"), "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
-            "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"), "ANSIBLE_NOCOLOR": "1",
-            # a socket's name has at most 107 letters
-            "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets,
-        }  # fmt: skip
-
-    def export(self, bundle, members=None, **options):
-        members = self.members if members is None else members
-        bundles = {member.name: bundle for member in members}
-        export_ansible(self.folder, members, bundles, policy=_QUICK, **options)
-
-    def play(self, *arguments, good=True):
-        """Runs Ansible; returns its recap by board. Each poll would cost as much as a task."""
-        arguments += ("-e", "edgekit_board_async_s=0")
-        with tempfile.TemporaryDirectory(prefix="ek-") as sockets:
-            names = ("PATH", "HOME", "LANG")
-            given = {name: os.environ[name] for name in names if name in os.environ}
-            done = subprocess.run(
-                [str(_ANSIBLE), *arguments], cwd=self.folder, capture_output=True, text=True,
-                env={"LANG": "C.UTF-8", **given, **self.env(self.folder.parent, sockets)},
-                check=False, timeout=300, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        self.told = done.stdout + done.stderr
-        assert (done.returncode == 0) is good, self.told
-        rows = re.findall(r"^(cam-\d) +: (.*)$", done.stdout, re.MULTILINE)
-        return {name: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", row)} for name, row in rows}
+    def has(self, number, bundle, file, line):
+        """Lets a board serve a bundle, as a deployment before this test would have."""
+        (self.roots[number] / "allowed_signers").write_text(line + "\n")
+        command = [sys.executable, "-m", "edgekit_device", "install", "--root",
+                   str(self.roots[number]), "--app", bundle.name, "--from", str(file), "--policy",
+                   '{"measure_s": 0.01}']  # fmt: skip
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def serving(self):
         """The digest that serves on each board, "" for none."""
-        found = []
-        for server in self.servers:
-            record = Path(server.board.root) / "apps/net/current/release.json"
-            found.append(json.loads(record.read_text())["digest"] if record.is_file() else "")
-        return found
-
-    def untrust(self, number):
-        (Path(self.servers[number].board.root) / "allowed_signers").write_text("")
+        records = [root / "apps/net/current/release.json" for root in self.roots]
+        return [json.loads(r.read_text())["digest"] if r.is_file() else "" for r in records]
 
 
-def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, key):
-    fleet = Fleet(tmp_path, boards)
-    one, two = signed(key, 0), signed(key, 1)
+def play(folder, *arguments):
+    """Runs Ansible by hand, which has to succeed; returns its recap by board and its output."""
+    done = subprocess.run([str(_ANSIBLE), *arguments], cwd=folder, capture_output=True, text=True,
+                          check=False, timeout=300, stdin=subprocess.DEVNULL)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"^(cam-\d) +: (.*)$", done.stdout, re.MULTILINE)
+    recap = {name: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", row)} for name, row in rows}
+    return recap, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.boards
+def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeypatch):
+    """Four runs of Ansible: one over its budget, one that goes through, --check, a rollback."""
+    there = Boards(tmp_path, boards)
+    key = ensure_key(tmp_path / "key" / "id_ed25519")
     line = allowed_signers_line(key.with_name("id_ed25519.pub"), "tests")
-    with serving(Handler, folder=fleet.folder / "bundles") as mirror:
-        fleet.export(one, waves="100%", signers=[line], sources=[mirror.url])
-        recap = fleet.play("deploy.yml")
-        assert all(row["changed"] and not row["failed"] for row in recap.values())
-        assert fleet.serving() == [one.digest] * 2
-        # the export is its own mirror: each board has fetched each blob once
-        assert not any(path.endswith("/latest") for _, path, _ in mirror.asked)
-        assert len(mirror.blobs_asked()) == 2 * len(set(mirror.blobs_asked()))
-
-        # one of the first wave refuses the new bundle: the other goes back, no wave follows
-        fleet.untrust(1)
-        fleet.export(two, [*fleet.members, fleet.away], waves="2,100%", sources=[mirror.url])
-        recap = fleet.play("deploy.yml", good=False)
-        assert {name: row["failed"] for name, row in recap.items()} == {"cam-0": 1, "cam-1": 1}
-        assert "net: bundle.unknown-signer: " in fleet.told
-        assert "net: taken back with its wave" in fleet.told
-        assert fleet.serving() == [one.digest] * 2
-        releases = Path(fleet.servers[0].board.root) / "apps/net/releases"
-        assert len(list(releases.iterdir())) == 2
-
-    # without a mirror Ansible copies, and only what the board lacks
-    fleet.export(two, fleet.members[1:], waves="100%", signers=[line])
-    fleet.play("deploy.yml")
-    copied = set(re.findall(r"item=blobs/([0-9a-f]{64})", fleet.told))
-    everything = [{*bundle.blobs, *bundle.weights} for bundle in (one, two)]
-    assert copied == everything[1] - everything[0]
-    assert fleet.serving() == [one.digest, two.digest]
-    assert not (Path(fleet.servers[1].board.root) / "inbox" / "net").exists()
-
-    # as a mirror's rollout has it; --check asks the boards alone
-    shutil.rmtree(fleet.folder / "bundles")
-    fleet.export(two, waves="100%", sources=["https://mirror.example.org/"])
-    recap = fleet.play("deploy.yml", "--check")
-    assert "ERROR" not in fleet.told
-    assert [row["changed"] for row in recap.values()] == [1, 0]
-    assert f"would be brought to {two.digest[:12]}" in fleet.told
-    assert fleet.serving() == [one.digest, two.digest]
-
-    # the board has the loader of another edgekit: what serves is asked with this one's
-    loader = next((Path(fleet.servers[1].board.root) / "bin").glob("*.pyz"))
-    loader.rename(loader.with_name("edgekit_device-other.pyz"))
-    recap = fleet.play("rollback.yml")
-    assert [row["changed"] > 0 for row in recap.values()] == [False, True]
-    assert fleet.serving() == [one.digest] * 2
-
-
-def test_a_rollout_is_driven_by_ansible(tmp_path, boards, key, monkeypatch, capsys):
-    fleet = Fleet(tmp_path, boards)
-    if not _ANSIBLE.with_name("ansible-runner").is_file():
-        pytest.skip("no ansible-runner here: pip install 'edgekit[ansible]'")
+    made = [hand_made(seed=seed) for seed in range(2)]
+    one, two = (bundle.signed(sign(bundle.manifest_bytes, key)) for bundle in made)
+    files = [write(b, tmp_path / f"{n}.ekb", stripped=False) for n, b in enumerate((one, two))]
     config = small_config(tmp_path / "net")
-    config.write_text(config.read_text().replace("name: small", "name: net"))
-    bundle = signed(key, 0)
-    file = write(bundle, tmp_path / "net.ekb", stripped=False)
-    line = allowed_signers_line(key.with_name("id_ed25519.pub"), "tests")
-    roots = [Path(server.board.root) for server in fleet.servers]
-    (roots[0] / "allowed_signers").write_text(line + "\n")
-    inventory = tmp_path / "fleet.yaml"
-    rows = [
-        f"  - {{name: {m.name}, host: 127.0.0.1, port: {m.board.port}, user: {m.board.user}, "
-        f"key: {m.board.key}, host_key: '{m.board.host_key}', root: {m.board.root}, "
-        f"python: {m.board.python}}}"
-        for m in (*fleet.members, fleet.away)
-    ]
-    inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
+    own = config.read_text().replace("name: small", "name: net")
+    config.write_text(f"{own}deploy: {{sign_with: {key}, health: {{measure_s: 0.01}}}}\n")
+    state = tmp_path / "the state"
+    folder = state / "ansible" / "june"
+    # variables of the user's own: each poll of a deployment would cost as much as a task
+    (folder / "roles" / "edgekit_board").mkdir(parents=True)
+    (folder / "group_vars").mkdir()
+    (folder / "group_vars" / "all.yml").write_text("edgekit_board_async_s: 0\n")
+    folder.chmod(0o700)
+
+    def deploy(*more):
+        return fleet(capsys, "deploy", config, "-i", there.inventory, "--bundle", files[1],
+                     "--driver", "ansible", "--name", "june", "--state", state, *more)  # fmt: skip
+
+    # cam-0 has nothing but a blob of the bundle; cam-1 serves another, and trusts nobody any more
+    everything = [{*bundle.blobs, *bundle.weights} for bundle in (one, two)]
+    both = everything[0] & everything[1]
+    for digest in both:
+        path = there.roots[0] / "blobs" / digest[:2] / digest
+        path.parent.mkdir(parents=True, mode=0o700)
+        path.write_bytes(two.blobs[digest])
+    (there.roots[0] / "allowed_signers").write_text(line + "\n")
+    there.has(1, one, files[0], line)
+    (there.roots[1] / "allowed_signers").write_text("")
     with tempfile.TemporaryDirectory(prefix="ek-") as sockets:
-        for name, value in fleet.env(tmp_path, sockets).items():
+        for name, value in {
+            # the boards' account is the tests' own; their sshd has no SFTP
+            "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"), "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
+            "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"), "ANSIBLE_SSH_RETRIES": "0",
+            # a socket's name has at most 107 letters
+            "ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets,
+        }.items():  # fmt: skip
             monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as caught:
-            _main.main([
-                "fleet", "deploy", str(config), "-i", str(inventory), "--bundle", str(file),
-                "--driver", "ansible", "--waves", "100%", "--deadline", "0", "--name", "one",
-                "--state", str(tmp_path / "state"), "--json",
-            ])  # fmt: skip
-    document = json.loads(capsys.readouterr().out)
-    # the second board refuses, the first goes back to what it had: nothing
-    assert caught.value.code == 1, document
-    told = {row["board"]: row for row in document["boards"]}
-    states = [told[name]["state"] for name in ("cam-0", "cam-1", "cam-2")]
-    assert states == ["rolled-back", "failed", "skipped"]
-    assert told["cam-0"]["digest"] == bundle.digest
-    assert told["cam-1"]["error"]["code"] == "bundle.unknown-signer"
-    assert told["cam-2"]["error"]["code"] == "board.unreachable"
-    assert fleet.serving() == ["", ""]
-    private = tmp_path / "state/ansible/one"
-    assert private.stat().st_mode & 0o077 == 0
-    assert not (private / "artifacts").exists()
+
+        # over its budget: what the wave changed goes back, here to nothing, and no wave follows
+        status, document, err = deploy("--waves", "3,100%", "--max-failures", "50%")
+        assert (status, document["state"], document["failure"]["code"]) == (
+            1, "failed", "fleet.failures"
+        )  # fmt: skip
+        told = {row["board"]: row for row in document["boards"]}
+        assert {name: (row["wave"], row["state"]) for name, row in told.items()} == {
+            "cam-0": (1, "failed"), "cam-1": (1, "failed"), "cam-2": (1, "unreachable"),
+            "cam-3": (2, "not-begun"),
+        }  # fmt: skip
+        assert "net: taken back with its wave" in told["cam-0"]["error"]["message"]
+        assert told["cam-1"]["error"]["code"] == "bundle.unknown-signer"
+        assert told["cam-2"]["error"]["code"] == "board.unreachable"
+        assert str(folder) in document["failure"]["hint"]
+        assert there.serving() == ["", one.digest]
+        # Ansible's own words go by; it copied only what the board lacked
+        assert "PLAY RECAP" in err
+        assert set(re.findall(r"item=blobs/([0-9a-f]{64})", err)) == everything[1] - both
+        assert not (there.roots[0] / "inbox" / "net").exists()
+
+        # the same rollout again: the export is its own mirror, canaries are waves of Ansible's
+        with serving(Handler, folder=folder / "bundles") as mirror:
+            config.write_text(
+                f"{own}deploy: {{sign_with: {key}, mirror: ['{mirror.url}'], "
+                "health: {measure_s: 0.01}}\n"
+            )
+            status, document, _ = deploy(
+                "--canary", "1", "--waves", "100%", "--select", "name!=cam-2,name!=cam-3",
+                "--trust-key", "--again",
+            )  # fmt: skip
+        assert (status, document["state"], document["failure"]) == (0, "done", None)
+        assert document["boards"] == [
+            {"board": f"cam-{n}", "wave": n + 1, "state": "ok", "changed": True, "error": None}
+            for n in range(2)
+        ]
+        assert there.serving() == [two.digest] * 2
+        # cam-1 fetched what it lacked, once, and was told which bundle; cam-0 had it from before
+        assert sorted(mirror.blobs_asked()) == sorted(everything[1] - both)
+        assert not any(path.endswith("/latest") for _, path, _ in mirror.asked)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+        # exported for Ansible by hand, a bundle by board; --check asks the boards alone
+        shutil.rmtree(folder / "bundles")
+        bundles = dict(zip(("cam-0", "cam-1"), (one, two), strict=True))
+        export_ansible(folder, there.members, bundles, waves="100%",
+                       sources=["https://mirror.example.org/"])  # fmt: skip
+        recap, text = play(folder, "deploy.yml", "--check")
+        assert "ERROR" not in text
+        assert [row["changed"] for row in recap.values()] == [1, 0]
+        assert f"would be brought to {one.digest[:12]}" in text
+
+        # a board has the loader of another edgekit: what serves is asked with this one's; on
+        # the other one another bundle serves
+        loader = next((there.roots[1] / "bin").glob("*.pyz"))
+        loader.rename(loader.with_name("edgekit_device-other.pyz"))
+        recap, _ = play(folder, "rollback.yml")
+        assert [row["changed"] > 0 for row in recap.values()] == [False, True]
+        assert there.serving() == [two.digest, one.digest]
+
+
+PLAYED = """\
+#!{python}
+import json, os, pathlib, signal, sys, time
+pathlib.Path("words.json").write_text(json.dumps(sys.argv[1:]))
+print("TASK [The board] \\x1b[31m", flush=True)
+{act}
+"""
+
+
+@pytest.fixture
+def played(tmp_path, given, capsys, monkeypatch):
+    """``fleet deploy --driver ansible`` where a few lines of Python are ansible-playbook."""
+    inventory, state = write_inventory(tmp_path / "two.yaml", 2), tmp_path / "state"
+
+    def deploy(act, *more):
+        program = tmp_path / "ansible-playbook"
+        program.write_text(PLAYED.format(python=sys.executable, act=act))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(_ansible_run, "find_program", lambda name: str(program))
+        return fleet(capsys, "deploy", given.config, "-i", inventory, "--bundle", given.bundle,
+                     "--driver", "ansible", "--name", "one", "--state", state, *more)  # fmt: skip
+
+    deploy.folder = state / "ansible" / "one"
+    return deploy
+
+
+def recap(**boards):
+    rows = {
+        name: {"unreachable": 0, "failures": int(why is not None), "changed": 1, "why": why}
+        for name, why in boards.items()
+    }
+    return f"pathlib.Path(os.environ['EDGEKIT_RECAP']).write_text({json.dumps(rows)!r})"
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "state", "code", "words"),
+    [
+        (recap(b01=None, b02=None), 0, "done", None, ""),
+        (recap(b01=None, b02="full") + "; sys.exit(2)", 1, "failed", "fleet.failures",
+         "1 failed, 1 ok"),
+        (recap(b01=None), 1, "failed", "fleet.failures", "1 not-begun, 1 ok"),
+        ("print('[ERROR]: no role'); sys.exit(4)", 4, "failed", "fleet.ansible", "no role"),
+        (recap(b01=None, b02=None) + "; sys.exit(9)", 4, "failed", "fleet.ansible", "status 9"),
+    ],
+)  # fmt: skip
+def test_the_end_is_ansibles(played, act, status, state, code, words):
+    got, document, err = played(act, "--parallel", "3", "--waves", "1,100%")
+    assert (got, document["state"]) == (status, state)
+    failure = document["failure"] or {"code": None, "message": ""}
+    assert failure["code"] == code
+    assert words in failure["message"]
+    assert "TASK [The board]" in err
+    assert "\x1b" not in err
+    given = json.loads((played.folder / "words.json").read_text())
+    assert given == ["-i", "inventory.yml", "--forks", "3", "deploy.yml"]
+
+
+def test_ctrl_c_stops_ansible_and_nothing_is_said_of_boards_that_it_did_not_count(
+    played, monkeypatch
+):
+    monkeypatch.setattr(_main, "_signals", [])
+    act = """\
+def stop(number, frame):
+    print("[ERROR]: User interrupted execution", flush=True)
+    sys.exit(99)
+signal.signal(signal.SIGINT, stop)
+os.kill(os.getppid(), signal.SIGINT)
+while True:
+    time.sleep(60)
+"""
+    status, document, err = played(act)
+    assert (status, document["state"], document["counts"]) == (130, "interrupted", {"unknown": 2})
+    assert "User interrupted execution" in err
+    assert f"cd {played.folder}" in err
+
+
+def test_a_rollout_by_ansible_has_no_state_and_says_how_it_goes_on(played, capsys, tmp_path):
+    played(recap(b01=None, b02=None))
+    for action in ("status", "pause", "resume", "abort", "rollback"):
+        status, document, _ = fleet(capsys, action, "one", "--state", tmp_path / "state")
+        assert (status, document["error"]["code"]) == (2, "fleet.by-ansible")
+        assert "rollback.yml" in document["error"]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (("--soak", "1"), "fleet.ansible-option"),
+        (("--deadline", "600"), "fleet.ansible-option"),
+        (("--accept-host-key",), "fleet.ansible-option"),
+        (("--max-failures", "1"), "fleet.budget"),
+        (("--name", "../one"), "usage"),
+    ],
+)
+def test_what_ansible_cannot_do_is_refused_first(played, more, code):
+    status, document, _ = played("sys.exit(0)", *more)
+    assert (status, document["error"]["code"]) == (2, code)
+    assert not played.folder.exists()
+
+
+def test_without_ansible_nothing_is_begun(tmp_path, given, monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    inventory = write_inventory(tmp_path / "two.yaml", 2)
+    status, document, _ = fleet(
+        capsys, "deploy", given.config, "-i", inventory, "--bundle", given.bundle, "--driver",
+        "ansible", "--state", tmp_path / "state",
+    )  # fmt: skip
+    assert status == EnvironmentLack.exit_code
+    assert "edgekit[ansible]" in document["error"]["hint"]
+    assert not (tmp_path / "state").exists()

@@ -36,7 +36,7 @@ all:
 
 @pytest.fixture
 def no_ansible(monkeypatch):
-    monkeypatch.setattr(_from_ansible, "_program", lambda: None)
+    monkeypatch.setattr(_from_ansible, "find_program", lambda name: None)
 
 
 def load(tmp_path, text, name="fleet.yaml"):
@@ -163,7 +163,7 @@ def test_what_ansible_lists_is_taken(tmp_path, monkeypatch):
     program = tmp_path / "ansible-inventory"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(listing)}\nEND\n")
     os.chmod(program, 0o755)
-    monkeypatch.setattr(_from_ansible, "_program", lambda: str(program))
+    monkeypatch.setattr(_from_ansible, "find_program", lambda name: str(program))
     one, two = load(tmp_path, "[orin]\no1\no2\n", "hosts").members
     assert (one.board.host, one.board.port, one.board.user) == ("10.0.0.1", 2201, "nvidia")
     assert dict(two.labels) == {"orin": ""}

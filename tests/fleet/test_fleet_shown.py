@@ -18,7 +18,7 @@ from tests.fleet.fleet_doubles import NEW, OLD, write_inventory
 @pytest.fixture
 def run(given, monkeypatch, capsys):
     """Runs ``edgekit fleet`` on boards in memory; returns status, stdout and stderr."""
-    monkeypatch.setattr("edgekit.fleet._over_ssh.SshDriver", lambda *_, **__: given.boards)
+    monkeypatch.setattr("edgekit.fleet._fleet.SshDriver", lambda *_, **__: given.boards)
     state = ("--state", str(given.folder / "state"))
 
     def call(action, *arguments, state=state):
