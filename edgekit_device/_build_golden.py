@@ -20,7 +20,7 @@ from ._types import (
 )
 from ._verify import Checked
 
-__all__ = ["checked_of", "run_golden"]
+__all__ = ["run_golden"]
 
 
 def run_golden(
@@ -48,7 +48,7 @@ def run_golden(
     Raises:
         DeviceError: As the loader raises them.
     """
-    checked = checked_of(request, engines, files, fingerprint)
+    checked = _checked_of(request, engines, files, fingerprint)
     if model is None:
         model = open_model(checked)
     found = []
@@ -74,7 +74,7 @@ def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
     return range(count)
 
 
-def checked_of(
+def _checked_of(
     request: BuildRequest,
     engines: Mapping[str, Mapping[str, Any]],
     files: BundleFiles,

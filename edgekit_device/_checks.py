@@ -106,7 +106,8 @@ def record(value: object, where: str, fields: Sequence[str]) -> Dict[str, Any]:
         fail(
             where,
             "unknown: {}".format(", ".join(repr(name)[:80] for name in unknown[:5])),
-            hint="a newer edgekit made this? replace the board's loader",
+            hint="another edgekit made this: edgekit deploy CONFIG makes it anew; "
+            "where the board's loader is the older one, replace that",
         )
     return value
 

@@ -9,6 +9,7 @@ import os
 import time
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
+from ._changed import changed_of
 from ._checks import parse_json
 from ._counters import check_install
 from ._deploy_lock import busy, is_claimed
@@ -47,7 +48,10 @@ def running(root: Root, document: Dict[str, Any]) -> Optional[Job]:
 
 
 def _just_done(root: Root, asked: Request) -> Optional[Job]:
-    """The job by which the bundle serves: it may have ended since its host asked what serves."""
+    """The job by which the bundle serves: it may have ended since its host asked what serves.
+
+    None where the board has changed since: then the bundle is tested anew.
+    """
     app = root.app(asked.app)
     journal = read_journal(app)
     if journal is None or journal.state != "committed" or is_claimed(app):
@@ -56,6 +60,8 @@ def _just_done(root: Root, asked: Request) -> Optional[Job]:
     if (facts["digest"], facts["policy"]) != (asked.digest, asked.policy):
         return None
     if facts.get("release") != app.link("current") or not isinstance(facts.get("job"), str):
+        return None
+    if changed_of(root, app) is not None:
         return None
     job = Job(root, facts["job"])
     return job if job.complete() else None

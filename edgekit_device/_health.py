@@ -81,7 +81,6 @@ def examine(
         "accuracy": accuracy,
         "latency_ms": latency,
         "previous": previous,
-        "on_change": asked["on_change"],
         "notes": notes,
     }
     if keeps:

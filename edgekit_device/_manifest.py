@@ -9,7 +9,7 @@ from . import _checks as check
 from ._errors import DeviceError
 from ._manifest_engines import parse_engines
 from ._manifest_golden import parse_golden
-from ._manifest_health import parse_issued, parse_rebuild, parse_requires, parse_samples
+from ._manifest_health import parse_issued, parse_requires, parse_samples
 from ._types import (
     DTYPES,
     WEIGHT_DTYPES,
@@ -29,14 +29,14 @@ MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
 _DEVICES = ("GPU", "DLA0", "DLA1")
 _MODES = ("hybrid", "standalone", "split")
-_KINDS = ("engine", "golden", "record", "sample", "model", "request")
+_KINDS = ("engine", "golden", "record", "sample")
 
 _FIELDS = (
     "schema", "name", "created_by", "backend", "model", "target", "power_mode", "precision", "mode",
     "tensorrt", "fingerprint", "inputs", "outputs", "lanes", "weights", "stripped", "blobs",
     "golden", "placement", "plugins",
 )  # fmt: skip
-_OPTIONAL = ("engines", "rewrites", "requires", "samples", "rebuild", "issued")
+_OPTIONAL = ("engines", "rewrites", "requires", "samples", "issued")
 
 
 def parse(data: bytes) -> Manifest:
@@ -84,7 +84,6 @@ def parse(data: bytes) -> Manifest:
         engines=parse_engines(top.get("engines"), lanes, top["backend"]),
         requires=parse_requires(top.get("requires"), lanes, top["backend"]),
         samples=parse_samples(top.get("samples"), inputs, outputs, blobs),
-        rebuild=parse_rebuild(top.get("rebuild"), blobs),
         issued=parse_issued(top.get("issued")),
     )
 

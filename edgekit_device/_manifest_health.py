@@ -1,4 +1,4 @@
-"""The manifest's "requires", "samples" and "rebuild": what a release is held against on a board."""
+"""The manifest's "requires", "samples" and "issued": what a release is held against on a board."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from . import _checks as check
 from ._deviation import classes_of
-from ._policy import ON_CHANGE
 from ._types import BlobEntry, Lane, TensorEntry, nbytes
-from ._types_health import Issued, Rebuild, Requires, SampleCase, Samples
+from ._types_health import Issued, Requires, SampleCase, Samples
 
 __all__ = [
     "LABELLED",
     "METRICS",
     "needs_of",
     "parse_issued",
-    "parse_rebuild",
     "parse_requires",
     "parse_samples",
 ]
@@ -30,7 +28,7 @@ LABELLED = "top1_accuracy"
 
 _REQUIRES = (
     "backend", "loader", "runtime", "boards", "portable", "dla_cores", "cudla", "disk_bytes",
-    "memory_bytes", "on_change",
+    "memory_bytes",
 )  # fmt: skip
 _BOARD = ("module", "l4t", "tensorrt")
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}\Z")
@@ -85,8 +83,6 @@ def _requires(value: object, backend: str) -> Requires:
     for name in ("portable", "cudla"):
         if not isinstance(entry[name], bool):
             check.fail("requires." + name, "expected true or false")
-    if entry["on_change"] not in ON_CHANGE:
-        check.fail("requires.on_change", "expected one of {}".format(", ".join(ON_CHANGE)))
     return Requires(
         backend=backend,
         loader=check.text(entry["loader"], "requires.loader"),
@@ -97,7 +93,6 @@ def _requires(value: object, backend: str) -> Requires:
         cudla=entry["cudla"],
         disk_bytes=check.integer(entry["disk_bytes"], "requires.disk_bytes", 0, _MAX_BYTES),
         memory_bytes=check.integer(entry["memory_bytes"], "requires.memory_bytes", 0, _MAX_BYTES),
-        on_change=entry["on_change"],
     )
 
 
@@ -140,24 +135,6 @@ def parse_samples(
         )
     source = check.text(entry["source"], "samples.source")
     return Samples(entry["metric"], source, entry["synthetic"], least, tuple(found))
-
-
-def parse_rebuild(value: object, blobs: Mapping[str, BlobEntry]) -> Optional[Rebuild]:
-    """Reads what a board needs to build the engines itself.
-
-    Raises:
-        DeviceError: "manifest.invalid".
-    """
-    if value is None:
-        return None
-    entry = check.record(value, "rebuild", ("request", "blobs", "relative"))
-    request = _blob(entry["request"], "rebuild.request", blobs, ("request",))
-    needed = tuple(
-        _blob(item, "rebuild.blobs", blobs, ("model", "record"))
-        for item in check.array(entry["blobs"], "rebuild.blobs", 1)
-    )
-    relative = check.number(entry["relative"], "rebuild.relative", 0, 1e9)
-    return Rebuild(request, needed, relative)
 
 
 def parse_issued(value: object) -> Optional[Issued]:
@@ -212,14 +189,6 @@ def _labels(value: object, where: str, outputs: Sequence[TensorEntry]) -> Tuple[
     if len(labels) != rows:
         check.fail(where, "expected {} numbers".format(rows))
     return tuple(check.integer(label, where, 0, classes - 1) for label in labels)
-
-
-def _blob(value: object, where: str, blobs: Mapping[str, BlobEntry], kinds: Sequence[str]) -> str:
-    digest = check.digest(value, where)
-    blob = blobs.get(digest)
-    if blob is None or blob.kind not in kinds:
-        check.fail(where, "no {} blob has this digest".format(kinds[0]))
-    return digest
 
 
 def _version(value: object, where: str) -> str:

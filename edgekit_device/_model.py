@@ -19,7 +19,7 @@ from ._verify import Checked, check_blobs, check_bundle
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Model", "check_path", "load", "open_backend", "open_model"]
+__all__ = ["Model", "check_path", "load", "open_model"]
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 
@@ -35,11 +35,7 @@ class Model:
         inputs: Name, dtype and shape of each input.
         outputs: The same of each output.
         notes: What is doubtful about how its engines run here.
-        relative: What its golden outputs may be off at least: engines that were built again here
-            round at other places than those that the golden outputs are of.
     """
-
-    relative = 0.0
 
     def __init__(self, checked: Checked, engines: Engines) -> None:
         manifest = checked.manifest
@@ -176,26 +172,19 @@ def open_model(
     """Opens a checked bundle's engines with the backend that its manifest names.
 
     Args:
-        checked: The bundle. A release is held against the board first: ``_changed`` says what
-            becomes of one whose board is no longer what it was tested on.
+        checked: The bundle.
         threads: Threads of each engine; 0 takes the backend's default.
         profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
-        untested: Whether it is opened to be tested here anew.
+        untested: Whether it is opened to be tested here anew, whatever it was tested on before.
 
     Raises:
-        DeviceError: "board.changed"; "engine.*", "blob.*", "board.*", "backend.unknown".
+        DeviceError: "board.changed" for a release that was tested on what the board is no longer;
+            "engine.*", "blob.*", "board.*", "backend.unknown".
     """
-    if checked.files.release is not None:
-        from ._changed import settle
+    if checked.files.release is not None and not untested:
+        from ._changed import need_unchanged
 
-        model = settle(checked, threads, profile, untested=untested)
-        if model is not None:
-            return model
-    return open_backend(checked, threads, profile)
-
-
-def open_backend(checked: Checked, threads: int = 0, profile: Optional[Path] = None) -> Model:
-    """Opens a bundle's engines as they are, whatever the board was when they were tested."""
+        need_unchanged(checked)
     return Model(checked, import_backend(checked.manifest).open_engines(checked, threads, profile))
 
 

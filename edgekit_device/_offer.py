@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from ._bundle import MANIFEST, SIGNATURE, BundleFiles
+from ._changed import changed_of
 from ._checks import is_app_name, is_digest
 from ._delta import prints, unpack
 from ._deployment import read_journal, taken_back
@@ -112,6 +113,8 @@ def _answer(
     app = root.app(checked.manifest.name)
     lacking = _missing(root, checked.manifest)
     serving = None if lacking else serves(root, checked)
+    if changed_of(root, app) is not None:
+        serving = None  # it loads no more until it is deployed again, which tests it anew
     if serving is None:
         _keep(root, checked)
     back = taken_back(app, checked.manifest.digest) if serving is None else None

@@ -7,10 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 from . import _checks as check
 from ._errors import DeviceError
 
-__all__ = ["ON_CHANGE", "read_policy"]
-
-#: What becomes of a release when the board is no longer what it was tested on.
-ON_CHANGE = ("refuse", "rebuild")
+__all__ = ["read_policy"]
 
 _DAY_S = 86400.0
 # field: its value when absent, the least and the most that it may be
@@ -31,8 +28,7 @@ def read_policy(value: object) -> Dict[str, Any]:
 
     Returns:
         "latency_ms", "latency_factor" and "accuracy_min" (None: no gate), "measure_s", "soak_s",
-        "soak_every_s", "keep", "timeouts" ("download_s", "refit_s", "test_s") and "on_change"
-        (None: what the bundle says).
+        "soak_every_s", "keep" and "timeouts" ("download_s", "refit_s", "test_s").
 
     Raises:
         DeviceError: "policy.invalid", about the first field that is wrong.
@@ -49,7 +45,7 @@ def read_policy(value: object) -> Dict[str, Any]:
 
 
 def _policy(value: object) -> Dict[str, Any]:
-    given = _known(value, "policy", [*_NUMBERS, "keep", "timeouts", "on_change"])
+    given = _known(value, "policy", [*_NUMBERS, "keep", "timeouts"])
     found: Dict[str, Any] = {}
     for name, (default, low, high) in _NUMBERS.items():
         said = given.get(name)
@@ -63,9 +59,6 @@ def _policy(value: object) -> Dict[str, Any]:
         else check.number(limits[name], "policy.timeouts." + name, 1e-3, _DAY_S)
         for name, default in _TIMEOUTS.items()
     }
-    found["on_change"] = given.get("on_change")
-    if found["on_change"] not in (None, *ON_CHANGE):
-        check.fail("policy.on_change", "expected one of {}".format(", ".join(ON_CHANGE)))
     return found
 
 

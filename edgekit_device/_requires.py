@@ -38,13 +38,7 @@ def check_requires(root: Root, manifest: Manifest) -> Dict[str, Any]:
     facts = facts_here(root, requires)
     sizes = manifest.sizes()
     there = sum(size for digest, size in sizes.items() if root.store.size(digest) == size)
-    check_facts(
-        requires,
-        facts,
-        where=manifest.name,
-        there=there,
-        rebuilds=manifest.rebuild is not None and requires.on_change == "rebuild",
-    )
+    check_facts(requires, facts, where=manifest.name, there=there)
     return dict(facts, checked=True)
 
 
@@ -68,12 +62,7 @@ def facts_here(root: Root, requires: Requires) -> Dict[str, Any]:
 
 
 def check_facts(
-    requires: Requires,
-    facts: Mapping[str, Any],
-    *,
-    where: str = "",
-    there: int = 0,
-    rebuilds: bool = False,
+    requires: Requires, facts: Mapping[str, Any], *, where: str = "", there: int = 0
 ) -> None:
     """Compares; what is not known of the board is not compared.
 
@@ -83,7 +72,6 @@ def check_facts(
             "tensorrt", "dla_cores", "cudla", and versions by runtime's name.
         where: For messages.
         there: Bytes of the bundle that the board has already.
-        rebuilds: Whether the board may build the engines again: then only its module counts.
 
     Raises:
         DeviceError: See ``check_requires``.
@@ -96,7 +84,7 @@ def check_facts(
             requires.backend, ", ".join(facts["backends"]) or "none"), where,
             "build for a backend that the board has")  # fmt: skip
     _runtime(requires, facts, where)
-    _boards(requires, facts, where, rebuilds)
+    _boards(requires, facts, where)
     cores = facts.get("dla_cores")
     if isinstance(cores, int) and any(core >= cores for core in requires.dla_cores):
         _fail("dla", "DLA core {}, the board has {}".format(
@@ -132,7 +120,7 @@ def _runtime(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
               "install such a version there, or build for the one that is there")  # fmt: skip
 
 
-def _boards(requires: Requires, facts: Mapping[str, Any], where: str, rebuilds: bool) -> None:
+def _boards(requires: Requires, facts: Mapping[str, Any], where: str) -> None:
     if not requires.boards or "module" not in facts:
         return
     here = {
@@ -143,7 +131,7 @@ def _boards(requires: Requires, facts: Mapping[str, Any], where: str, rebuilds: 
     refused: List[DeviceError] = []
     for kind in requires.boards:
         try:
-            check_board(kind, here, portable=requires.portable or rebuilds, where=where)
+            check_board(kind, here, portable=requires.portable, where=where)
         except DeviceError as error:
             refused.append(error)
     if len(refused) == len(requires.boards):

@@ -45,5 +45,6 @@ def check_board(
             "the engines were built on another kind of board ({})".format("; ".join(differ)),
             code="engine.other-board",
             where=where,
-            hint="engines cannot be moved between kinds of boards: build for this one",
+            hint="engines run on the kind of board that they were built on: "
+            "edgekit deploy CONFIG builds for this one",
         )

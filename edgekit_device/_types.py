@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from ._types_health import Issued, Rebuild, Requires, Samples
+from ._types_health import Issued, Requires, Samples
 
 __all__ = [
     "DTYPES",
@@ -87,7 +87,7 @@ class WeightEntry:
 
 @dataclass(frozen=True)
 class BlobEntry:
-    """A blob that is not a weight: "engine", "golden", "record", "sample", "model", "request"."""
+    """A blob that is not a weight: "engine", "golden", "record", "sample"."""
 
     bytes: int
     kind: str
@@ -158,8 +158,8 @@ class GoldenCase:
 class Manifest:
     """A checked manifest. ``document`` is the JSON as it came, ``digest`` its bytes' SHA-256.
 
-    ``engines`` holds what only TensorRT's engines have, by digest; ``requires``, ``samples``,
-    ``rebuild`` and ``issued`` are None in a bundle without.
+    ``engines`` holds what only TensorRT's engines have, by digest; ``requires``, ``samples``
+    and ``issued`` are None in a bundle without.
     """
 
     digest: str
@@ -175,7 +175,6 @@ class Manifest:
     engines: Mapping[str, EngineEntry] = field(default_factory=dict)
     requires: Optional[Requires] = None
     samples: Optional[Samples] = None
-    rebuild: Optional[Rebuild] = None
     issued: Optional[Issued] = None
 
     def sizes(self) -> Dict[str, int]:

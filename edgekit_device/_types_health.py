@@ -1,11 +1,11 @@
-"""The values that the manifest's "requires", "samples", "rebuild" and "issued" are read into."""
+"""The values that the manifest's "requires", "samples" and "issued" are read into."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
-__all__ = ["Issued", "Rebuild", "Requires", "SampleCase", "Samples"]
+__all__ = ["Issued", "Requires", "SampleCase", "Samples"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Requires:
         cudla: Whether it has loadables, which cuDLA runs.
         disk_bytes: Bytes that it takes on disk, with what a refit keeps.
         memory_bytes: Bytes of its weights and engines in memory.
-        on_change: "refuse" or "rebuild", when the board is no longer what it was tested on.
     """
 
     backend: str
@@ -50,7 +49,6 @@ class Requires:
     cudla: bool
     disk_bytes: int
     memory_bytes: int
-    on_change: str
 
 
 @dataclass(frozen=True)
@@ -78,15 +76,3 @@ class Samples:
     synthetic: bool
     least: Optional[float]
     cases: Tuple[SampleCase, ...]
-
-
-@dataclass(frozen=True)
-class Rebuild:
-    """What a board needs to build the engines again: a build request's blob, and what it reads.
-
-    ``relative`` is the golden outputs' tolerance for engines that another TensorRT built.
-    """
-
-    request: str
-    blobs: Tuple[str, ...]
-    relative: float

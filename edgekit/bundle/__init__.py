@@ -8,7 +8,7 @@ from edgekit.bundle._parts import golden_inputs, tensor_io
 from edgekit.bundle._push import Pushed, push
 from edgekit.bundle._record import rewrite_record
 from edgekit.bundle._sign import NAMESPACE, allowed_signers_line, ensure_key, sign
-from edgekit.bundle._types import Bundle, Golden, Rebuild, Samples
+from edgekit.bundle._types import Bundle, Golden, Samples
 from edgekit.bundle._zipapp import build_zipapp
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Golden",
     "PublicKey",
     "Pushed",
-    "Rebuild",
     "Samples",
     "allowed_signers_line",
     "build_zipapp",

@@ -1,4 +1,4 @@
-"""What a manifest says a board must have, hold and be judged by: requires, samples, rebuild."""
+"""What a manifest says a board must have, hold and be judged by: requires and samples."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bundle._types import Blob, Rebuild, Samples, blob_view
+from edgekit.bundle._types import Blob, Samples, blob_view
 
 if TYPE_CHECKING:
     from edgekit.build import Artefacts
 
-__all__ = ["Blobs", "issued_entry", "rebuild_entry", "requires_of", "samples_entry"]
+__all__ = ["Blobs", "issued_entry", "requires_of", "samples_entry"]
 
 #: Schema of the ``hello`` of the loader that reads such manifests.
 _LOADER = "edgekit.device/1"
@@ -90,17 +90,8 @@ def samples_entry(samples: Samples, blobs: Blobs) -> dict[str, Any]:
     }
 
 
-def rebuild_entry(rebuild: Rebuild, blobs: Blobs) -> dict[str, Any]:
-    """Returns the manifest's "rebuild"; the request and what it reads become blobs."""
-    return {
-        "request": blobs.add(rebuild.request, "request"),
-        "blobs": [blobs.add(blob, "model") for blob in rebuild.blobs],
-        "relative": float(rebuild.relative),
-    }
-
-
 def requires_of(
-    artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int, on_change: str
+    artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int
 ) -> dict[str, Any]:
     """Returns the manifest's "requires".
 
@@ -108,7 +99,6 @@ def requires_of(
         artefacts: Engines, segments and the fingerprint of where they were built.
         sizes: Bytes of the bundle's blobs by digest, without weights.
         weight_bytes: Bytes of the weights.
-        on_change: "refuse" or "rebuild".
     """
     facts = artefacts.engine_facts or {}
     segments = [segment for _, lane in artefacts.lanes for segment in lane]
@@ -129,7 +119,6 @@ def requires_of(
         "cudla": any(entry["kind"] == "loadable" for entry in facts.values()),
         "disk_bytes": weight_bytes + sum(sizes.values()) + kept,
         "memory_bytes": loaded,
-        "on_change": on_change,
     }
 
 

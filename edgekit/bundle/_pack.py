@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import counted, listed
-from edgekit.bundle._needs import Blobs, issued_entry, rebuild_entry, requires_of, samples_entry
+from edgekit.bundle._needs import Blobs, issued_entry, requires_of, samples_entry
 from edgekit.bundle._parts import golden_cases, segment_entry, tensor_io, weight_fields
 from edgekit.bundle._record import canonical
-from edgekit.bundle._types import Bundle, Golden, Rebuild, Samples
+from edgekit.bundle._types import Bundle, Golden, Samples
 from edgekit.errors import BundleError, DataError
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ def pack(
     mode: str = "hybrid",
     rewrites: Mapping[str, Any] | None = None,
     samples: Samples | None = None,
-    rebuild: Rebuild | None = None,
-    on_change: str = "refuse",
     counter: int | None = None,
     valid_until: str | None = None,
 ) -> Bundle:
@@ -55,8 +53,6 @@ def pack(
         mode: "hybrid", "standalone" or "split".
         rewrites: The ``edgekit.rewrites/1`` document of how the model came about; none when None.
         samples: Inputs that accuracy is measured on at the board; none when None.
-        rebuild: What a board needs to build the engines again; it cannot when None.
-        on_change: "refuse" or "rebuild", when a board is no longer what it was tested on.
         counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
         valid_until: Until when boards install it unattended: a day or a time, in UTC.
 
@@ -75,13 +71,11 @@ def pack(
         more["rewrites"] = blobs.add(canonical(rewrites), "record")
     if samples is not None:
         more["samples"] = samples_entry(samples, blobs)
-    if rebuild is not None:
-        more["rebuild"] = rebuild_entry(rebuild, blobs)
     issued = issued_entry(counter, valid_until)
     if issued is not None:
         more["issued"] = issued
     weights = weight_fields(artefacts.weights)
-    more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights), on_change)
+    more["requires"] = requires_of(artefacts, blobs.sizes(), _bytes(weights))
     from edgekit import __version__
 
     manifest = {
@@ -127,7 +121,6 @@ def with_weights(
     golden: Sequence[Golden],
     model: Model | None = None,
     samples: Samples | None = None,
-    rebuild: Rebuild | None = None,
     counter: int | None = None,
     valid_until: str | None = None,
 ) -> Bundle:
@@ -140,7 +133,6 @@ def with_weights(
         golden: Golden vectors of the new weights.
         model: The model they are from; the old one's digest and source stay without it.
         samples: Inputs with what FP32 makes of them with these weights; none when None.
-        rebuild: What a board needs to build engines of these weights; it cannot when None.
         counter: As of ``pack``.
         valid_until: As of ``pack``.
 
@@ -174,8 +166,8 @@ def with_weights(
     cases, results = golden_cases(golden, bundle.manifest["outputs"])
     for digest, result in results.items():
         blobs.add(result, "golden", digest)
-    # samples and requests are of the old weights, and the counter of the old release
-    old_ones = ("samples", "rebuild", "issued")
+    # samples are of the old weights, and the counter of the old release
+    old_ones = ("samples", "issued")
     manifest = {name: value for name, value in bundle.manifest.items() if name not in old_ones}
     if model is not None:
         manifest["model"] = {"digest": model.digest, "source": model.source}
@@ -183,8 +175,6 @@ def with_weights(
     manifest["golden"] = cases
     if samples is not None:
         manifest["samples"] = samples_entry(samples, blobs)
-    if rebuild is not None:
-        manifest["rebuild"] = rebuild_entry(rebuild, blobs)
     issued = issued_entry(counter, valid_until)
     if issued is not None:
         manifest["issued"] = issued

@@ -12,7 +12,7 @@ from edgekit.build import Weight
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Blob", "Bundle", "Golden", "Rebuild", "Samples", "blob_view"]
+__all__ = ["Blob", "Bundle", "Golden", "Samples", "blob_view"]
 
 Blob: TypeAlias = "bytes | memoryview | np.ndarray"
 
@@ -56,21 +56,6 @@ class Samples:
     least: float | None
     cases: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
     labels: Sequence[Sequence[int]] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Rebuild:
-    """What a board needs to build the engines again.
-
-    Attributes:
-        request: An ``edgekit.build.request/1`` as canonical JSON.
-        blobs: What it names by SHA-256: ONNX files, their outside data, a calibration cache.
-        relative: Allowed max|a-b| / max|b| of such engines against the golden outputs.
-    """
-
-    request: bytes
-    blobs: Sequence[bytes]
-    relative: float
 
 
 @dataclass(frozen=True, eq=False)

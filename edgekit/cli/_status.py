@@ -112,11 +112,12 @@ def _notes(facts: dict[str, Any], again: str, verbose: bool) -> list[str]:
         found.append(str(facts["error"].get("message")))
     for one in facts.get("refused", ()):
         found.append(f"{one['release']} loads no more: {one['message']} (edgekit trust)")
-    changed = facts.get("changed") or {}
-    for change in changed.get("changes", ()):
+    changes = (facts.get("changed") or {}).get("changes") or ()
+    if changes:
+        told = "; ".join(f"{one['what']} {one['from']} -> {one['to']}" for one in changes)
         found.append(
-            f"the board has changed: {change['what']} {change['from']} -> {change['to']} "
-            f"({changed.get('state')})"
+            f"the board has changed: {told}; {facts['current']} loads no more until it is deployed "
+            "again (edgekit deploy CONFIG)"
         )
     serving = facts["serving"] or {}
     if serving.get("release") not in (None, facts["current"]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -60,12 +60,6 @@ class HealthSection(Section):
     download_s: Seconds = Field(3600, description="Longest time of a download by the board.")
     refit_s: Seconds = Field(600, description="Longest time of a refit.")
     test_s: Seconds = Field(300, description="Longest time of the tests.")
-    on_change: Literal["refuse", "rebuild"] = Field(
-        "refuse",
-        description="When a board is no longer what the release was tested on (a JetPack upgrade): "
-        "`refuse` to load it, or `rebuild` its engines there, whose model then travels with the "
-        "bundle, and test it again.",
-    )
 
     @model_validator(mode="after")
     def _has_samples(self) -> HealthSection:

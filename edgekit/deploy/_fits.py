@@ -57,9 +57,8 @@ def _check_requires(facts: Mapping[str, Any], hello: Mapping[str, Any], where: s
         return
     # room is asked for what is missing alone (`check_space`), and by the board
     known = {name: value for name, value in hello.items() if name != "free_bytes"}
-    rebuilds = "rebuild" in facts and requires.on_change == "rebuild"
     try:
-        check_facts(requires, known, where=where, rebuilds=rebuilds)
+        check_facts(requires, known, where=where)
     except DeviceError as error:
         raise BundleError(
             error.message, code=error.code, where=error.where, hint=error.hint

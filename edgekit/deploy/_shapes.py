@@ -34,7 +34,7 @@ _SERVING: Any = {
     "latency_ms": (_PERCENTILES, None),
 }  # fmt: skip
 _CHANGED: Any = {
-    "release?": "text?", "state?": "text?", "on_change?": "text?", "error?": (_ERROR, None),
+    "release?": "text?", "error?": (_ERROR, None),
     "changes?": [{"what": "text", "from": "text", "to": "text"}],
 }  # fmt: skip
 _DEPLOYMENT: Any = {

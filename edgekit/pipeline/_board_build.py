@@ -88,7 +88,6 @@ def build_on(
         record["job"],
         result,
         tuple(f"{client.name}: {text}" for text in (*artefacts.notes, *_shown(comparison))),
-        request,
     )
 
 
@@ -104,8 +103,8 @@ def _some(told: Sequence[str], most: int) -> list[str]:
 
 def reweighed(
     work: Work, building: Building, built: Built, model: Model
-) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray], Request]:
-    """Returns another model's weights as a board's engines want them, and how to build of them.
+) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
+    """Returns another model's weights as a board's engines want them.
 
     Raises:
         UsageError: "refit.identical": the engines take the weights alone that they were built with;
@@ -136,7 +135,7 @@ def reweighed(
             hint="edgekit build builds engines of the other file; build.refit: any builds some "
             "that take most weights",
         )
-    return made.weights, made.values, request
+    return made.weights, made.values
 
 
 def _fixed(

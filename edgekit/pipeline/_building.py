@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from edgekit.deploy import BoardClient
     from edgekit.pipeline._boards import Boards
     from edgekit.pipeline._work import Work
-    from edgekit.trt import Request
 
 __all__ = ["Building", "Built", "alike", "backend_of"]
 
@@ -34,7 +33,6 @@ class Built:
         job: The board's job, empty for this machine.
         result: The board's ``edgekit.build.result/1``, None for this machine.
         notes: What a person should know of the board's build.
-        request: What the board was asked, with the blobs that it read; None for this machine.
     """
 
     key: str
@@ -45,7 +43,6 @@ class Built:
     job: str = ""
     result: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
-    request: Request | None = None
 
 
 class Building:

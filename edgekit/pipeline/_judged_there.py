@@ -1,9 +1,8 @@
-"""What travels with a bundle so that a board can judge it: samples, and what a rebuild reads."""
+"""What travels with a bundle so that a board can judge it: samples."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -12,21 +11,17 @@ from typing import TYPE_CHECKING, Any
 from edgekit._files import regular
 
 if TYPE_CHECKING:
-    from edgekit.bundle import Rebuild, Samples
+    from edgekit.bundle import Samples
     from edgekit.network import Model
     from edgekit.pipeline._work import Work
-    from edgekit.trt import Request
 
-__all__ = ["health_key", "rebuild_of", "samples_of"]
-
-# of max|a-b| / max|b|: another TensorRT takes other kernels, which round elsewhere
-_RELATIVE = 0.02
+__all__ = ["health_key", "samples_of"]
 
 
 def health_key(work: Work) -> list[Any]:
     """Returns what of the configuration's ``deploy.health`` is in the bundle."""
     health = work.file.deploy.health
-    key = [health.samples, work.file.accuracy.metric, health.accuracy_min, health.on_change]
+    key = [health.samples, work.file.accuracy.metric, health.accuracy_min]
     if health.labels is not None:
         # one that cannot be read is told when it is read
         with suppress(OSError):
@@ -73,23 +68,3 @@ def samples_of(work: Work, model: Model | None = None) -> Samples | None:
         cases=cases,
         labels=labels,
     )
-
-
-def rebuild_of(work: Work, request: Request | None) -> Rebuild | None:
-    """Returns what a board needs to build a request's engines again; None where it may not.
-
-    The reference backend's engines are ONNX, which any ONNX Runtime loads: nothing of them is built
-    again on a board.
-
-    Args:
-        work: The configuration's work.
-        request: What a board was asked; None where none built.
-    """
-    from edgekit.bundle import Rebuild
-
-    if request is None or work.file.deploy.health.on_change != "rebuild":
-        return None
-    blobs = [request.blobs[digest] for digest in sorted(request.blobs)]
-    # the bytes that the request's own digest is of
-    text = json.dumps(request.document, sort_keys=True, separators=(",", ":"))
-    return Rebuild(text.encode(), blobs, _RELATIVE)

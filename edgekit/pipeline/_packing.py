@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.pipeline._bundles import load_bundle, store_bundle
 from edgekit.pipeline._golden import GOLDEN_SEED, golden_ranges
-from edgekit.pipeline._judged_there import health_key, rebuild_of, samples_of
+from edgekit.pipeline._judged_there import health_key, samples_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,16 +140,14 @@ class Packing:
 
         golden = self._golden(artefacts)
         weights, values = artefacts.weights, artefacts.values
-        request = None
         if built.golden is not None:
             from edgekit.pipeline._board_build import reweighed
 
-            weights, values, request = reweighed(self.work, self.building, built, model)
+            weights, values = reweighed(self.work, self.building, built, model)
             golden = self._loosened(built, golden)
         made = floor.with_weights(
             self.bundle_of(built), weights, values, golden, model,
-            samples=samples_of(self.work, model), rebuild=rebuild_of(self.work, request),
-            **_issued(self.work),
+            samples=samples_of(self.work, model), **_issued(self.work),
         )  # fmt: skip
         signed = made.signed(floor.sign(made.manifest_bytes, self._signing.key))
         self._remember_plan(signed)
@@ -196,8 +194,6 @@ class Packing:
             mode=work.file.build.mode,
             rewrites=work.record if work.rewrites else None,
             samples=samples_of(work),
-            rebuild=rebuild_of(work, built.request),
-            on_change=work.file.deploy.health.on_change,
             **_issued(work),
         )
         return bundle.signed(sign(bundle.manifest_bytes, self._signing.key))

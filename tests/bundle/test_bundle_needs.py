@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import Rebuild, Samples, golden_inputs, pack, with_weights
+from edgekit.bundle import Samples, golden_inputs, pack, with_weights
 from edgekit.errors import BundleError
 from edgekit_device._errors import DeviceError
 from edgekit_device._manifest import parse
@@ -26,41 +26,32 @@ def samples(seed: int = 0, least: float | None = 0.9) -> Samples:
     return Samples("cosine", "toys", True, least, [(inputs, toys.expected(seed, inputs))])
 
 
-REBUILD = Rebuild(b'{"schema":"x"}', [b"an ONNX file", b"a cache"], 0.02)
-
-
-def test_samples_and_a_rebuild_are_signed_blobs() -> None:
-    bundle = pack(artefacts=toys.artefacts(), samples=samples(), rebuild=REBUILD,
-                  on_change="rebuild", **PARTS)  # fmt: skip
+def test_samples_are_signed_blobs() -> None:
+    bundle = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
     manifest = parse(bundle.manifest_bytes)
     assert manifest.samples is not None
-    assert manifest.rebuild is not None
     assert manifest.requires is not None
     assert (manifest.samples.synthetic, manifest.samples.least) == (True, 0.9)
     case = manifest.samples.cases[0]
     wanted = toys.expected(0, golden_inputs(toys.network(), 3, toys.RANGES))["y"]
     assert bundle.blobs[case.outputs["y"]].tobytes() == wanted.tobytes()  # type: ignore[union-attr]
-    assert bundle.blobs[manifest.rebuild.request] == REBUILD.request
-    assert [bundle.blobs[d] for d in manifest.rebuild.blobs] == list(REBUILD.blobs)
-    assert manifest.requires.on_change == "rebuild"
     assert manifest.requires.disk_bytes == sum(manifest.sizes().values())
     # the same inputs give the same bytes
-    again = pack(artefacts=toys.artefacts(), samples=samples(), rebuild=REBUILD,
-                 on_change="rebuild", **PARTS)  # fmt: skip
+    again = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
     assert again.manifest_bytes == bundle.manifest_bytes
 
 
 def test_without_them_nothing_more_travels() -> None:
     plain = pack(artefacts=toys.artefacts(), **PARTS)
-    assert not {"samples", "rebuild"} & set(plain.manifest)
+    assert "samples" not in plain.manifest
     assert {blob["kind"] for blob in plain.manifest["blobs"].values()} == {"engine", "golden"}
 
 
 def test_other_weights_take_nothing_of_the_old_ones_answers() -> None:
-    bundle = pack(artefacts=toys.artefacts(), samples=samples(), rebuild=REBUILD, **PARTS)
+    bundle = pack(artefacts=toys.artefacts(), samples=samples(), **PARTS)
     other = toys.artefacts(1)
     made = with_weights(bundle, other.weights, other.values, toys.golden(1))
-    assert not {"samples", "rebuild"} & set(made.manifest)
+    assert "samples" not in made.manifest
     kinds = {blob["kind"] for blob in made.manifest["blobs"].values()}
     assert kinds == {"engine", "golden"}
     sizes = parse(made.manifest_bytes).sizes()
@@ -83,14 +74,14 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     )
     sizes = {digest: len(data) for digest, data in plain.engines.items()}
     engines = sum(sizes.values())
-    found = requires_of(built, {**sizes, "golden": 40}, 100, "refuse")
+    found = requires_of(built, {**sizes, "golden": 40}, 100)
     assert found["boards"] == [{"module": "Orin", "l4t": "36.4.3", "tensorrt": "10.3.0.30"}]
     assert found["dla_cores"] == [0, 1]
     assert (found["runtime"], found["portable"], found["cudla"]) == (None, False, False)
     assert found["memory_bytes"] == engines + 100
     assert found["disk_bytes"] == (engines + 40 + 100) + (engines + 100)
     loadable = {key: {**about, "kind": "loadable", "stripped": False} for key in plain.engines}
-    found = requires_of(dataclasses.replace(built, engine_facts=loadable), sizes, 0, "refuse")
+    found = requires_of(dataclasses.replace(built, engine_facts=loadable), sizes, 0)
     assert found["cudla"] is True
     assert found["disk_bytes"] == engines
 
@@ -104,9 +95,7 @@ def test_a_sample_of_another_shape_is_refused() -> None:
     assert "samples.cases[0].outputs.y" in caught.value.message
 
 
-GOOD = json.loads(
-    pack(artefacts=toys.artefacts(), samples=samples(), rebuild=REBUILD, **PARTS).manifest_bytes
-)
+GOOD = json.loads(pack(artefacts=toys.artefacts(), samples=samples(), **PARTS).manifest_bytes)
 ENGINE = GOOD["lanes"][0]["segments"][0]["engine"]
 FAULTS: list[tuple[tuple[str | int, ...], object]] = [
     (("requires", "backend"), "tensorrt"),
@@ -118,7 +107,6 @@ FAULTS: list[tuple[tuple[str | int, ...], object]] = [
     (("requires", "cudla"), 1),
     (("requires", "disk_bytes"), -1),
     (("requires", "memory_bytes"), 1 << 60),
-    (("requires", "on_change"), "ignore"),
     (("samples", "metric"), "accuracy"),
     (("samples", "synthetic"), "no"),
     (("samples", "min"), "0.9"),
@@ -126,11 +114,6 @@ FAULTS: list[tuple[tuple[str | int, ...], object]] = [
     (("samples", "cases", 0, "inputs", "x"), ENGINE),
     (("samples", "cases", 0, "inputs"), {}),
     (("samples", "cases", 0, "outputs", "y"), "../../etc"),
-    (("rebuild", "request"), ENGINE),
-    (("rebuild", "blobs"), []),
-    (("rebuild", "blobs", 0), "ab" * 32),
-    (("rebuild", "relative"), -1),
-    (("rebuild", "relative"), None),
 ]
 
 
@@ -146,3 +129,20 @@ def test_every_field_is_checked(fault: int) -> None:
         parse(json.dumps(document).encode())
     assert caught.value.code == "manifest.invalid"
     assert caught.value.where.startswith(str(place[0]))
+
+
+@pytest.mark.parametrize(
+    ("part", "more"),
+    [("manifest", {"rebuild": {"request": "ab" * 32, "blobs": [], "relative": 0.02}}),
+     ("requires", {"on_change": "refuse"})],
+)  # fmt: skip
+def test_a_bundle_of_an_older_form_is_refused_with_the_command_that_mends_it(
+    part: str, more: dict[str, Any]
+) -> None:
+    document = json.loads(json.dumps(GOOD))
+    (document if part == "manifest" else document[part]).update(more)
+    with pytest.raises(DeviceError) as caught:
+        parse(json.dumps(document).encode())
+    assert caught.value.code == "manifest.invalid"
+    assert repr(next(iter(more))) in caught.value.message
+    assert "edgekit deploy CONFIG" in caught.value.hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -272,6 +273,31 @@ def test_once_all_is_sent_the_board_goes_on_without_its_operator(
     assert [line["state"] for line in facts["history"]] == ["committed", "committed"]
     reused = install(new, lab, signature=signature, again=False)
     assert (reused.reused, reused.bytes_sent, reused.id) == (True, 0, again.id)
+
+
+def test_what_a_changed_board_refuses_is_tested_anew_by_the_same_deployment(
+    boards: StartBoard, client: Client, signer: Path, tmp_path: Path
+) -> None:
+    bundle = hand_made()
+    board = client(remote(boards(tmp_path / "board")))
+    signature = sign(bundle.manifest_bytes, signer)
+    first = install(bundle, board, signature=signature, again=False)
+    (record,) = (tmp_path / "board").rglob("health.json")
+    health = json.loads(record.read_text())
+    health["fingerprint"]["runtime_version"] = "1.0.0"  # as if ONNX Runtime was upgraded since
+    record.write_text(json.dumps(health))
+    with pytest.raises(BoardError) as caught:
+        run(board, bundle)
+    assert caught.value.code == "board.changed"
+    assert "runtime_version 1.0.0 -> " in caught.value.message
+    assert "edgekit deploy CONFIG" in caught.value.hint
+    facts = board.status("net")["apps"]["net"]
+    assert (facts["current"], facts["changed"]["release"]) == (first.id, first.id)
+    again = install(bundle, board, signature=signature, again=False)
+    assert (again.id, again.reused, again.blobs_sent) == (first.id, False, 0)
+    assert run(board, bundle)
+    assert board.status("net")["apps"]["net"]["changed"] is None
+    assert install(bundle, board, signature=signature, again=False).reused
 
 
 @pytest.mark.slow

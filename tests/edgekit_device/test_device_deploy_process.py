@@ -125,6 +125,13 @@ def test_install_from_a_folder_is_one_command_and_idempotent(
     again = board.ask("install", *options)
     assert (again["changed"], again["release"]) == (False, first["release"])
     assert facts(board)["current"] == first["release"]
+    # on a changed board it is tested anew
+    record = board.root / "apps/toy/current/health.json"
+    health = json.loads(record.read_text())
+    changed = {**health, "fingerprint": {**health["fingerprint"], "machine": "riscv64"}}
+    record.write_text(json.dumps(changed))
+    assert board.ask("install", *options)["release"] == first["release"]
+    assert json.loads(record.read_text())["fingerprint"] == health["fingerprint"]
 
 
 def child(work: Any, limit: float | None = 60.0, **more: Any) -> dict[str, Any]:

@@ -35,11 +35,11 @@ def samples(seed: int = 0, least: float | None = None, metric: str = "cosine") -
     return Samples(metric, "two toys", False, least, cases)
 
 
-def bundle_with(key: Path, *, on_change: str = "refuse", seed: int = 0, **more: Any) -> Bundle:
+def bundle_with(key: Path, *, seed: int = 0, **more: Any) -> Bundle:
     made = pack(
         name="toy", model=toys.toy_model(seed), network=toys.network(), plan=toys.plan(),
         artefacts=toys.artefacts(seed), golden=toys.golden(seed), mode="split",
-        samples=samples(**more) if more else None, on_change=on_change,
+        samples=samples(**more) if more else None,
     )  # fmt: skip
     return made.signed(sign(made.manifest_bytes, key))
 

@@ -20,7 +20,6 @@ NEEDS = Requires(
     backend="tensorrt", loader="edgekit.device/1", runtime=("onnxruntime", "1.12", "2"),
     boards=({"module": "Orin p3701-0005", "l4t": "36.4.3", "tensorrt": "10.3.0.30"},),
     portable=False, dla_cores=(0, 1), cudla=True, disk_bytes=1000, memory_bytes=500,
-    on_change="refuse",
 )  # fmt: skip
 FACTS: dict[str, Any] = {
     "schema": "edgekit.device/1", "backends": ["reference", "tensorrt"], "onnxruntime": "1.18.0",
@@ -66,12 +65,14 @@ def test_any_of_several_kinds_of_boards_will_do() -> None:
         check_facts(dataclasses.replace(NEEDS, boards=both[:1]), FACTS)
 
 
-def test_a_board_that_may_build_again_needs_the_module_alone() -> None:
+def test_engines_that_newer_releases_run_need_the_module_alone() -> None:
+    portable = dataclasses.replace(NEEDS, portable=True)
     upgraded = {**FACTS, "l4t": "36.5.0", "tensorrt": "10.7.0"}
-    check_facts(NEEDS, upgraded, rebuilds=True)
-    check_facts(dataclasses.replace(NEEDS, portable=True), upgraded)
-    with pytest.raises(DeviceError):
-        check_facts(NEEDS, {**upgraded, "module": "Thor"}, rebuilds=True)
+    check_facts(portable, upgraded)
+    with pytest.raises(DeviceError) as caught:
+        check_facts(portable, {**upgraded, "module": "Thor"})
+    assert caught.value.code == "requires.board"
+    assert "edgekit deploy CONFIG" in caught.value.hint
 
 
 def test_what_is_there_already_needs_no_more_room() -> None:

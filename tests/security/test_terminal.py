@@ -246,8 +246,9 @@ class Hostile(FakeBoard):
         deployment = {"state": EVIL, "state_at": EVIL, "alive": False, "operator": EVIL,
                       "job": EVIL, "error": error}  # fmt: skip
         serving = {"state": EVIL, "last_error": error, "release": EVIL, "socket": EVIL}
+        changed = {"release": EVIL, "changes": [{"what": EVIL, "from": EVIL, "to": EVIL}]}
         facts = {"current": EVIL, "previous": EVIL, "deployment": deployment, "releases": [],
-                 "history": [], "serving": serving, "changed": None, "error": error}  # fmt: skip
+                 "history": [], "serving": serving, "changed": changed, "error": error}  # fmt: skip
         return {"schema": "edgekit.board-status/1", "board": {"python": EVIL}, "free_bytes": 1,
                 "apps": {EVIL: facts}, "store": {"blobs": 1, "bytes": 2,
                                                  "partial_bytes": 0}}  # fmt: skip
