@@ -48,7 +48,7 @@ def soak(run: Deploying) -> None:
 def _examine(run: Deploying, policy: Dict[str, Any]) -> None:
     facts = run.journal.facts
     asked = dict(facts["policy"])
-    if policy["latency_ms"] is None and policy["latency_factor"] is None:
+    if policy["latency_ms"] is None:
         asked["measure_s"] = 0.0  # its figures were taken before it served, with the board's time
 
     def work(turn: Turn, tell: Progress) -> Dict[str, Any]:

@@ -1,14 +1,9 @@
-"""Latency of a release beside that of another one, measured in turns on one clock.
-
-What a board's clock says depends on what else it does: heat, another power mode and the release
-that serves slow both. So the two run frame by frame in turns, and their quotient stays; a figure
-that was measured last week says nothing about it.
-"""
+"""Latency of a release on the board's own clock, as a budget judges it."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List
 
 from ._lanes import share_lanes
 from ._measure import summary
@@ -18,7 +13,7 @@ if TYPE_CHECKING:
 
     from ._model import Model
 
-__all__ = ["clock_of", "measure_in_turns"]
+__all__ = ["clock_of", "measure_latency"]
 
 _LEAST = 10
 _WARM = 3
@@ -29,37 +24,24 @@ def clock_of(model: Model) -> str:
     return "cpu-measured" if model.backend == "reference" else "board-measured"
 
 
-def measure_in_turns(
-    models: Sequence[Model], frames: Sequence[Dict[str, np.ndarray]], seconds: float
-) -> List[Dict[str, Any]]:
-    """Runs every model once a turn, until ``seconds`` and at least 10 turns have gone.
-
-    Args:
-        models: One, or two that are compared.
-        frames: One frame for each model.
-        seconds: How long all of it takes, about.
+def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) -> Dict[str, Any]:
+    """Runs frames one after the other, for ``seconds`` and at least 10 of them.
 
     Returns:
-        For each model "p50", "p99" and "mean" (ms, whole frames) and "frames".
+        "p50", "p99" and "mean" (ms, whole frames) and "frames".
     """
-    turns = [share_lanes(model.lanes) for model in models]
-    checked = [model.check(frame) for model, frame in zip(models, frames)]  # noqa: B905 (3.8)
+    turns = share_lanes(model.lanes)
+    checked = model.check(frame)
     for _ in range(_WARM):
-        for position, model in enumerate(models):
-            model.run_lane(next(turns[position]).number, checked[position])
-    spent: List[List[float]] = [[] for _ in models]
-    order = list(range(len(models)))
+        model.run_lane(next(turns).number, checked)
+    spent: List[float] = []
     start = time.perf_counter()
-    while len(spent[0]) < _LEAST or time.perf_counter() - start < seconds:
-        for position in order:
-            lane = next(turns[position]).number
-            before = time.perf_counter()
-            models[position].run_lane(lane, checked[position])
-            spent[position].append((time.perf_counter() - before) * 1e3)
-        order.reverse()  # who runs second finds what the first left in the caches
-    found = []
-    for values in spent:
-        told = summary(values)
-        found.append({"p50": told["median"], "p99": told["p99"], "mean": told["mean"]})
-        found[-1]["frames"] = len(values)
-    return found
+    while len(spent) < _LEAST or time.perf_counter() - start < seconds:
+        lane = next(turns).number
+        before = time.perf_counter()
+        model.run_lane(lane, checked)
+        spent.append((time.perf_counter() - before) * 1e3)
+    found = summary(spent)
+    return {
+        "p50": found["median"], "p99": found["p99"], "mean": found["mean"], "frames": len(spent),
+    }  # fmt: skip

@@ -13,7 +13,6 @@ _DAY_S = 86400.0
 # field: its value when absent, the least and the most that it may be
 _NUMBERS: Dict[str, Tuple[Optional[float], float, float]] = {
     "latency_ms": (None, 1e-6, 1e9),
-    "latency_factor": (None, 1e-3, 1e6),
     "accuracy_min": (None, -1e9, 1e9),
     "measure_s": (0.5, 0.0, 600.0),
     "soak_s": (0.0, 0.0, _DAY_S),
@@ -27,8 +26,8 @@ def read_policy(value: object) -> Dict[str, Any]:
     """Checks a policy as a request brings it and fills in what it leaves out.
 
     Returns:
-        "latency_ms", "latency_factor" and "accuracy_min" (None: no gate), "measure_s", "soak_s",
-        "soak_every_s", "keep" and "timeouts" ("download_s", "refit_s", "test_s").
+        "latency_ms" and "accuracy_min" (None: no gate), "measure_s", "soak_s", "soak_every_s",
+        "keep" and "timeouts" ("download_s", "refit_s", "test_s").
 
     Raises:
         DeviceError: "policy.invalid", about the first field that is wrong.

@@ -25,12 +25,6 @@ class HealthSection(Section):
         description="Longest time that half of the frames may need on the board, milliseconds.",
         examples=[33],
     )
-    latency_factor: Positive | None = Field(
-        None,
-        description="How many times the time of the release before it may need, both measured in "
-        "turns.",
-        examples=[1.1],
-    )
     accuracy_min: Finite | None = Field(
         None,
         description="What `accuracy.metric` must reach on the board, on the samples; needs "

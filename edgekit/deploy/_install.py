@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["install"]
 
-_GATES = ("latency_ms", "latency_factor", "accuracy_min")
+_GATES = ("latency_ms", "accuracy_min")
 
 
 def install(

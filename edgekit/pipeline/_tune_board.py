@@ -30,7 +30,7 @@ __all__ = ["BoardMeasurer", "trial_config"]
 
 _KEEP = 100
 _ONCE = ("check", "rewrite", "calibrate", "plan", "build")  # steps that a plan needs one time
-_OFF = ("latency_ms", "latency_factor", "accuracy_min", "samples", "labels")
+_OFF = ("latency_ms", "accuracy_min", "samples", "labels")
 
 
 def trial_config(config: Config, objective: str, out: Path) -> Config:

@@ -17,14 +17,14 @@ def test_host_and_board_have_the_same_defaults() -> None:
 
 def test_all_of_it_reaches_the_board() -> None:
     section = HealthSection(
-        latency_ms=33, latency_factor=1.1, accuracy_min=0.99, samples=4, measure_s=2, soak_s=30,
+        latency_ms=33, accuracy_min=0.99, samples=4, measure_s=2, soak_s=30,
         soak_every_s=5, download_s=10, refit_s=20, test_s=30,
     )  # fmt: skip
     asked = read_policy(section.policy())
     assert asked["timeouts"] == {"download_s": 10, "refit_s": 20, "test_s": 30}
     told = {name: value for name, value in asked.items() if name not in ("timeouts", "keep")}
     assert told == {
-        "latency_ms": 33, "latency_factor": 1.1, "accuracy_min": 0.99, "measure_s": 2,
+        "latency_ms": 33, "accuracy_min": 0.99, "measure_s": 2,
         "soak_s": 30, "soak_every_s": 5,
     }  # fmt: skip
 
@@ -32,7 +32,7 @@ def test_all_of_it_reaches_the_board() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"accuracy_min": 0.9}, {"labels": "x.txt"}, {"latency_ms": 0},
-     {"latency_factor": float("inf")}, {"samples": -1},
+     {"latency_ms": float("inf")}, {"samples": -1},
      {"soak": 1}, {"test_s": 0}],
 )  # fmt: skip
 def test_what_it_refuses(wrong: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def test_what_it_refuses(wrong: dict[str, Any]) -> None:
     "wrong",
     [[], 7, {"surprise": 1}, {"latency_ms": "33"}, {"latency_ms": float("nan")}, {"keep": 0},
      {"latency_ms": True}, {"timeouts": {"test_s": 0}}, {"timeouts": {"x": 1}}, {"timeouts": 3},
-     {"on_change": "refuse"}, {"soak_s": -1}],
+     {"on_change": "refuse"}, {"latency_factor": 1.1}, {"soak_s": -1}],
 )  # fmt: skip
 def test_a_board_checks_what_it_is_told(wrong: Any) -> None:
     with pytest.raises(DeviceError) as caught:
