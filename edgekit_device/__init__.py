@@ -4,8 +4,8 @@
     model = edgekit_device.load("~/.edgekit/apps/resnet50")
     outputs = model({"x": image})
 
-A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``; a camera's frames are fed
-through a ``CameraInput``; what ``edgekit_device serve`` keeps loaded is called through ``connect``.
+A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``; what ``edgekit_device serve``
+keeps loaded is called through ``connect``.
 
 Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported where a model is run.
 """
@@ -15,8 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._camera import CameraFrame
-    from ._camera_input import CameraInput
     from ._client_serve import Client, connect
     from ._errors import DeviceError
     from ._load_plan import PlanModel, load_plan
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CameraFrame",
-    "CameraInput",
     "Client",
     "DeviceError",
     "Model",
@@ -38,8 +34,6 @@ __all__ = [
 
 # imported when they are asked for: most commands of a board need none of them
 _HOMES = {
-    "CameraFrame": "_camera",
-    "CameraInput": "_camera_input",
     "Client": "_client_serve",
     "DeviceError": "_errors",
     "Model": "_model",

@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
-from ._camera import CameraFrame, plan_camera
 from ._errors import DeviceError, map_os_errors
 from ._files import write_durably
 from ._kernels_body import BODY
@@ -27,7 +26,7 @@ from ._kernels_stage import SHIFTED, STAGE
 from ._kernels_window import WINDOW
 from ._nvrtc import Compiler, open_compiler
 
-__all__ = ["CameraFrame", "Layout", "Packer", "source"]
+__all__ = ["Layout", "Packer", "source"]
 
 _ALIGNED = 16  # bytes that one access moves; cudaMalloc aligns to 256
 _NAME = "convert"
@@ -83,12 +82,6 @@ class Packer:
         if src.format not in DLA or dst.format in DLA:
             raise _unsupported(src, dst)
         self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
-
-    def camera(
-        self, frame_ptr: int, frame: CameraFrame, dst_ptr: int, dst: Any, stream: int = 0
-    ) -> None:
-        """Writes a camera's frame as a network's input, in one pass; as :meth:`pack`."""
-        self._launch(plan_camera(frame, dst), frame_ptr, dst_ptr, stream)
 
     def _launch(self, launch: Launch, src_ptr: int, dst_ptr: int, stream: int) -> None:
         for pointer in (src_ptr, dst_ptr):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgekit_device._errors import DeviceError
-from edgekit_device._kernels import CameraFrame, Packer, source
+from edgekit_device._kernels import Packer, source
 from edgekit_device._kernels_plan import plan
 from edgekit_device._nvrtc import Compiler, open_compiler
 from tests.edgekit_device.kernel_emulator import layout
@@ -92,7 +92,6 @@ def test_faults_are_told(tmp_path: Path) -> None:
         (lambda: packer.pack(1032, _SRC, 4096, _DST), "kernels.alignment"),
         (lambda: packer.pack(1024, _SRC, 4096, _SRC), "kernels.unsupported"),
         (lambda: packer.unpack(1024, _SRC, 4096, _DST), "kernels.unsupported"),
-        (lambda: packer.camera(0, CameraFrame("RGB8", 9, 9), 0, _DST), "camera.size"),
     ):
         with pytest.raises(DeviceError) as caught:
             call()
