@@ -1,41 +1,531 @@
-"""Packs tensors into the DLA's formats and back on the GPU, with kernels compiled when needed.
+"""Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
 
-Each pair of layouts has its own kernel, made of one text (``_kernels_source``) and compiled by
-NVRTC. The results are the NumPy packer's and converter's (``_packing``, ``_convert``) bit for bit,
-but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
+The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it and
+compiled by NVRTC. Its results are the NumPy packer's and converter's (``_packing``, ``_convert``)
+bit for bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
+
+Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a pixel
+lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a line with
+its padding. A thread moves CW channels of PX pixels through its registers: it reads them in runs
+along whatever is contiguous in the source, in aligned words of up to 16 bytes, converts each
+element and writes runs along whatever is contiguous in the target. Where lines do not begin at
+multiples of 4 bytes, elements are moved one at a time.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
+from ._convert import convert
 from ._errors import DeviceError, map_os_errors
 from ._files import write_durably
-from ._kernels_body import BODY
-from ._kernels_layout import DLA, Layout
-from ._kernels_plan import THREADS, Launch, plan
-from ._kernels_prelude import CUDA_PRELUDE
-from ._kernels_runs import RUNS
-from ._kernels_source import TEMPLATE
-from ._kernels_square import SQUARE
-from ._kernels_stage import SHIFTED, STAGE
-from ._kernels_window import WINDOW
 from ._nvrtc import Compiler, open_compiler
+from ._packing import four, stored_shape
 
-__all__ = ["Layout", "Packer", "source"]
+__all__ = ["CUDA_PRELUDE", "Launch", "Layout", "Packer", "plan", "source"]
 
-_ALIGNED = 16  # bytes that one access moves; cudaMalloc aligns to 256
-_NAME = "convert"
+_TYPES = {"float32": 0, "float16": 1, "uint8": 2, "int8": 3}
+_SIZES = {"float32": 4, "float16": 2, "uint8": 1, "int8": 1}
+_VECTORS = {"CHW16": 16, "CHW32": 32}
+_LAST = ("HWC", "DLA_HWC4")
+_DLA = ("DLA_LINEAR", "DLA_HWC4", "CHW16", "CHW32")
+_FORMATS = ("LINEAR", "HWC", *_DLA)
+_MOST_PLACES = (1 << 31) - 1024  # pixels and elements are counted in 32 bits
+_MOST_ROWS = 65535  # of a grid's y (CUDA C++ Programming Guide, "Compute Capabilities")
+# scales in whose range the kernel's division is exact (its remainders do not underflow)
+_LEAST_SCALE, _MOST_SCALE = 1e-30, 1e30
+_WORD = 16  # bytes that one access moves at most; cudaMalloc aligns to 256
+_FEW = 4  # channels next to each other up to which a run holds whole pixels
+_THREADS, _WARP = 256, 32
+_ROUND = 12582912.0  # as TEXT has it
+_ALONG_PIXELS, _ALONG_CHANNELS, _WHOLE_PIXELS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory; an ``IoEntry`` or ``DeviceTensor`` serves as well.
+
+    Attributes:
+        dtype: "float32", "float16", "uint8" or "int8".
+        shape: The tensor's own shape; leading dimensions beyond (C, H, W) are one batch.
+        format: "LINEAR" (planes), "HWC" (channels last), "DLA_LINEAR", "DLA_HWC4", "CHW16" or
+            "CHW32".
+        strides: Bytes along N, C (or vectors of C), H and W; may be empty for LINEAR, and for HWC
+            without padding.
+        scale: Value of one step of an INT8 tensor; None where the elements are the values.
+    """
+
+    dtype: str
+    shape: Tuple[int, ...]
+    format: str
+    strides: Tuple[int, ...] = ()
+    scale: Optional[float] = None
+
+
+class Numbers(ctypes.Structure):
+    """The kernel's third parameter, as :data:`TEXT` declares it."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in (
+            "batch", "channels", "height", "width", "columns", "blocks",
+            "src_groups", "src_line", "src_held", "dst_groups", "dst_line", "dst_held",
+        )],
+        *[(name, ctypes.c_float) for name in (
+            "src_scale", "dst_scale", "inverse", "low", "high", "slope", "start",
+        )],
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's definitions (its source is made of them), its numbers and its grid."""
+
+    defines: Tuple[Tuple[str, int], ...]
+    numbers: Numbers
+    grid: Tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Memory of (batch, groups, height, line, held) elements of ``size`` bytes."""
+
+    size: int
+    groups: int
+    line: int
+    held: int
+
+
+# What the text stands on in CUDA C++; the tests have the same for a C compiler.
+CUDA_PRELUDE = """\
+#define HELPER static __device__ __forceinline__
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned char u8;
+typedef long long i64;
+HELPER void load16(u32 *to, const u8 *p) {
+  uint4 v = __ldg((const uint4 *)p);
+  to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
+}
+HELPER void load8(u32 *to, const u8 *p) {
+  uint2 v = __ldg((const uint2 *)p);
+  to[0] = v.x; to[1] = v.y;
+}
+HELPER u32 load4(const u8 *p) { return __ldg((const u32 *)p); }
+HELPER u32 load2(const u8 *p) { return __ldg((const u16 *)p); }
+HELPER u32 load1(const u8 *p) { return __ldg(p); }
+HELPER void store16(u8 *p, const u32 *v) { *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]); }
+HELPER void store8(u8 *p, const u32 *v) { *(uint2 *)p = make_uint2(v[0], v[1]); }
+HELPER void store4(u8 *p, u32 v) { *(u32 *)p = v; }
+HELPER void store2(u8 *p, u32 v) { *(u16 *)p = (u16)v; }
+HELPER void store1(u8 *p, u32 v) { *p = (u8)v; }
+HELPER u32 perm(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
+HELPER u32 bits_of(float v) { return __float_as_uint(v); }
+HELPER float float_of(u32 v) { return __uint_as_float(v); }
+HELPER float add(float a, float b) { return __fadd_rn(a, b); }
+HELPER float times(float a, float b) { return __fmul_rn(a, b); }
+HELPER float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+HELPER float within(float v, float low, float high) { return fminf(fmaxf(v, low), high); }
+HELPER float saturated(float v) { return __saturatef(v); } /* within 0 and 1 */
+HELPER float of_half(u32 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)v));
+  return f;
+}
+HELPER u32 half_of(float v) {
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+  return h;
+}
+#if SRC_WAY + DST_WAY == 1 /* many elements in registers: at most 80 of these */
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 3) convert
+#else
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS) convert
+#endif
+#define BLOCK_X ((int)blockIdx.x)
+#define BLOCK_Y ((int)blockIdx.y)
+#define BLOCKS_Y ((int)gridDim.y)
+#define THREAD ((int)threadIdx.x)
+"""
+
+# Definitions that `plan` chooses:
+#   SRC_T, DST_T: element types, 0 float32, 1 float16, 2 uint8, 3 int8.
+#   SRC_HELD, DST_HELD: channels next to each other; 0 for all, where these are more than a few.
+#   SRC_WAY, DST_WAY: a run is 0 the pixels of a channel, 1 the channels of a pixel, 2 whole pixels.
+#   SRC_WORD, DST_WORD: bytes of an access; 0 for single elements.
+#   CW, PX: channels and pixels of a thread; STEP: from one of its pixels to the next.
+#   LANES: neighbouring threads along channels; THREADS: of a block.
+#   RAW: bits are moved; SCALED: INT8 values are multiplied by their scale; NANS: values may be NaN;
+#   QUICK: bytes become bytes by two products and sums.
+TEXT = """\
+typedef struct {
+  int batch, channels, height, width, columns, blocks;
+  int src_groups, src_line, src_held, dst_groups, dst_line, dst_held;
+  float src_scale, dst_scale, inverse, low, high, slope, start;
+} Numbers;
+
+#define SIZE_OF(t) ((t) == 0 ? 4 : (t) == 1 ? 2 : 1)
+#define SRC_SIZE SIZE_OF(SRC_T)
+#define DST_SIZE SIZE_OF(DST_T)
+#define RUNS_OF(way) ((way) == 0 ? CW : (way) == 1 ? PX : 1)
+#define LENGTH_OF(way, held) ((way) == 0 ? PX : (way) == 1 ? CW : PX * (held))
+#define SRC_RUNS RUNS_OF(SRC_WAY)
+#define DST_RUNS RUNS_OF(DST_WAY)
+#define SRC_LENGTH LENGTH_OF(SRC_WAY, SRC_HELD)
+#define DST_LENGTH LENGTH_OF(DST_WAY, DST_HELD)
+#define SRC_WORDS ((SRC_LENGTH * SRC_SIZE + 3) / 4)
+#define DST_WORDS (DST_LENGTH * DST_SIZE / 4)
+#define ROUND 12582912.0f /* 1.5 * 2**23: its sum with a value rounds that half to even */
+
+/* where an element lies; `held` is 0 where all channels of a pixel are one group, of `all` */
+HELPER i64 place(i64 n, int c, int h, int w, int groups, int height, int line, int held, int all) {
+  if (!held) return ((n * height + h) * line + w) * all + c;
+  return (((n * groups + c / held) * height + h) * line + w) * held + c % held;
+}
+
+HELPER void load_run(u32 *run, const u8 *p) {
+#pragma unroll
+  for (int i = 0; i < SRC_WORDS; i += SRC_WORD / 4 + !SRC_WORD) {
+    if (SRC_WORD == 16) load16(run + i, p + 4 * i);
+    else if (SRC_WORD == 8) load8(run + i, p + 4 * i);
+    else run[i] = load4(p + 4 * i);
+  }
+}
+
+HELPER void store_run(u8 *p, const u32 *run) {
+#pragma unroll
+  for (int i = 0; i < DST_WORDS; i += DST_WORD / 4 + !DST_WORD) {
+    if (DST_WORD == 16) store16(p + 4 * i, run + i);
+    else if (DST_WORD == 8) store8(p + 4 * i, run + i);
+    else store4(p + 4 * i, run[i]);
+  }
+}
+
+/* the runs of a thread as they lie in memory; what is not of the tensor is zero and unread */
+HELPER void load_runs(u32 *words, const u8 *src, const Numbers *s, int n, int c0, int h, int w0) {
+  int channels = s->channels - c0, pixels = s->width - w0;
+  int runs = SRC_WAY == 0 ? channels : SRC_WAY == 1 ? (pixels + STEP - 1) / STEP : 1;
+  int valid = SRC_WAY == 0 ? (pixels + STEP - 1) / STEP
+            : SRC_WAY == 1 ? channels : pixels * SRC_HELD;
+  i64 step = (SRC_WAY == 0 ? (i64)s->height * s->src_line : (i64)STEP * s->src_held) * SRC_SIZE;
+  const u8 *p = src + SRC_SIZE * place(n, c0, h, w0, s->src_groups, s->height, s->src_line,
+                                       SRC_HELD, s->src_held);
+  if (SRC_WORD && valid >= SRC_LENGTH && runs >= SRC_RUNS) {
+#pragma unroll
+    for (int r = 0; r < SRC_RUNS; r++) load_run(words + r * SRC_WORDS, p + r * step);
+    return;
+  }
+#pragma unroll
+  for (int r = 0; r < SRC_RUNS; r++) {
+    u32 *run = words + r * SRC_WORDS;
+#pragma unroll
+    for (int i = 0; i < SRC_WORDS; i++) run[i] = 0;
+    if (r >= runs) continue;
+    if (SRC_WORD && valid >= SRC_LENGTH) {
+      load_run(run, p + r * step);
+      continue;
+    }
+#pragma unroll
+    for (int k = 0; k < SRC_LENGTH; k++) {
+      const u8 *q = p + r * step + k * (SRC_WAY ? 1 : STEP) * SRC_SIZE;
+      if (k >= valid) continue;
+      if (SRC_SIZE == 4) run[k] = load4(q);
+      else if (SRC_SIZE == 2) run[k / 2] |= load2(q) << k % 2 * 16;
+      else run[k / 4] |= load1(q) << k % 4 * 8;
+    }
+  }
+}
+
+/* The nearest step, half to even and saturated; NaN is 0. The quotient is rounded as float32
+   division does: with y the rounded reciprocal and q within one unit of the last place,
+   fma(fma(-q, b, a), y, q) is the rounded quotient (P. Markstein, "Computation of elementary
+   functions on the IBM RISC System/6000 processor", 1990, theorem 7.1); the first such step
+   brings q there. */
+HELPER u32 quantised(float v, const Numbers *s) {
+  v = within(v, s->low, s->high);
+  float q = times(v, s->inverse);
+  q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
+  q = fused(fused(-q, s->dst_scale, v), s->inverse, q);
+  return bits_of(add(q, ROUND));
+}
+
+/* what is stored of element k of a run, in the lowest bits */
+HELPER u32 converted(const u32 *run, int k, const Numbers *s) {
+  u32 word = run[k * SRC_SIZE / 4];
+  float v;
+  k %= 4 / SRC_SIZE;
+  if (RAW) return word >> k * SRC_SIZE * 8;
+  if (SRC_T == 3) word ^= 0x80808080; /* 128 more, without a sign */
+  if (QUICK) { /* the byte in the float 2**15 + b; its share of all 256 steps */
+    v = float_of(perm(word, 0x47000000, 0x7404 + (k << 4)));
+    return bits_of(fused(saturated(fused(v, s->slope, s->start)), 255.0f, s->low));
+  }
+  if (SRC_SIZE == 1) /* in the float 2**23 + b */
+    v = add(float_of(perm(word, 0x4b000000, 0x7440 + k)), SRC_T == 3 ? -8388736.0f : -8388608.0f);
+  else v = SRC_SIZE == 2 ? of_half(word >> k * 16 & 0xffff) : float_of(word);
+  if (SCALED) v = times(v, s->src_scale);
+  if (DST_T == 0) return bits_of(v);
+  if (DST_T == 1) return half_of(v);
+  if (NANS) v = v == v ? v : 0.0f;
+  return DST_T == 3 ? quantised(v, s) : bits_of(add(within(v, 0.0f, 255.0f), ROUND));
+}
+
+/* element k of run r to write, from the runs that were read */
+HELPER u32 moved(const u32 *words, int r, int k, const Numbers *s) {
+  int c = DST_WAY == 0 ? r : DST_WAY == 1 ? k : k % DST_HELD;
+  int w = DST_WAY == 0 ? k : DST_WAY == 1 ? r : k / DST_HELD;
+  if (SRC_WAY == 0) return converted(words + c * SRC_WORDS, w, s);
+  if (SRC_WAY == 1) return converted(words + w * SRC_WORDS, c, s);
+  return c < SRC_HELD && c < s->channels ? converted(words, w * SRC_HELD + c, s) : 0;
+}
+
+/* a run to write; what is not of the tensor is zero */
+HELPER void make_run(u32 *run, const u32 *words, int r, const Numbers *s) {
+#pragma unroll
+  for (int i = 0; i < DST_WORDS; i++) {
+    int k = i * (4 / DST_SIZE);
+    run[i] = moved(words, r, k, s);
+    if (DST_SIZE == 2) run[i] = perm(run[i], moved(words, r, k + 1, s), 0x5410);
+    if (DST_SIZE == 1)
+      run[i] = perm(perm(run[i], moved(words, r, k + 1, s), 0x0040),
+                    perm(moved(words, r, k + 2, s), moved(words, r, k + 3, s), 0x0040), 0x5410);
+  }
+}
+
+HELPER void store_runs(u8 *dst, const u32 *words, const Numbers *s, int n, int c0, int h, int w0) {
+  int channels = s->dst_groups * s->dst_held - c0, pixels = s->dst_line - w0;
+  int runs = DST_WAY == 0 ? channels : DST_WAY == 1 ? (pixels + STEP - 1) / STEP : 1;
+  int valid = DST_WAY == 0 ? (pixels + STEP - 1) / STEP
+            : DST_WAY == 1 ? channels : pixels * DST_HELD;
+  i64 step = (DST_WAY == 0 ? (i64)s->height * s->dst_line : (i64)STEP * s->dst_held) * DST_SIZE;
+  u8 *p = dst + DST_SIZE * place(n, c0, h, w0, s->dst_groups, s->height, s->dst_line, DST_HELD,
+                                 s->dst_held);
+  u32 run[DST_WORDS];
+  if (DST_WORD && valid >= DST_LENGTH && runs >= DST_RUNS) {
+#pragma unroll
+    for (int r = 0; r < DST_RUNS; r++) {
+      make_run(run, words, r, s);
+      store_run(p + r * step, run);
+    }
+    return;
+  }
+#pragma unroll
+  for (int r = 0; r < DST_RUNS; r++) {
+    if (r >= runs) return;
+    make_run(run, words, r, s);
+    if (DST_WORD && valid >= DST_LENGTH) {
+      store_run(p + r * step, run);
+      continue;
+    }
+#pragma unroll
+    for (int k = 0; k < DST_LENGTH; k++) {
+      u8 *q = p + r * step + k * (DST_WAY ? 1 : STEP) * DST_SIZE;
+      if (k >= valid) continue;
+      if (DST_SIZE == 4) store4(q, run[k]);
+      else if (DST_SIZE == 2) store2(q, run[k / 2] >> k % 2 * 16);
+      else store1(q, run[k / 4] >> k % 4 * 8);
+    }
+  }
+}
+
+/* neighbouring threads lie along channels, then along pixels, and so do blocks */
+KERNEL(const u8 *src, u8 *dst, const Numbers numbers) {
+  const Numbers *s = &numbers;
+  u32 words[SRC_RUNS * SRC_WORDS];
+  int c0 = (BLOCK_X % s->blocks * LANES + THREAD % LANES) * CW;
+  int item = BLOCK_X / s->blocks * (THREADS / LANES) + THREAD / LANES;
+  int h = item / STEP / s->columns, w0 = item / STEP % s->columns * (PX * STEP) + item % STEP;
+  if (h >= s->height || w0 >= s->dst_line || c0 >= s->dst_groups * s->dst_held) return;
+  for (int n = BLOCK_Y; n < s->batch; n += BLOCKS_Y) {
+    load_runs(words, src, s, n, c0, h, w0);
+    store_runs(dst, words, s, n, c0, h, w0);
+  }
+}
+"""
 
 
 def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
     """The text of a planned kernel."""
     defines = "".join("#define {} {}\n".format(*one) for one in launch.defines)
-    return defines + prelude + SHIFTED + TEMPLATE + RUNS + SQUARE + STAGE + WINDOW + BODY
+    return defines + prelude + TEXT
+
+
+def plan(src: Any, dst: Any) -> Launch:
+    """Plans the kernel that writes ``src``'s tensor as ``dst`` wants it.
+
+    Raises:
+        DeviceError: "kernels.shape", "kernels.scale", "kernels.unsupported", or as
+            ``_packing.stored_shape``.
+    """
+    shape = four(src.shape)
+    if shape != four(dst.shape):
+        raise DeviceError(
+            "{} cannot be written as {}".format(list(src.shape), list(dst.shape)),
+            code="kernels.shape",
+        )
+    a, b = _side(src), _side(dst)
+    numbers, defines = _conversion(src, dst)
+    batch, channels, height, width = shape
+    if a.held == b.held == 1 and not (width * a.size % _WORD or width * b.size % _WORD):
+        # planes of whole words: every line for itself, whatever it belongs to
+        batch, channels, height = 1, batch * channels * height, 1
+        a, b = replace(a, groups=channels), replace(b, groups=channels)
+    elif a.line == b.line == width:
+        height, width = 1, height * width
+        a, b = replace(a, line=width), replace(b, line=width)
+    block = _block(a, b, channels)
+    for name, one in (("SRC", a), ("DST", b)):
+        block[name + "_HELD"] = 0 if one.groups == 1 and one.held > _FEW else one.held
+    lines = batch * height
+    block["DST_WORD"] = _word(b, block, "DST", lines * b.groups)
+    ways = (block["SRC_WAY"], block["DST_WAY"])
+    if block["DST_WORD"] <= b.size and ways[1] == _ALONG_PIXELS and ways[0] != _WHOLE_PIXELS:
+        # single elements: neighbouring threads write neighbours
+        block.update(PX=4, STEP=_WARP, DST_WORD=0)
+    block["SRC_WORD"] = _word(a, block, "SRC", lines * a.groups)
+    covered = b.groups * b.held
+    if covered <= channels and b.line <= width:
+        # nothing is padded: the source's padding may be read
+        channels, width = a.groups * a.held, a.line
+    numbers.batch, numbers.channels, numbers.height, numbers.width = batch, channels, height, width
+    numbers.src_groups, numbers.src_line, numbers.src_held = a.groups, a.line, a.held
+    numbers.dst_groups, numbers.dst_line, numbers.dst_held = b.groups, b.line, b.held
+    numbers.columns = -(-b.line // (block["PX"] * block["STEP"]))
+    numbers.blocks = -(-covered // (block["LANES"] * block["CW"]))
+    rows = -(-numbers.columns * height // (_THREADS // block["LANES"] // block["STEP"]))
+    grid = (rows * numbers.blocks, min(batch, _MOST_ROWS), 1)
+    return Launch(tuple(sorted({**defines, **block}.items())), numbers, grid)
+
+
+def _side(layout: Any) -> _Side:
+    if layout.format not in _FORMATS or layout.dtype not in _TYPES:
+        raise DeviceError(
+            "no kernel for {} as {}".format(layout.dtype, layout.format),
+            code="kernels.unsupported",
+            hint="types: {}; formats: {}".format(", ".join(_TYPES), ", ".join(_FORMATS)),
+        )
+    size = _SIZES[layout.dtype]
+    batch, channels, height, width = four(layout.shape)
+    line, held = width, _VECTORS.get(layout.format, 1)
+    if layout.format == "HWC" and not layout.strides:
+        held = max(1, channels)
+    elif layout.format != "LINEAR":
+        stored = stored_shape(layout.shape, size, layout.format, layout.strides)
+        line = stored[2 if layout.format in _LAST else 3]
+        held = stored[3] if layout.format in _LAST else held
+    found = _Side(size, -(-channels // held), line, held)
+    if batch * found.groups * height * found.line * found.held > _MOST_PLACES:
+        raise DeviceError(
+            "a tensor of {} is too large for the kernels".format(list(layout.shape)),
+            code="kernels.unsupported",
+            hint="convert it in parts of fewer than 2**31 elements",
+        )
+    return found
+
+
+def _block(a: _Side, b: _Side, channels: int) -> Dict[str, int]:
+    """What a thread moves, as :data:`TEXT` names it.
+
+    Words are as wide as they can be, and what neighbouring threads write lies next to each other:
+    a sector of 32 bytes that is written in parts costs several times as much.
+    """
+    few = 1 < max(a.held, b.held) <= _FEW
+    last = _WHOLE_PIXELS if few else _ALONG_CHANNELS
+    ways = tuple(last if one.held > 1 else _ALONG_PIXELS for one in (a, b))
+    read, write = _WORD // a.size, _WORD // b.size  # elements of a word
+    if few:
+        cut = (max(a.held, b.held), write if b.held == 1 else write // 2, 1, 1)
+    elif ways == (_ALONG_PIXELS, _ALONG_PIXELS):
+        cut = (max(1, min(8, channels)), min(read, write), 1, 1)
+    elif ways == (_ALONG_CHANNELS, _ALONG_CHANNELS):
+        cut = (min(read, write), 4, 8, 4)
+    else:
+        # 16 bytes or more of each run to read, 16 bytes or less to write; 64 elements or more
+        write = min(8, write)
+        read = max(read, 64 // write)
+        wide, pixels = (write, read) if b.held > 1 else (read, write)
+        cut = (wide, pixels, 1, _WARP // wide)
+    named = dict(zip(("CW", "PX", "STEP", "LANES"), cut))  # noqa: B905
+    return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "THREADS": _THREADS, **named}
+
+
+def _word(one: _Side, block: Dict[str, int], name: str, lines: int) -> int:
+    """Bytes at whose multiples every run of a side begins and ends; 0 for less than a word."""
+    way = block[name + "_WAY"]
+    if way == _ALONG_PIXELS and block["STEP"] > 1:
+        return 0
+    run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * one.held
+    step = one.held if way == _ALONG_CHANNELS else one.line * one.held if lines > 1 else 0
+    word = math.gcd(math.gcd(_WORD, run * one.size), step * one.size)
+    return word if word >= _SIZES["float32"] else 0
+
+
+def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
+    """The numbers and definitions of the conversion, which is that of ``_convert.convert``.
+
+    Raises:
+        DeviceError: "kernels.scale".
+    """
+    numbers = Numbers()
+    same = src.dtype == dst.dtype
+    raw = same and (src.dtype != "int8" or None in (src.scale, dst.scale) or src.scale == dst.scale)
+    defines = {
+        "SRC_T": _TYPES[src.dtype], "DST_T": _TYPES[dst.dtype], "RAW": int(raw), "QUICK": 0,
+        "SCALED": int(not raw and src.dtype == "int8" and src.scale is not None),
+        "NANS": int(not raw and src.dtype.startswith("float")),
+    }  # fmt: skip
+    if raw:
+        return numbers, defines
+    numbers.src_scale = 1.0 if src.scale is None else src.scale
+    if dst.dtype == "int8":
+        if dst.scale is None or not _LEAST_SCALE <= dst.scale <= _MOST_SCALE:
+            raise DeviceError(
+                "INT8 steps need a scale between {} and {}, not {}".format(
+                    _LEAST_SCALE, _MOST_SCALE, dst.scale
+                ),
+                code="kernels.scale",
+            )
+        numbers.dst_scale = dst.scale
+        rounded = numbers.dst_scale  # as float32
+        # the quotient of two float32 in double precision, rounded once more, is the rounded
+        # quotient (S. Figueroa, "When is double rounding innocuous?", 1995: 53 >= 2 * 24 + 2)
+        numbers.inverse = 1.0 / rounded
+        numbers.low, numbers.high = -128.0 * rounded, 127.0 * rounded
+    if _SIZES[src.dtype] == _SIZES[dst.dtype] == 1:
+        defines["QUICK"] = int(_set_product(numbers, src, dst))
+    return numbers, defines
+
+
+def _set_product(numbers: Numbers, src: Any, dst: Any) -> bool:
+    """Whether every byte's step is its share of all steps, saturated; sets the numbers for it."""
+    import numpy as np
+
+    codes = np.arange(256, dtype=np.uint8)
+    values = codes.view(src.dtype)
+    lifted = 32768.0 + (codes ^ (128 if src.dtype == "int8" else 0))  # as the kernel has it
+    slope = (src.scale or 1.0) if src.dtype == "int8" else 1.0
+    least = int(np.iinfo(dst.dtype).min)
+    if dst.dtype == "int8":
+        wanted = convert(values, "int8", src.scale, dst.scale)
+        slope /= dst.scale
+    else:
+        real = np.rint(convert(values, "float32", src.scale, None))
+        wanted = np.clip(real, 0, 255).astype(np.uint8)
+    zero = 32896.0 if src.dtype == "int8" else 32768.0
+    with np.errstate(all="ignore"):
+        a, b = np.float32(slope / 255), np.float32(-(zero * slope + least) / 255)
+        shares = np.clip(lifted * np.float64(a) + np.float64(b), 0.0, 1.0)
+        # the kernel rounds a share to a multiple of 2**-24 at most; False for NaN, too
+        near = np.abs(shares * 255 + least - wanted.astype(np.float64)) < 0.5 - 255 * 2.0**-23
+    if not bool(near.all()):
+        return False
+    numbers.slope, numbers.start, numbers.low = float(a), float(b), _ROUND + least
+    return True
 
 
 class Packer:
@@ -45,7 +535,7 @@ class Packer:
 
     Args:
         cuda: The :class:`edgekit_device._cuda.Cuda` to work with.
-        folder: Where compiled kernels are kept (a root's ``kernels``); None keeps them in memory.
+        folder: Where compiled kernels are stored (a root's ``kernels``); None for memory alone.
         compiler: NVRTC; by default found when a kernel is not in the folder.
     """
 
@@ -73,21 +563,21 @@ class Packer:
         Raises:
             DeviceError: "kernels.*", "format.*", "nvrtc.*" or "cuda.*".
         """
-        if dst.format not in DLA:
+        if dst.format not in _DLA:
             raise _unsupported(src, dst)
         self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
 
     def unpack(self, src_ptr: int, src: Any, dst_ptr: int, dst: Any, stream: int = 0) -> None:
         """Writes a tensor in one of DLA's formats as "LINEAR" or "HWC"; as :meth:`pack`."""
-        if src.format not in DLA or dst.format in DLA:
+        if src.format not in _DLA or dst.format in _DLA:
             raise _unsupported(src, dst)
         self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
 
     def _launch(self, launch: Launch, src_ptr: int, dst_ptr: int, stream: int) -> None:
         for pointer in (src_ptr, dst_ptr):
-            if pointer % _ALIGNED:
+            if pointer % _WORD:
                 raise DeviceError(
-                    "the address {:#x} is no multiple of {}".format(pointer, _ALIGNED),
+                    "the address {:#x} is no multiple of {}".format(pointer, _WORD),
                     code="kernels.alignment",
                     hint="give tensors memory of their own",
                 )
@@ -95,24 +585,24 @@ class Packer:
             return  # a tensor without elements
         arguments = [ctypes.c_uint64(src_ptr), ctypes.c_uint64(dst_ptr), launch.numbers]
         function = self._function(launch)
-        self._cuda.launch(function, launch.grid, (THREADS, 1, 1), arguments, stream)
+        self._cuda.launch(function, launch.grid, (_THREADS, 1, 1), arguments, stream)
 
     def _function(self, launch: Launch) -> int:
         with self._lock:
             if launch.defines not in self._functions:
                 module = self._cuda.load_module(self._image(source(launch)))
-                self._functions[launch.defines] = self._cuda.function(module, _NAME)
+                self._functions[launch.defines] = self._cuda.function(module, "convert")
             return self._functions[launch.defines]
 
     def _image(self, text: str) -> bytes:
-        """The compiled kernel: the folder's, or compiled now and kept there."""
+        """The compiled kernel: the folder's, or compiled now and stored there."""
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()
         name = "{}-sm_{}{}.bin".format(digest[:32], *self._capability)
         if self._folder is not None:
-            kept = self._folder / name
-            if kept.is_file():
-                with map_os_errors(str(kept)):
-                    return kept.read_bytes()
+            stored = self._folder / name
+            if stored.is_file():
+                with map_os_errors(str(stored)):
+                    return stored.read_bytes()
         if self._compiler is None:
             self._compiler = open_compiler()
         image = self._compiler.compile(text, self._capability)
@@ -127,5 +617,5 @@ def _unsupported(src: Any, dst: Any) -> DeviceError:
     return DeviceError(
         "no kernel writes {} as {}".format(src.format, dst.format),
         code="kernels.unsupported",
-        hint="one side is {}, the other LINEAR or HWC".format(", ".join(DLA)),
+        hint="one side is {}, the other LINEAR or HWC".format(", ".join(_DLA)),
     )

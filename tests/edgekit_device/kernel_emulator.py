@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from edgekit.dla import pack, strides
 from edgekit_device._convert import convert
-from edgekit_device._kernels import Layout, source
-from edgekit_device._kernels_plan import Launch
+from edgekit_device._kernels import Launch, Layout, source
 
 _FOLDER = Path(__file__).parent / "kernel_emulation"
 _ALIGNED = 64

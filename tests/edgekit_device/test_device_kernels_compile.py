@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from edgekit_device._errors import DeviceError
-from edgekit_device._kernels import Packer, source
-from edgekit_device._kernels_plan import plan
+from edgekit_device._kernels import Layout, Packer, plan, source
 from edgekit_device._nvrtc import Compiler, open_compiler
 from tests.edgekit_device.kernel_emulator import layout
 
@@ -73,6 +72,15 @@ def test_a_kernel_is_compiled_once_and_kept(tmp_path: Path) -> None:
     function, _, block, arguments, stream = cuda.launches[1]
     assert (function, block, stream) == (1, (256, 1, 1), 5)
     assert [one.value for one in arguments[:2]] == [1024, 4096]
+
+
+def test_a_tensor_without_elements_needs_no_kernel() -> None:
+    cuda = _Cuda()
+    packer = Packer(cuda, None, Compiler(_Compiler(6), "test"))
+    for shape in ((0, 3, 8, 64), (1, 0, 8, 64)):
+        dst = Layout("int8", shape, "DLA_LINEAR", (1536, 512, 64, 1), 0.1)
+        packer.pack(1024, Layout("float32", shape, "HWC"), 4096, dst)
+    assert cuda.launches == []
 
 
 def test_a_device_that_nvrtc_does_not_know_gets_ptx_or_a_reason() -> None:

@@ -40,6 +40,6 @@ def test_small_questions_import_no_engine(tmp_path: Path, command: str) -> None:
     done = subprocess.run(argv, input="[]", capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "edgekit_device._commands" in imported
-    for module in ("_tensorrt", "_kernels_plan", "_probe", "_job_run", "_reference"):
+    for module in ("_tensorrt", "_kernels", "_probe", "_job_run", "_reference"):
         assert f"edgekit_device.{module}" not in imported
     assert "numpy" not in imported
