@@ -39,7 +39,8 @@ class Fix:
         gain_us: Predicted microseconds saved, against the automatic placement or the GPU alone,
             whichever is faster now; None where that is no more than the prediction's noise.
         offer: ``LATENCY`` where it saves that; ``LEGALITY`` where more layers would be on the DLA,
-            in no more loadables or with more of the arithmetic; empty where it does neither.
+            in no more loadables or with more of the arithmetic, and the automatic placement no
+            slower than now by more than the prediction's noise; empty where it does neither.
     """
 
     rules: tuple[str, ...]
@@ -136,18 +137,19 @@ def _suppose(
         groups = within_memory(mended, groups, clock.target, given)
     names_on_dla = {name for group in groups if group.kept for name in group.layers}
     on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
-    after, gain = None, None
+    after, gain, slower = None, None, False
     if clock is not None:
         after = clock.auto_us(groups)
         # no published time has a recurrence
         guess = any(layer.params.get("steps") for layer in network.layers if layer.name in more)
         gain = saved_us(clock, judgement, after, extrapolated=guess)
+        slower = after > clock.auto_us(judgement.candidates) * (1 + noise(extrapolated=guess))
     kept, share = sum(group.kept for group in groups), macs_fraction(network, on_dla)
     now = [layer for layer in network.layers if judgement.placed.get(layer.name) == "DLA"]
     before = max(1, sum(group.kept for group in judgement.candidates))
     more_work = share >= macs_fraction(network, now) + _SHARE
     offer = LATENCY if gain is not None else ""
-    if not offer and len(on_dla) > len(now) and (kept <= before or more_work):
+    if not (offer or slower) and len(on_dla) > len(now) and (kept <= before or more_work):
         offer = LEGALITY
     return Fix(rules, tuple(names), ways, len(groups), kept, len(on_dla), share, after, gain, offer)
 

@@ -211,7 +211,8 @@ def _fixes(page: Page, document: Mapping[str, Any]) -> None:
         _together(page, document, combined)
     if rest:
         page.add()
-        none = " (none is predicted to shorten the latency)" if timed else ""
+        # what a fix would save lies within the prediction's error, or the GPU alone is faster
+        none = ", without a sure gain over the fastest placement now" if timed else ""
         page.add(f"Fixes that let more run on the DLA{none}", style="bold")
         _listed(page, document, rest, 1 + len(faster))
         _together(page, document, None if timed else combined)

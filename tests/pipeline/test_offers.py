@@ -69,7 +69,7 @@ def test_no_saving_is_offered_where_the_gpu_alone_is_faster(
     assert (fix["gain_us"], fix["offer"]) == (None, "legality")
     text = printed(capsys, "check", str(path), "-t", ORIN)
     assert "saves" not in text
-    assert "Fixes that let more run on the DLA (none is predicted to shorten" in text
+    assert "Fixes that let more run on the DLA, without a sure gain" in text
 
 
 def test_a_saving_is_against_the_faster_of_what_there_is(
@@ -118,6 +118,28 @@ def test_what_only_splits_the_network_is_no_offer(tmp_path: Path) -> None:
     document = edgekit.check(path, target=ORIN)
     for fix in document["fixes"]:
         assert fix["loadables"] <= max(1, document["loadables"])
+
+
+def test_what_makes_the_automatic_placement_slower_is_no_offer(tmp_path: Path) -> None:
+    """Mended, the exponentials bring a large tensor to the DLA that the GPU does in no time."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"], name="exp"),
+        helper.make_node("Exp", ["e"], ["f"], name="exp2"),
+        helper.make_node("AveragePool", ["f"], ["p"], name="pool", kernel_shape=[8, 8],
+                         strides=[8, 8]),
+        helper.make_node("Sigmoid", ["p"], ["y"], name="sig"),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 256, 256])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 32, 32])],
+    )  # fmt: skip
+    path = tmp_path / "slow.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    document = edgekit.check(path, target=ORIN)
+    assert [layer["name"] for layer in document["layers"] if not layer["dla"]["ok"]] == [
+        "exp", "exp2",
+    ]  # fmt: skip
+    assert document["fixes"] == []
 
 
 @pytest.mark.parametrize(("layers", "pays"), [(2, False), (20, True)])
