@@ -171,14 +171,11 @@ def test_a_run_and_what_shows_it(life: Life) -> None:
     config, out = config_of(life), ("-o", life.folder / "out")
     life.run("doctor", "doctor", config)
     life.run("run", "run", config, *out, "--trust-key")
-    life.run("run-reused", "run", config, *out)
     life.run("report", "report", config, *out)
     life.run("bench-newer", "bench", config, *out, "--warmup", "1")
     life.run("history", "history")
     life.run("compare-invalid", "compare", "last~1", "last", "--force")
     life.run("trace", "trace", life.folder / "out/bench.json", "-o", life.folder / "trace.json")
-    life.run("top", "top", config)
-    life.run("jobs-list", "jobs", "list", config)
     life.run("serve-status", "serve", config, "status")
     measured = json.loads((life.folder / "out/bench.json").read_text())
     for name, factor in (("before", 1.0), ("after", 1.2)):
@@ -212,6 +209,8 @@ def test_tune(life: Life) -> None:
 def test_a_server_on_a_board(life: Life) -> None:
     config, out = config_of(life), ("-o", life.folder / "out")
     life.run("serve-deploy", "deploy", config, *out, "--trust-key")
+    life.run("top", "top", config)
+    life.run("jobs-list", "jobs", "list", config)
     life.run("serve-start", "serve", config, "start", wire=True)
     life.run("serve-serving", "serve", config, "status")
     life.run("serve-stop", "serve", config, "stop")
