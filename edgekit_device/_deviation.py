@@ -314,7 +314,7 @@ def worst_of(errors: Sequence[Deviation]) -> Dict[str, Any]:
     known = [ratio for ratio in ratios if ratio is not None]
     return {
         "cosine": min((_finite(sum(e.cosines) / len(e.cosines), 0.0) for e in errors), default=1.0),
-        "cosine_min": min((_finite(min(e.cosines), 0.0) for e in errors), default=1.0),
+        "cosine_min": min((_finite(c, 0.0) for e in errors for c in e.cosines), default=1.0),
         "snr_db": _finite(min(known), -999.0) if known else None,
         "exact": not known,
         "max_abs": _finite(max((e.max_abs for e in errors), default=0.0), 3.4e38),

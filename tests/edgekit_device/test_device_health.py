@@ -14,7 +14,9 @@ import pytest
 from edgekit.bundle import Bundle, Samples, golden_inputs, pack, sign
 from edgekit.errors import BundleError
 from edgekit_device import _health_latency
+from edgekit_device._deviation import Deviation, worst_of
 from edgekit_device._errors import DeviceError
+from edgekit_device._golden import compare
 from edgekit_device._health import examine
 from edgekit_device._health_record import read_health
 from edgekit_device._model import open_model
@@ -229,3 +231,35 @@ def test_a_model_that_is_open_already_is_the_one_examined(root: Root, signing_ke
     model.run_lane = lambda *a, **k: runs.append(1) or run(*a, **k)  # type: ignore[method-assign]
     examine(root, root.app("toy"), folder, POLICY, model)
     assert runs
+
+
+@pytest.mark.parametrize(
+    ("found", "ok"),
+    [([1.0, 2.0, 3.0], True), ([1.0, 2.0, 3.002], True), ([1.0, 2.0, 3.1], False),
+     ([1.0, np.nan, 3.0], False), ([1.0, np.inf, 3.0], False)],
+)  # fmt: skip
+def test_a_golden_output_may_differ_by_the_tolerance_of_its_largest_value(
+    found: list[float], ok: bool
+) -> None:
+    assert compare(np.float32(found), np.float32([1, 2, 3]), 1e-3)["ok"] is ok
+
+
+@pytest.mark.parametrize("fault", ["three times as large", "mixed with another signal"])
+def test_a_small_channel_that_is_lost_beside_a_large_one_fails(fault: str) -> None:
+    """Within the tolerance of the largest value, and by cosine or by noise alone no signal."""
+    small, other = (np.random.default_rng(n).choice([-1.0, 1.0], (64, 64)) for n in range(2))
+    wanted = np.float32([[100 * small, small]])
+    lost = 3 * small if fault == "three times as large" else small + 0.7 * other
+    assert compare(wanted, wanted, 0.05)["ok"]
+    assert not compare(np.float32([[100 * small, lost]]), wanted, 0.05)["ok"]
+
+
+def test_an_answer_that_is_no_number_agrees_with_nothing() -> None:
+    error = Deviation()
+    error.add(np.float32([[1, 2, 3]]), np.float32([[1, 2, 3]]))
+    error.add(
+        np.float32([[1, 3, 2]]), np.float32([[1, np.nan, 2]])
+    )  # argmax takes it for a largest
+    found = worst_of([error])
+    assert (found["cosine"], found["cosine_min"]) == (0.0, 0.0)
+    assert error.top1_agreement() == 0.5
