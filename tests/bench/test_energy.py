@@ -48,6 +48,14 @@ def test_power_times_time_over_inferences() -> None:
     assert found["clock"] == "board-measured"
 
 
+def test_only_samples_of_the_measured_time_count() -> None:
+    around = [sample(0.1 * n, A=400 if 20 <= n <= 40 else 9000, B=0) for n in range(61)]
+    found = energy(monitor(around), RAILS, 10, 2.0, begin=2.0)
+    assert found is not None
+    assert found["total"]["mean_mw"] == pytest.approx(400)
+    assert found["window_s"] == pytest.approx([2.0, 4.0])
+
+
 def test_what_lags_behind_the_load_is_left_out() -> None:
     rising = [sample(0.1 * n, A=100 if n < 10 else 500, B=0) for n in range(30)]
     found = energy(monitor(rising, busy_from_s=0.0), RAILS, 10, 3.0)

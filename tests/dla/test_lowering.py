@@ -37,6 +37,20 @@ def test_pairs_stand_around_kernels_and_on_both_branches_of_a_sum():
     assert found.missing == ()
 
 
+def test_what_is_read_twice_or_by_the_caller_is_outside_of_the_kernel():
+    def nodes(reads):
+        return (
+            node("Conv", "x w1", "a", pads=[1, 1, 1, 1]),
+            node("Relu", "a", "r"),
+            node("Conv", f"{reads} w2", "y", pads=[1, 1, 1, 1]),
+        )
+
+    weights = {"w1": normal(1, 4, 4, 3, 3), "w2": normal(2, 4, 4, 3, 3)}
+    assert "a" not in dla.lowering(net(*nodes("r"), **weights)).tensors
+    assert "a" in dla.lowering(net(*nodes("a"), outputs=("y", "r"), **weights)).tensors
+    assert "a" in dla.lowering(net(*nodes("r"), outputs=("y", "a"), **weights)).tensors
+
+
 def test_a_missing_scale_takes_the_layers_at_both_its_ends_out():
     found = dla.lowering(residual(), {"x", "r", "t"})
     # the sum's own activation loses the kernel that it was a part of

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,15 @@ def test_a_report_says_layers_needs_and_raw_bytes() -> None:
     assert document["limits"]["global_dram"] == 512 * MIB
     (half,) = memory_report(net, judged([["l0", "l1", "l2"]], "fp16"), ORIN)
     assert half.tensors == 2 * one.tensors
+
+
+@pytest.mark.parametrize(("groups", "each"), [(1, 64), (64, 1), (2, 32)])
+def test_a_group_has_weights_for_its_own_channels_only(groups: int, each: int) -> None:
+    net = chain((1, 64, 8, 8), 1, maps=64)
+    (layer,) = net.layers
+    own = replace(layer, params={**layer.params, "groups": groups})
+    (one,) = memory_report(replace(net, layers=(own,)), judged([["l0"]]), ORIN)
+    assert one.weights == 64 * each * 2 + 64 * 4  # kernels, and a bias a map
 
 
 @pytest.mark.parametrize(("height", "broken"), [(4095, []), (4096, ["memory.internal"])])

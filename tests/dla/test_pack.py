@@ -105,6 +105,8 @@ def test_buffers_that_do_not_fit() -> None:
     assert (caught.value.code, bool(caught.value.hint)) == ("format.buffer", True)
     with pytest.raises(DataError, match="needs 512"):
         unpack(np.empty(511, np.int8), (1, 3, 4, 4), "int8", "CHW32")
+    with pytest.raises(DataError, match="has 513 bytes, the format needs 512"):
+        unpack(np.empty(513, np.int8), (1, 3, 4, 4), "int8", "CHW32")
     with pytest.raises(DataError, match="gaps"):
         unpack(np.empty((512, 2), np.int8)[:, 0], (1, 3, 4, 4), "int8", "CHW32")
     frozen = np.empty(512, np.int8)

@@ -98,6 +98,20 @@ def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:
     assert found["conv"] == found["pool"] == found["silu"] == "fp16"
 
 
+def test_a_layer_whose_floats_are_read_too_runs_in_fp16() -> None:
+    """One quantizer is not enough: another reader, or the caller, gets what is not rounded."""
+    before = (
+        ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),
+        ("pool", "POOLING", ["d"], {"mode": "MAX", "kernel": (2, 2)}),
+        ("q2", "QUANTIZE", ["pool"], {}),
+    )  # fmt: skip
+    softmax = ("softmax", "SOFTMAX", ["pool"], {"axis": 1})
+    assert judged(chain(*before)).verdicts["pool"].precision == "int8"
+    assert judged(chain(*before, softmax)).verdicts["pool"].precision == "fp16"
+    shown = judged(chain(*before, outputs=["q2", "pool"]))
+    assert shown.verdicts["pool"].precision == "fp16"
+
+
 def test_a_residual_sum_before_one_quantizer_runs_in_int8() -> None:
     net = chain(
         ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),

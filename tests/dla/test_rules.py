@@ -273,6 +273,7 @@ def test_docs_page_has_every_rule_and_operator() -> None:
 
 def test_versions() -> None:
     assert parse_version("10.3") == parse_version("10.3.0")
+    assert parse_version("8") == parse_version("8.0") == parse_version("8.0.0")
     assert parse_version("8.5.2") < parse_version("8.6") < parse_version("8.6.12")
     assert parse_version("8.6.12") < parse_version("10.3.0.30")
     for bad in ("", "ten", "10.x", "10.", "1.2.3.4.5"):

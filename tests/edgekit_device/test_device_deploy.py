@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundle import Bundle
-from edgekit_device._collect import remove
+from edgekit_device import _hello
+from edgekit_device._collect import collect, remove
 from edgekit_device._deploy_back import roll_back
 from edgekit_device._deploy_lock import claim
 from edgekit_device._deploy_start import resume
@@ -23,7 +24,7 @@ from edgekit_device._deployment import (
 )
 from edgekit_device._errors import DeviceError
 from edgekit_device._job import JobCancelled
-from edgekit_device._release import read_record
+from edgekit_device._release import REFIT, read_record, stage
 from tests.bundle.bundle_toys import toy_bundle
 from tests.edgekit_device.deploy_board import Bench, Changes, Cut, bench_board, cut_at
 
@@ -435,6 +436,95 @@ def test_a_damaged_journal_and_half_a_line_of_history_stop_nothing(
         assert bench.deploy(toy2)["state"] == "committed"
     lines = (bench.app.folder / HISTORY).read_bytes().splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["committed"] * 5
+
+
+def test_one_at_a_time_changes_a_board_and_several_may_read(bench: Bench) -> None:
+    with bench.root.lock(shared=True), bench.root.lock(shared=True, wait_s=0):
+        pass
+    for held, wanted in ((False, True), (True, False), (False, False)):
+        with (
+            bench.root.lock(shared=held),
+            pytest.raises(DeviceError, match="another command"),
+            bench.root.lock(shared=wanted, wait_s=0),
+        ):
+            pass
+
+
+def test_a_journal_of_no_known_state_is_damaged(bench: Bench, toy: Bundle) -> None:
+    bench.offer(toy)
+    bench.deploy(toy)
+    journal = json.loads((bench.app.folder / JOURNAL).read_bytes())
+    (bench.app.folder / JOURNAL).write_text(json.dumps({**journal, "state": "resting"}))
+    assert read_journal(bench.app) is None
+
+
+def test_what_the_board_lacks_is_said_before_its_weights_are_touched(
+    bench: Bench, toy: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = _hello.hello
+    monkeypatch.setattr(_hello, "hello", lambda folder: {**known(folder), "memory_bytes": 1})
+    bench.offer(toy)
+    assert failed(bench, toy).code == "requires.memory"
+    assert bench.done == []
+
+
+def test_a_roll_back_takes_earlier_releases_that_were_checked(
+    bench: Bench, toy: Bundle, toy2: Bundle, toy3: Bundle
+) -> None:
+    def staged(bundle: Bundle) -> Path:
+        bench.offer(bundle)
+        found = stage(bench.root, bundle.manifest_bytes, None, trust_unsigned=True)
+        return bench.app.releases_folder / found.release
+
+    staged(toy)  # its weights were never checked
+    bench.offer(toy2)
+    bench.deploy(toy2)
+    (staged(toy3) / REFIT).write_text("{}")  # checked, newer, and it never served
+    with pytest.raises(DeviceError) as caught:
+        roll_back(bench.root, bench.app, "worse")
+    assert caught.value.code == "release.no-previous"
+
+
+def test_what_served_again_is_no_longer_taken_back(
+    bench: Bench, toy: Bundle, toy2: Bundle, toy3: Bundle
+) -> None:
+    bench.offer(toy)
+    bench.deploy(toy)
+    bench.offer(toy2)
+    bench.deploy(toy2)
+    roll_back(bench.root, bench.app, "false alarms")
+    assert taken_back(bench.app, toy2.digest) is not None
+    bench.offer(toy2)
+    again = bench.deploy(toy2, put_back=True)["release"]
+    assert taken_back(bench.app, toy2.digest) is None
+    bench.offer(toy3)
+    bench.deploy(toy3)
+    assert roll_back(bench.root, bench.app, "worse")["current"] == again
+
+
+def test_what_a_soak_may_go_back_to_is_not_collected(
+    bench: Bench, toy: Bundle, toy2: Bundle, toy3: Bundle
+) -> None:
+    """The release before the one before is no link while the new one soaks."""
+    releases = []
+    for bundle in (toy, toy2):
+        bench.offer(bundle)
+        releases.append(bench.deploy(bundle)["release"])
+    bench.offer(toy3)
+
+    def collected(state: str) -> None:
+        if state == "soaking":
+            collect(bench.root, app=bench.app, keep=1)
+            raise Cut
+
+    bench.at = collected
+    with pytest.raises(Cut):
+        bench.deploy(toy3)
+    bench.at = lambda state: None
+    bench.bad["soaking"] = DeviceError("worse", code="health.latency")
+    with pytest.raises(DeviceError):
+        bench.deploy(toy3)
+    assert bench.facts() == (releases[1], releases[0])
 
 
 @pytest.mark.parametrize(

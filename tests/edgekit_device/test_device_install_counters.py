@@ -139,6 +139,7 @@ def test_going_back_on_purpose_is_recorded_and_lowers_nothing(
     # what serves is left alone, whatever its counter
     assert not install(board, mirror)["changed"]
     assert refused(board, make(3, counter=4), mirror) == "install.older"
+    assert refused(board, make(3, counter=5), mirror) == "install.older"  # 5 was seen, and stays
 
 
 def test_what_an_operator_took_back_is_not_installed_again(
@@ -183,8 +184,9 @@ def test_a_damaged_record_refuses_installs_and_not_what_serves(
     board: BoardFolder, mirror: Path, make: Any
 ) -> None:
     accepted(board, make(1, counter=1), mirror)
-    (board.root / "counters.json").write_text('{"schema": "edgekit.counters/1"')
-    assert refused(board, make(2, counter=2), mirror) == "install.counters"
+    for damage in ('{"schema": "edgekit.counters/1"', '{"schema": "edgekit.counters/1"}'):
+        (board.root / "counters.json").write_text(damage)
+        assert refused(board, make(2, counter=2), mirror) == "install.counters"
     board.ask("selftest", "--app", "toy")
 
 

@@ -82,11 +82,13 @@ FAULTS: dict[str, tuple[tuple[str | int, ...], object]] = {
     "reads twice": ((*SEGMENT, 2, "inputs"), ["t", "t"]),
     "writes again": ((*SEGMENT, 1, "outputs"), ["t"]),
     "writes an input": ((*SEGMENT, 0, "outputs"), ["x"]),
+    "control characters in a layer": ((*SEGMENT, 0, "layers"), ["conv\x1b[2J"]),
     "control characters": ((*SEGMENT, 0, "outputs"), ["t\0"]),
     "share": (("lanes", 0, "share"), 0.5),
     "share above one": (("lanes", 0, "share"), 1.5),
     "no lanes": (("lanes",), []),
     "weight bytes": (("weights", "b", "bytes"), 31),
+    "more weight bytes": (("weights", "b", "bytes"), 33),
     "weight shape": (("weights", "b", "shape"), [9]),
     "negative shape": (("weights", "b", "shape"), [-8]),
     "huge shape": (("weights", "b", "shape"), [1 << 39, 1 << 39]),
@@ -94,6 +96,7 @@ FAULTS: dict[str, tuple[tuple[str | int, ...], object]] = {
     "many dimensions": (("weights", "b", "shape"), [1] * 17),
     "weight type": (("weights", "b", "dtype"), "object"),
     "type as a list": (("weights", "b", "dtype"), ["float32"]),
+    "a line break after a digest": (("model", "digest"), GOOD["model"]["digest"] + "\n"),
     "weight digest": (("weights", "b", "digest"), "A" * 64),
     "one digest, two sizes": (("weights", "b", "digest"), GOOD["weights"]["g"]["digest"]),
     "input strides": (("inputs", 0, "strides"), [4]),
@@ -110,6 +113,11 @@ FAULTS: dict[str, tuple[tuple[str | int, ...], object]] = {
     "plugins": (("plugins",), ["evil.so"]),
     "fingerprint": (("fingerprint", "runtime"), 7),
 }
+
+
+def test_a_manifest_without_end_is_not_read() -> None:
+    with pytest.raises(DeviceError, match="are too many"):
+        parse(bytes((64 << 20) + 1))
 
 
 def test_a_golden_case_may_be_of_one_lane() -> None:

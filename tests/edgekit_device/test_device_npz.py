@@ -40,6 +40,13 @@ def test_the_same_arrays_give_the_same_bytes() -> None:
     assert write_npz(ARRAYS) == write_npz(dict(ARRAYS))
 
 
+def test_all_arrays_together_count_for_the_limit() -> None:
+    data = write_npz({"a": np.zeros(100, np.uint8), "b": np.zeros(100, np.uint8)})
+    read_npz(data, limit=len(data))
+    with pytest.raises(DeviceError, match="more than 300 bytes"):
+        read_npz(data, limit=300)
+
+
 class Evil:
     def __reduce__(self) -> tuple[object, tuple[str, ...]]:
         return (pytest.fail, ("a pickle was run",))

@@ -57,6 +57,32 @@ def test_results_are_those_of_one_frame_at_a_time_in_order() -> None:
     assert [int(out["y"][0]) for out in run_stream([run], numbers(50))] == alone
 
 
+def test_a_quick_lane_does_not_overtake_a_slow_one() -> None:
+    """Frame 1 is done long before frame 0, which waits for frame 3."""
+    done = {number: threading.Event() for number in range(8)}
+
+    def slow(feeds: Arrays) -> Arrays:
+        assert done[min(int(feeds["x"][0]) + 3, 7)].wait(LIMIT_S)
+        return {"y": feeds["x"]}
+
+    def quick(feeds: Arrays) -> Arrays:
+        done[int(feeds["x"][0])].set()
+        return {"y": feeds["x"]}
+
+    def frames() -> Iterator[Arrays]:
+        for frame in numbers(8):
+            if int(frame["x"][0]) == 2:
+                assert done[1].wait(LIMIT_S)
+            yield frame
+
+    lanes = [
+        lane(("GPU", "x", "y", slow), share=0.5),
+        lane(("DLA0", "x", "y", quick), share=0.5, number=1),
+    ]
+    found = [int(out["y"][0]) for out in run_stream(lanes, frames(), depth=6)]
+    assert found == list(range(8))
+
+
 def test_devices_work_at_the_same_time_on_different_frames() -> None:
     # each waits for the other to be inside: one after the other would break the barrier
     meeting = threading.Barrier(2, timeout=LIMIT_S)

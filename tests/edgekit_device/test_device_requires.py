@@ -33,6 +33,7 @@ LACKS = {
     "runtime": {"onnxruntime": None},
     "runtime ": {"onnxruntime": "1.11.1"},
     "runtime  ": {"onnxruntime": "2.0.0"},
+    "runtime   ": {"onnxruntime": "2"},
     "board": {"l4t": "36.5.0"},
     "board ": {"board_id": "p3701-0000"},
     "board  ": {"tensorrt": "10.7.0.23"},

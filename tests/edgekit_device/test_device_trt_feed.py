@@ -106,3 +106,10 @@ def test_an_index_that_int32_lacks_is_held_at_its_end() -> None:
     values = np.array([-(1 << 40), -7, (1 << 31) - 1, 1 << 40])
     found = convert(values, "int32", None, None)
     assert found.tolist() == [-(1 << 31), -7, (1 << 31) - 1, (1 << 31) - 1]
+
+
+def test_steps_of_another_size_are_counted_anew() -> None:
+    steps = np.int8([-100, -3, 0, 10, 100])
+    assert convert(steps, "int8", 0.5, 0.5).tolist() == steps.tolist()
+    assert convert(steps, "int8", 0.5, 0.25).tolist() == [-128, -6, 0, 20, 127]
+    assert convert(steps, "int8", 0.5, 2.0).tolist() == [-25, -1, 0, 2, 25]

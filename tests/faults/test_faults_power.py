@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from edgekit.bundle import sign
 from tests.boards.bundles import hand_made
 from tests.faults.board_walk import EXHAUSTIVE, Walk
 from tests.faults.conftest import Pair
-from tests.faults.crash_states import DISKS
+from tests.faults.crash_states import DISKS, State
 from tests.faults.fault_report import Faults
-from tests.faults.forked_board import Zygote
+from tests.faults.forked_board import APP, Zygote
 
+_EMPTY = hashlib.sha256(b"").hexdigest()
 _SEEDS = 40 if EXHAUSTIVE else 3
 _STRIDE = 1 if EXHAUSTIVE else 45
 # of the different disks, spread over the deployment
@@ -89,3 +91,47 @@ def test_power_cut_after_a_kill_and_another_try(
         number += 1 if EXHAUSTIVE else 67
     assert number > 30
     assert not failed, f"{len(failed)}:\n" + "\n".join(failed)
+
+
+@pytest.mark.parametrize("begin", ["first", "update"])
+def test_a_state_begins_when_what_went_before_is_safe(
+    begin: str, pair: Pair, zygote: Zygote, tmp_path: Path
+) -> None:
+    """One undisturbed run shows each fsync that is missing or late, whichever disk would tell."""
+    history = _walk(pair, zygote, tmp_path, begin).record()
+    renamed, states = "", 0
+    synced: dict[int, str | None] = {}
+    for moment in history.moments():
+        now = moment.disk("killed", history.pool)
+        for path, (kind, inode, digest, _, _) in moment.tree.items():
+            if renamed and kind == "file" and f"{path}/".startswith(f"{renamed}/"):
+                assert synced.get(inode) == digest, f"{path} had its name before its bytes"
+        # the journal's next state, or the answer: nothing before it may be lost
+        if moment.operation == "end" or (
+            moment.operation == "open" and "/.deployment.json." in moment.path
+        ):
+            states += 1
+            safe = moment.disk("strict", history.pool)
+            assert _counts(safe) == _counts(now), f"before {moment.operation} {moment.path}"
+        links = {name: now.get(f"apps/{APP}/{name}") for name in ("current", "previous")}
+        intended = moment.disk("strict", history.pool).get(f"apps/{APP}/links.json")
+        if begin == "update":
+            assert links["current"] is not None, f"nothing serves before {moment.operation}"
+            same = links["previous"] is not None and links["previous"][1] == links["current"][1]
+            assert intended is not None or not same, "one link is switched, and no intent is safe"
+        final = not moment.path.startswith("tmp")
+        renamed = moment.path if moment.operation in ("rename", "replace") and final else ""
+        synced = {inode: moment.synced.get(thing) for inode, thing in moment.things.items()}
+    assert states >= 6  # verifying, refitting, testing, switching, soaking, committed
+
+
+def _counts(disk: State) -> dict[str, tuple[str, str | bytes]]:
+    """What is in a board's folder, without unfinished work, the reserve and empty files (locks)."""
+    return {
+        path: what[:2]
+        for path, what in disk.items()
+        if what[0] != "folder"
+        and what[1] not in (b"", _EMPTY)
+        and not path.startswith("tmp/")
+        and "/reserve." not in path
+    }

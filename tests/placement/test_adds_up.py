@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgekit.placement import Pin, plan_from_json, plan_to_json
+from edgekit.placement import Pin, device_times, frame_times, plan_from_json, plan_to_json
 from tests.placement.test_place import chain, plan_of
 
 
@@ -40,7 +40,13 @@ def test_layers_launches_borders_and_reformats_are_the_whole(objective, options)
     for number, part in enumerate(document["plans"]):
         us, uj = sums(document, number)
         assert us == pytest.approx(part["predicted"]["latency_us"], rel=1e-6)
+        own = [one for one in plan.loadables if one.plan == number]
+        assert sum(device_times(plan.plans[number], own).values()) == pytest.approx(us, rel=1e-6)
         assert uj == pytest.approx(part["predicted"]["energy_uj"], rel=1e-6)
+    frame = frame_times(plan)
+    assert frame["period_us"] == pytest.approx(1e6 / plan.predicted.throughput_qps, rel=1e-6)
+    lasts = frame["busy_us"][frame["device"]] + frame["sharing_us"]
+    assert lasts == pytest.approx(frame["period_us"], rel=1e-5)
     on_dla = {layer["device"] for part in document["plans"] for layer in part["layers"]} - {"GPU"}
     assert bool(on_dla) == bool(document["loadables"])
 

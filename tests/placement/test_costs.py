@@ -471,3 +471,26 @@ def test_fixed_times_go_by_the_clock_and_not_by_the_board() -> None:
     clocks = 1300.5 / 625
     ratio = times["jetson-orin-nano-8gb"] / times["jetson-agx-orin-64gb"]
     assert 0.8 * clocks < ratio < 1.1 * clocks
+
+
+@pytest.mark.parametrize("device", ["GPU", "DLA0"])
+def test_a_board_draws_its_idle_power_and_the_part_that_works(device: str) -> None:
+    slow, fast = (model(mode=mode).watts(device, "") for mode in ("15W", "MAXN"))
+    idle = cost_data("power")["idle_watts"]
+    least = idle.get("jetson-agx-orin-64gb", idle["default"])
+    assert least < slow < fast
+    if device == "GPU":  # what is over it follows the SMs and the clock
+        low, high = model(mode="15W").mode, model().mode
+        law = cost_data("power")["clock_exponent"]["gpu"]
+        share = low.gpu_sms / high.gpu_sms * (low.gpu_mhz / high.gpu_mhz) ** law
+        assert (slow - least) / (fast - least) == pytest.approx(share)
+
+
+def test_each_core_has_its_own_clock() -> None:
+    net = gemm(1)
+    (kernel,) = fuse(net, ["CONVOLUTION"], [], lambda _: None)
+    costs = model("jetson-orin-nx-16gb", "10W")
+    assert costs.mode.dla_mhz[0] > costs.mode.dla_mhz[1]
+    first, second = (costs.kernel_us(net, kernel, f"DLA{core}") for core in (0, 1))
+    assert first < second
+    assert costs.watts("DLA0", "") > costs.watts("DLA1", "")

@@ -315,3 +315,12 @@ def test_weights_beyond_the_pool_are_split_and_proved() -> None:
     with pytest.raises(GateError) as caught:
         plan_of(net, pins=pinned, pools={"global_dram": 1 << 20})
     assert caught.value.code == "plan.infeasible"
+
+
+def test_a_later_pin_wins() -> None:
+    net = chain(["CONVOLUTION", "ACTIVATION", "POOLING"])
+    plan = plan_of(net, pins=(Pin("*", "DLA"), Pin("pooling*", "GPU")))
+    devices = {layer.name: layer.device for layer in plan.plans[0].layers}
+    assert {device for name, device in devices.items() if name.startswith("pooling")} == {"GPU"}
+    plan = plan_of(net, pins=(Pin("pooling*", "GPU"), Pin("*", "DLA")))
+    assert "GPU" not in {layer.device for layer in plan.plans[0].layers}

@@ -117,12 +117,35 @@ def test_transposed_weights_of_another_framework_fold() -> None:
     assert np.array_equal(value, wanted.transpose(3, 2, 0, 1))
 
 
+def test_scales_without_an_axis_lie_along_the_second_one() -> None:
+    weight = normal(3, 8, 4)
+    steps = steps_of(weight, 1)
+    sheet = Sheet()
+    x = sheet.qdq(sheet.input("x", 2, 8), 0.03)
+    codes = sheet.constant("w", codes_of(weight, steps, 1))
+    y = sheet.node("MatMul", f"{x} {sheet.dq(codes, steps, zero=np.zeros(4, np.int8))}", "y")
+    (value,) = from_qdq(sheet.model(y)).model.weights.values()
+    assert np.array_equal(value, codes_of(weight, steps, 1) * steps)
+
+
 def test_uint8_around_128_is_int8() -> None:
     sheet = Sheet()
     x = sheet.input("x", 1, 4, 4, 4)
     middle = {"zero": np.uint8(128)}
     sheet.qdq(sheet.node("Relu", sheet.qdq(x, 0.1, **middle), "y"), 0.1, **middle)
     assert from_qdq(sheet.model("y_dq")).scales == {"x": exact(0.1), "y_dq": exact(0.1)}
+
+
+def test_weights_of_uint8_around_128_are_those_of_int8() -> None:
+    weight = normal(4, 8, 4, 1, 1)
+    steps = steps_of(weight)
+    codes = codes_of(weight, steps)
+    sheet = Sheet()
+    x = sheet.qdq(sheet.input("x", 1, 4, 4, 4), 0.1)
+    held = sheet.constant("w", (codes.astype(np.int16) + 128).astype(np.uint8))
+    sheet.node("Conv", f"{x} {sheet.dq(held, steps, zero=np.uint8(128), axis=0)}", "y")
+    (value,) = from_qdq(sheet.model("y")).model.weights.values()
+    assert np.array_equal(value, codes * steps.reshape(8, 1, 1, 1))
 
 
 def test_output_dtype_stands_for_a_zero_point() -> None:

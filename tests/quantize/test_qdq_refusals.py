@@ -161,6 +161,20 @@ def _clipped_codes() -> Sheet:
     return sheet
 
 
+def _no_step() -> Sheet:
+    sheet = Sheet()
+    sheet.node("Relu", sheet.qdq(sheet.input("x", 1, 4), 0.0), "y")
+    return sheet
+
+
+def _joined_codes() -> Sheet:
+    sheet = Sheet()
+    a, b = (sheet.q(sheet.input(name, 1, 4), step) for name, step in (("a", 0.1), ("b", 0.2)))
+    joined = sheet.node("Concat", f"{a} {b}", "joined", axis=1)
+    sheet.node("Relu", sheet.dq(joined, 0.1), "y")
+    return sheet
+
+
 @pytest.mark.parametrize(
     ("make", "code", "names"),
     [(_computed, "qdq.scale_computed", ["'q'", "s"]),
@@ -168,6 +182,8 @@ def _clipped_codes() -> Sheet:
      (_qoperator, "qdq.integer", ["conv", "QLinearConv"]),
      (_other_scale, "qdq.pair", ["x_q", "0.1", "0.2"]),
      (_nothing_positive, "qdq.scale_value", ["x_q"]),
+     (_no_step, "qdq.scale_value", ["x_q"]),
+     (_joined_codes, "qdq.integer", ["joined", "Concat"]),
      (_open_input, "qdq.open", ["'x'"]),
      (_clipped_codes, "qdq.integer", ["clipped", "Max"])],
 )  # fmt: skip

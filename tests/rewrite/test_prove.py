@@ -210,3 +210,28 @@ def test_equal_steps_are_proved_once(monkeypatch):
     assert len(calls) == 1
     proof(relu_net("a", shape), maximum(1.0), seed=1)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("float32", "float64", "holds"),
+    [(5e-6, 0.0, True), (2e-5, 0.0, False), (None, 5e-10, True), (0.0, 2e-9, False)],
+)
+def test_both_precisions_have_their_own_tolerance(
+    float32: float | None, float64: float, holds: bool
+) -> None:
+    """Equal in exact numbers is not enough: what cancels in FP32 is refused as well."""
+    assert Proof(float32, float64).holds() is holds
+
+
+def test_results_of_another_shape_are_no_results() -> None:
+    worst = Worst(["y"])
+    worst.take({"y": np.ones((6, 1), np.float32)}, {"y": np.ones((1, 6), np.float32)})
+    assert worst.error() == float("inf")
+
+
+def test_the_worst_output_counts() -> None:
+    worst = Worst(["a", "b"])
+    worst.take(
+        {"a": np.float32([1]), "b": np.float32([1])}, {"a": np.float32([1]), "b": np.float32([2])}
+    )
+    assert worst.error() == 0.5

@@ -17,6 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from edgekit._plain import write_page
 from edgekit.cli import main
 from edgekit.errors import BoardError
 from edgekit.report import write_report
@@ -380,3 +381,10 @@ def test_a_report_of_hostile_names(tmp_path: Path) -> None:
     assert harmless(text)
     assert large_run.HOSTILE not in text
     assert "<script>alert" not in text
+
+
+def test_a_page_keeps_colours_and_no_other_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    write_page("\x1b[1;31mred\x1b[0m \x1b[2J\x1b[9A\x1b]0;title\x07\n")
+    shown = capsys.readouterr().out
+    assert re.findall("\x1b\\[?[0-9;]*.", shown) == ["\x1b[1;31m", "\x1b[0m"]
+    assert "\x07" not in shown

@@ -106,3 +106,16 @@ def test_one_device_needs_no_loadables() -> None:
     found = minimise(problem, Goal.of(problem, "energy"))
     assert found.placing is not None
     assert (found.placing.value, found.bound) == (6.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("objective", "value"),
+    [("latency", 3.0 + 5.0 + 7.0), ("period", 5.0), ("gpu_time", 3.0), ("energy", 11.0)],
+)
+def test_what_each_objective_counts(objective: str, value: float) -> None:
+    """The delay, the last of the loads, is nobody's work: it is part of the latency alone."""
+    nothing = Cost((0.0, 0.0, 0.0))
+    problem = Problem(
+        ("GPU", "DLA0"), (Mode(0), Mode(1)), ((nothing, nothing),), (), (None, nothing)
+    )
+    assert Goal.of(problem, objective).value((3.0, 5.0, 7.0), 11.0) == value

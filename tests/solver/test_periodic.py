@@ -135,3 +135,16 @@ def test_too_little_time_is_proved():
     load = workload([chain(rng, "a", 3, 2, rate=1000, deadline_us=200.0)])
     assert alone_us(load, 0) > 200
     assert timetable(load, "latency") is None
+
+
+def test_rates_that_are_no_whole_microseconds_meet_again() -> None:
+    """30 and 25 frames a second: six and five of them fill 200 ms."""
+    periods = Fraction(1_000_000, 30), Fraction(1_000_000, 25)
+    rng = random.Random(0)
+    load = workload([chain(rng, "a", 2, 2), chain(rng, "b", 2, 2)])
+    chains = tuple(replace(c, period_us=p) for c, p in zip(load.chains, periods, strict=True))
+    load = replace(load, chains=chains)
+    assert (load.hyperperiod_us, load.frames) == (200_000, (6, 5))
+    single = [replace(load, chains=(replace(c, period_us=None),)) for c in chains]
+    a, b = (one.energy_uj([(0, 0)]) for one in single)
+    assert load.energy_uj([(0, 0), (0, 0)]) == pytest.approx(6 * a + 5 * b)

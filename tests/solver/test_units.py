@@ -94,3 +94,10 @@ def test_slots_without_a_core_limit_nothing() -> None:
     document = {**APART, "devices": ["GPU"], "networks": [{"name": "N", "nodes": nodes}]}
     answer = solve_document(document | {"objective": "makespan", "loadable": {"max": 2}})
     assert answer["value"] == 3
+
+
+def test_a_bound_is_scaled_as_what_it_bounds() -> None:
+    goal = Goal((1.0, 1.0), 0.5, {"energy_uj": 8.0, "latency_us": 8.0})
+    scaled = Units(load=3, energy=-5, value=3).goal(goal)
+    assert scaled.bounds == {"energy_uj": 0.25, "latency_us": 64.0}
+    assert (scaled.weights, scaled.energy) == ((1.0, 1.0), 128.0)

@@ -32,6 +32,13 @@ def test_a_running_sum_is_a_convolution(shape, axis, expected):
     assert not refused(after)
 
 
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_sum_from_the_end(axis, exclusive):
+    model = cumsum((1, 6, 5, 5), axis, reverse=1, exclusive=exclusive)
+    assert_rewrites(model, CumSum(), gone=["CumSum"])
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 4), min_size=2, max_size=5),
