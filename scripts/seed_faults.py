@@ -1,0 +1,293 @@
+"""Seeded faults: puts one wrong line at a time into a copy of the code and asks whether tests fail.
+
+Usage: scripts/seed_faults.py [--jobs N] [--only SUBJECT] [--sample N] [--record] [--check]
+
+tests/contracts/seeded_faults.yaml lists the faults, places where a wrong answer hurts: a limit of
+the DLA, the order of two checks, a unit. Each names the snippet to replace, which stands exactly
+once in all product files (so it survives when a module moves), and the tests that see the fault.
+The exit status is 1 if a fault that is recorded as killed survives or no longer applies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import multiprocessing
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import hypothesis
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+FAULTS = ROOT / "tests" / "contracts" / "seeded_faults.yaml"
+PRODUCT = ("edgekit", "edgekit_device", "dla", "targets", "trt")
+PACKAGES = ("edgekit", "edgekit_device")
+# loaded once, so that each run of a few tests begins at once
+LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "scipy.optimize", "rich")
+PYTEST = (
+    "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=faults",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+)  # fmt: skip
+TIMEOUT = 300.0
+PASSED, FAILED = 0, (1, 2, 3)  # what pytest's exit statuses mean here; others: it ran no test
+
+
+@dataclass(frozen=True)
+class Fault:
+    id: str
+    subject: str
+    find: str
+    replace: str
+    tests: str  # arguments of pytest
+    killed: bool
+    why: str = ""  # of a survivor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    word: str  # killed, survived, does not apply, tests fail without it, no test ran
+    detail: str = ""
+    seconds: float = 0.0
+
+
+def read_faults() -> list[Fault]:
+    faults = [Fault(**row) for row in yaml.safe_load(FAULTS.read_text())["faults"]]
+    twice = [name for name, count in Counter(f.id for f in faults).items() if count > 1]
+    if twice:
+        raise SystemExit(f"{FAULTS}: stands twice: {', '.join(twice)}")
+    return faults
+
+
+def product_texts(root: Path) -> dict[str, str]:
+    texts = {}
+    for folder in PRODUCT:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                try:
+                    texts[str(path.relative_to(root))] = path.read_text()
+                except UnicodeDecodeError:
+                    continue
+    return texts
+
+
+def place_of(fault: Fault, texts: dict[str, str]) -> tuple[str, str]:
+    """Returns the file of a fault and its text with the fault in it, or ("", why there is none)."""
+    found = {name: text.count(fault.find) for name, text in texts.items() if fault.find in text}
+    if sum(found.values()) != 1:
+        where = ", ".join(found) if found else "no product file"
+        return "", f"the snippet stands {sum(found.values())} times ({where})"
+    (name,) = found
+    changed = texts[name].replace(fault.find, fault.replace)
+    try:
+        if changed == texts[name]:
+            return "", "the replacement changes nothing"
+        if name.endswith(".py"):
+            ast.parse(changed)
+        elif name.endswith(".yaml"):
+            yaml.safe_load(changed)
+    except (SyntaxError, yaml.YAMLError) as error:
+        return "", f"with it {name} cannot be read: {error}"
+    return name, changed
+
+
+class Copy:
+    """A copy of the tree in which one process of tests runs at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "tree"
+        self._cache = root / "cache"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, check=True, capture_output=True,
+        )  # fmt: skip
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (source := ROOT / name).is_file():
+                target = self.root / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)
+        # by content: a fault of the same size within the same second is seen as well
+        compiled = ("--invalidation-mode", "checked-hash", "edgekit", "edgekit_device")
+        command = [sys.executable, "-m", "compileall", "-q", *compiled]
+        subprocess.run(command, cwd=self.root, check=True)
+
+    def tests(self, arguments: str) -> Outcome:
+        """Runs the tests in a process forked from this one, which has the libraries loaded."""
+        start = time.monotonic()
+        shutil.rmtree(self._cache, ignore_errors=True)
+        self._cache.mkdir()
+        shown = self._cache / "shown"
+        child = os.fork()
+        if not child:
+            self._child(shown, shlex.split(arguments))
+        ended, status = 0, 0
+        while not ended and time.monotonic() - start < TIMEOUT:
+            time.sleep(0.02)
+            ended, status = os.waitpid(child, os.WNOHANG)
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # and what it has left running
+        if not ended:
+            os.waitpid(child, 0)
+            return Outcome("killed", "out of time", TIMEOUT)
+        seconds, out = time.monotonic() - start, shown.read_text(errors="replace")
+        last = out.strip().rpartition("\n")[2]
+        code = os.waitstatus_to_exitcode(status)
+        if code in FAILED or code < 0:
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", out, re.MULTILINE)
+            return Outcome("killed", failed[1] if failed else last, seconds)
+        if code != PASSED or "passed" not in last:
+            return Outcome("no test ran", last, seconds)
+        return Outcome("survived", last, seconds)
+
+    def _child(self, shown: Path, arguments: list[str]) -> NoReturn:
+        code = 3
+        try:
+            os.setsid()
+            handle = os.open(shown, os.O_WRONLY | os.O_CREAT)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            os.chdir(self.root)
+            os.environ.update(
+                PYTHONPATH=str(self.root), PYTHONDONTWRITEBYTECODE="1",
+                EDGEKIT_CACHE=str(self._cache / "edgekit"),
+            )  # fmt: skip
+            sys.dont_write_bytecode = True
+            sys.path.insert(0, str(self.root))
+            imported = {name: importlib.import_module(name) for name in PACKAGES}
+            for module in imported.values():
+                if not Path(str(module.__file__)).is_relative_to(self.root):
+                    raise RuntimeError(f"the tests would import {module.__file__}, not the copy")
+            base = f"--basetemp={self._cache / 'tmp'}"
+            code = pytest.main(["-x", "-q", *PYTEST, base, *arguments])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def with_fault(self, fault: Fault, texts: dict[str, str]) -> Outcome:
+        name, changed = place_of(fault, texts)
+        if not name:
+            return Outcome("does not apply", changed)
+        try:
+            (self.root / name).write_text(changed)
+            return self.tests(fault.tests)
+        finally:
+            (self.root / name).write_text(texts[name])
+
+
+class Worker:
+    """What each process of the pool has: its copy, and which tests pass without a fault."""
+
+    copy: Copy
+    texts: dict[str, str]
+    sound: dict[str, Outcome]
+
+    @classmethod
+    def begin(cls, folder: str) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for name in LIBRARIES:
+            with suppress(ImportError):
+                importlib.import_module(name)
+        # the same examples each time, and a smaller failing one says nothing more here
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "faults", derandomize=True, deadline=None, database=None, phases=phases,
+            suppress_health_check=(hypothesis.HealthCheck.too_slow,),
+        )  # fmt: skip
+        cls.copy = Copy(Path(folder) / str(os.getpid()))
+        cls.texts, cls.sound = product_texts(cls.copy.root), {}
+
+    @classmethod
+    def judge(cls, fault: Fault) -> tuple[Fault, Outcome]:
+        outcome = cls.copy.with_fault(fault, cls.texts)
+        if outcome.word == "killed":
+            if fault.tests not in cls.sound:
+                cls.sound[fault.tests] = cls.copy.tests(fault.tests)
+            if cls.sound[fault.tests].word != "survived":
+                outcome = Outcome("tests fail without it", cls.sound[fault.tests].detail)
+        return fault, outcome
+
+
+def run(faults: list[Fault], jobs: int) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory(prefix="edgekit-faults-") as folder:
+        workers = multiprocessing.get_context("fork").Pool(jobs, Worker.begin, [folder])
+        with workers:
+            for fault, outcome in workers.imap_unordered(Worker.judge, faults):
+                outcomes[fault.id] = outcome
+                line = f"{outcome.word:14} {fault.id} ({outcome.seconds:.1f} s) {outcome.detail}"
+                as_recorded = (outcome.word == "killed") == fault.killed
+                print(line if as_recorded else f"{line}  <- recorded otherwise", flush=True)
+    return outcomes
+
+
+def record(outcomes: dict[str, Outcome]) -> None:
+    """Writes the outcomes into the file; comments, order and everything else stay."""
+    lines = FAULTS.read_text().splitlines()
+    current = ""
+    for index, line in enumerate(lines):
+        if match := re.fullmatch(r"- id: (\S+)", line.strip()):
+            current = match[1]
+        elif current in outcomes and line.startswith("    killed:"):
+            word = outcomes[current].word
+            if word in ("killed", "survived"):
+                lines[index] = f"    killed: {str(word == 'killed').lower()}"
+    FAULTS.write_text("\n".join(lines) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=2, help="copies that are tested at once")
+    parser.add_argument("--only", action="append", default=[], help="this subject or fault")
+    parser.add_argument("--sample", type=int, help="so many of those recorded as killed")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--record", action="store_true", help="write what was found into the file")
+    parser.add_argument("--check", action="store_true", help="only say whether every fault applies")
+    options = parser.parse_args()
+    faults = read_faults()
+    if options.only:
+        faults = [f for f in faults if {f.id, f.subject} & set(options.only)]
+    if options.sample is not None:
+        killed = [fault for fault in faults if fault.killed]
+        faults = random.Random(options.seed).sample(killed, min(options.sample, len(killed)))
+    if options.check:
+        texts = product_texts(ROOT)
+        outcomes: dict[str, Outcome] = {}
+        for fault in faults:
+            name, why = place_of(fault, texts)
+            if not name:
+                outcomes[fault.id] = Outcome("does not apply", why)
+                print(f"does not apply {fault.id}: {why}")
+        print(f"{len(faults) - len(outcomes)} of {len(faults)} seeded faults apply")
+        return 1 if any(f.killed and f.id in outcomes for f in faults) else 0
+    outcomes = run(faults, max(1, options.jobs))
+    if options.record:
+        record(outcomes)
+    summary = Counter(outcome.word for outcome in outcomes.values())
+    print(", ".join(f"{count} {word}" for word, count in summary.most_common()))
+    lost = [f.id for f in faults if f.killed and outcomes[f.id].word != "killed"]
+    if lost and not options.record:
+        print(f"recorded as killed, not so now: {', '.join(lost)}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
