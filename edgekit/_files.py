@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import math
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,15 @@ from edgekit.errors import EnvironmentLack
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["map_array", "not_written", "open_stream", "regular", "replacing", "write_atomically"]
+__all__ = [
+    "map_array",
+    "not_written",
+    "open_stream",
+    "parse_json",
+    "regular",
+    "replacing",
+    "write_atomically",
+]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -68,6 +78,30 @@ def regular(path: Path) -> Path:
         if kind(mode):
             raise OSError(errno.EINVAL, f"it is {words}, not a file", str(path))
     return path
+
+
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
+    """Returns what JSON says, as ``json.loads`` does with these hooks.
+
+    Raises:
+        ValueError: It is no JSON, or has a number that is too long: in edgekit's words, where
+            Python's name a setting of Python's.
+        RecursionError: Arrays or objects are nested too deeply.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # looked at number by number only now, for that is slow
+        return json.loads(text, parse_int=_integer, **hooks)
+
+
+def _integer(text: str) -> int:
+    digits, most = len(text.lstrip("-")), sys.get_int_max_str_digits()
+    if 0 < most < digits:
+        raise ValueError(f"a number of {digits:,} digits")
+    return int(text)
 
 
 def open_stream(path: Path) -> BinaryIO:

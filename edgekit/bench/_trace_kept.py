@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.bench._check_trace import validate_trace
 from edgekit.bench._trace import measured_processes
 from edgekit.bench._trace_lines import Line, line_of
@@ -81,7 +80,7 @@ def _json(path: Path) -> Any:
                 f"larger than {_LARGEST >> 20} MiB", code="trace.form", where=str(path),
                 hint="give what one run of edgekit bench wrote",
             )  # fmt: skip
-        return json.loads(path.read_bytes().decode("utf-8", "replace"))
+        return parse_json(path.read_bytes().decode("utf-8", "replace"))
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="trace.unreadable", where=str(path)

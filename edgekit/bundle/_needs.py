@@ -10,15 +10,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle._types import Blob, Samples, blob_view
+from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
     from edgekit.build import Artefacts
 
-__all__ = ["Blobs", "issued_entry", "requires_of", "samples_entry"]
+__all__ = ["Blobs", "check_valid_until", "issued_entry", "requires_of", "samples_entry"]
 
 #: Schema of the ``hello`` of the loader that reads such manifests.
 _LOADER = "edgekit.device/1"
 _BOARD = ("module", "l4t", "tensorrt")
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
 _DIGITS = 11  # of seconds since 1970, up to the year 5138
 
 
@@ -29,19 +31,38 @@ def issued_entry(counter: int | None, valid_until: str | None) -> dict[str, Any]
     """
     if counter is None and valid_until is None:
         return None
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = (
-        datetime.fromtimestamp(int(epoch), UTC)
-        if epoch.isdecimal() and len(epoch) <= _DIGITS
-        else datetime.now(UTC)
-    )
-    entry: dict[str, Any] = {"at": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    entry: dict[str, Any] = {"at": _now().strftime(_FORM)}
     if counter is not None:
         entry["counter"] = counter
     if valid_until is not None:
-        day = "T" not in valid_until
-        entry["valid_until"] = valid_until + ("T23:59:59Z" if day else "")
+        entry["valid_until"] = _end(valid_until)
     return entry
+
+
+def check_valid_until(day: str) -> None:
+    """Refuses an end of validity that is past when the bundle is signed.
+
+    Raises:
+        UsageError: "bundle.expired".
+    """
+    if _end(day) < _now().strftime(_FORM):
+        raise UsageError(
+            f"valid until {day} is past: no board would install the bundle unattended",
+            code="bundle.expired",
+            where="deploy.release.valid_until",
+            hint="give a later day or time, in UTC (--valid-until)",
+        )
+
+
+def _now() -> datetime:
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch.isdecimal() and len(epoch) <= _DIGITS:
+        return datetime.fromtimestamp(int(epoch), UTC)
+    return datetime.now(UTC)
+
+
+def _end(valid_until: str) -> str:
+    return valid_until + ("" if "T" in valid_until else "T23:59:59Z")
 
 
 class Blobs:

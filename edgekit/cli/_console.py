@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from edgekit._plain import plain
 
-__all__ = ["PlainConsole"]
+__all__ = ["PlainConsole", "Unpadded"]
+
+
+class Unpadded:
+    """A stream that writes lines without the blanks at their ends, which pad rich's tables."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes whole lines, as rich gives them."""
+        self._stream.write(re.sub(r" +(?=\n)", "", text))
+        return len(text)
 
 
 class PlainConsole(Console):

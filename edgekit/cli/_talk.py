@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from edgekit._plain import printable_output, unfiltered, write_page
 
@@ -103,15 +103,16 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
         stderr: On stderr.
         width: The columns, instead of the terminal's.
     """
-    from edgekit.cli._console import PlainConsole
+    from edgekit.cli._console import PlainConsole, Unpadded
 
     # rich itself drops the colours only and keeps bold and dim
     system: Literal["auto"] | None = None if _is_plain() else "auto"
     # rich takes 80 columns for a dumb terminal unless the height is given, too
     height = None if width is None else 25
+    # it writes its own sequences, past the boundary that others' text does not pass
+    stream = unfiltered(sys.stderr if stderr else sys.stdout)
     return PlainConsole(
-        # it writes its own sequences, past the boundary that others' text does not pass
-        file=unfiltered(sys.stderr if stderr else sys.stdout),
+        file=stream if stream.isatty() else cast("TextIO", Unpadded(stream)),
         stderr=stderr, soft_wrap=stderr, color_system=system, width=width, height=height,
         markup=False, emoji=False,
     )  # fmt: skip

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.errors import DataError, UsageError
 from edgekit.history._git import revision
 from edgekit.history._record import board_of
@@ -80,9 +79,12 @@ def _of_word(
         mark = word.removeprefix("baseline:")
         return _some(store.results(mark=mark), word, store)
     path = Path(word).expanduser()
-    if path.is_file():
+    # a folder may be called as a branch is; of what is no file the reader says what it is
+    if path.exists() and not path.is_dir():
         return [read_result(path)]
     commit = revision(word, Path.cwd())
+    if commit is None and path.is_dir():
+        return [read_result(path)]
     if commit is None:
         raise UsageError(
             f"{word!r} is no file, result or git revision", hint=f"give {WORDS}",
@@ -125,7 +127,7 @@ def read_result(path: Path) -> Result:
     try:
         if regular(path).stat().st_size > _LARGEST:
             raise ValueError(f"it is larger than {_LARGEST >> 20} MiB")
-        document = json.loads(path.read_bytes(), parse_constant=_refuse)
+        document = parse_json(path.read_bytes(), parse_constant=_refuse)
         return _result(document, path)
     except OSError as error:
         raise DataError(

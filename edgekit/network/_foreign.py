@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
+from edgekit._files import regular
 from edgekit.errors import ModelError
 
 __all__ = ["foreign", "refuse_foreign"]
@@ -54,6 +55,7 @@ _OPENVINO = ("an OpenVINO model", "give the ONNX file, or export the original ne
 _NEEDS_MORE = re.compile(rb"\x08\x01\x12|[\n\t -~]")
 _SAVED = re.compile(rb"serve|Placeholder|StatefulPartitionedCall|saved_model|tensorflow")
 _OPERATOR = re.compile(rb"[A-Z][A-Za-z0-9_]{1,60}")
+_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*[{\[\"\d-]")
 _CONFIG = re.compile(rb"(?m)^(version|model|target)\s*:")
 
 
@@ -61,9 +63,18 @@ def refuse_foreign(path: Path) -> None:
     """Refuses a file or folder of another format.
 
     Raises:
-        ModelError: ``model.not_onnx``, with what it is and how to get to ONNX.
+        ModelError: ``model.not_onnx``, with what it is and how to get to ONNX;
+            ``model.unreadable`` of a pipe, a socket or a device.
     """
     found = None
+    if path.exists() and not path.is_dir():
+        try:
+            regular(path)
+        except OSError as error:
+            raise ModelError(
+                f"it cannot be read: {error.strerror}", code="model.unreadable", where=str(path),
+                hint="give the path of an .onnx file",
+            ) from None  # fmt: skip
     with contextlib.suppress(OSError):  # whoever opens it says so
         found = foreign(path)
     if found is not None:
@@ -121,6 +132,11 @@ def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] 
         return "a YAML configuration", "give it a name that ends in .yaml"
     if ending in (".engine", ".plan", ".trt") and not head.startswith(b"\x08"):
         return _ENGINE
+    if ending == ".json" and _JSON.match(head):
+        return "a JSON document", (
+            "give the ONNX file of the network; a measurement takes a board's log: edgekit bench "
+            f"{named} --tegrastats LOG"
+        )
     return None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._listed import counted
-from edgekit.pipeline._progress import Progress, Quiet
+from edgekit.pipeline._progress import Progress, Quiet, found_words
 from edgekit.pipeline._steps import Steps
 
 __all__ = ["plan_of_profile", "solve_problem"]
@@ -33,7 +33,7 @@ def solve_problem(
     with steps.step("solve") as step:
 
         def tell(value: float, bound: float) -> None:
-            steps.progress.update(0, 1, f"{value:.6g} found, {bound:.6g} proven")
+            steps.progress.update(0, 0, found_words(value, bound))
 
         read = read_document(problem) if isinstance(problem, Path) else problem
         document = solve_document(read, seconds=seconds, progress=tell)

@@ -6,12 +6,11 @@ too, and goes into the run's result in the history.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.errors import DataError, EnvironmentLack, UsageError
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST:
             raise DataError("no bench document", code="bench.form", where=str(path), hint=_HINT)
-        found = json.loads(regular(path).read_bytes())
+        found = parse_json(regular(path).read_bytes())
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}", code="bench.unreadable", where=str(path)

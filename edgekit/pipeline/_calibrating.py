@@ -11,9 +11,30 @@ from edgekit.pipeline._tied import Binding, binding, told_unequal, widened
 from edgekit.pipeline._translated import told
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgekit.quantize import Ranges, Scales
 
-__all__ = ["Calibrating"]
+__all__ = ["Calibrating", "runs_told"]
+
+
+def runs_told(work: Inputs, what: str) -> Callable[[int, int], None]:
+    """Returns what ``measure`` may tell its runs: those for exact counts are named apart."""
+    first: list[int] = []
+
+    def told(done: int, total: int) -> None:
+        first[:] = first or [total]
+        if total == first[0]:
+            of = f" of {total}" if total else ""
+            work.update(done, total, f"{what}, input {done}{of}")
+        else:  # as many once more
+            count = total // 2
+            work.update(
+                done - count, count,
+                f"exact counts for the {what}, input {done - count} of {count}",
+            )  # fmt: skip
+
+    return told
 
 
 class Calibrating(Inputs):
@@ -97,13 +118,14 @@ class Calibrating(Inputs):
 
         def compute() -> dict[str, Any]:
             interrupted = state.exists()
+            runs = runs_told(self, "ranges")
 
             def progress(done: int, total: int) -> None:
                 nonlocal interrupted
                 if interrupted and done > 1:
                     self.tell(f"goes on from input {done}, where the measuring was interrupted")
                 interrupted = False
-                self.update(done, total, f"input {done} of {total}")
+                runs(done, total)
 
             try:
                 ranges = measure(

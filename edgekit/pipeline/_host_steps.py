@@ -142,9 +142,11 @@ class HostSteps:
             known = "known " if document.get("unknown_cost") else ""
             step.detail = (
                 f"{counted(summary['layers'], 'layer')}, "
-                f"{summary['dla_layers']} could run on the DLA "
-                f"({percent(summary['dla_macs_fraction'])} of the {known}MACs)"
+                f"{summary['dla_layers']} could run on the DLA"
             )
+            if any(layer.macs for layer in self.work.network.layers):
+                share = percent(summary["dla_macs_fraction"])
+                step.detail += f" ({share} of the {known}MACs)"
         return document
 
     def _rewrite(self) -> None:

@@ -22,8 +22,10 @@ __all__ = ["BoardTimes", "Installing", "Watched"]
 _STEPS = ("deploy", "refit", "self-test")
 # phases of an installation by the step they belong to; the others belong to the step before
 _STEP_OF = {"hello": "deploy", "refit": "refit", "selftest": "self-test"}
-_BYTES = {"loader": "loader", "send": "send", "download": "the board downloads"}
-_SHOWN = {"stage": "checking", "switch": "switching", "soak": "watching the new release"}
+_BYTES = {"loader": "sending edgekit's loader", "send": "sending the bundle",
+          "download": "the board downloads the bundle"}  # fmt: skip
+_SHOWN = {"stage": "the board checks the bundle", "soak": "the board watches the new release",
+          "switch": "the board switches to the new release"}  # fmt: skip
 
 
 class Installing:
@@ -53,11 +55,13 @@ class Installing:
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """What ``install`` calls."""
+        from edgekit.report._text import size
+
         name = _STEP_OF.get(phase)
         if name and done == 0 and (not self._begun or self._begun[-1].name != name):
             self._begin(name)
         elif phase in _BYTES and total > 1:
-            self._steps.progress.update(done, total, f"{_BYTES[phase]} {total / 1e6:.1f} MB")
+            self._steps.progress.update(done, total, f"{_BYTES[phase]}, {size(total)}")
         elif phase == "soak" and total > 1:
             self._steps.progress.update(done, total, _SHOWN[phase])
         elif phase in _SHOWN and done == 0:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit._listed import counted
 from edgekit.errors import DataError, EdgekitError
+from edgekit.pipeline._calibrating import runs_told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,8 +146,9 @@ class Errors:
         work = self._work
         most = self._most_runs // len(self._found)
         inputs = [Input(feed, work.ranges, False) for feed in islice(work.inputs(), most)]
-        self._most_runs = self._runs + len(inputs) * len(near)
-        found = self._compare(inputs, near, "comparing calibration methods on the measured inputs")
+        self._runs, self._most_runs = 0, len(inputs) * len(near)
+        text = "comparing the best calibration methods on the measured inputs"
+        found = self._compare(inputs, near, text)
         for method, each in found.items():
             joined = [Deviation.joined([one[name] for one in each]) for name in self._names]
             value = worst_of(joined)["snr_db"]
@@ -375,22 +377,18 @@ def _inputs(work: Placing) -> Iterator[Input]:
         return
     half = len(every) // 2
     parts = every[:half], every[half:]
-    ranges = _measured(work, parts[1]), _measured(work, parts[0])
+    ranges = _measured(work, parts[1], "second"), _measured(work, parts[0], "first")
     # of each half by turns
     for i in range(half):
         for part, own in zip(parts, ranges, strict=True):
             yield Input(part[i], own, held_out=True)
 
 
-def _measured(work: Placing, feeds: list[Feed]) -> Ranges:
+def _measured(work: Placing, feeds: list[Feed], which: str) -> Ranges:
     from edgekit.quantize import measure
 
-    def progress(done: int, total: int) -> None:
-        work.update(
-            done, total, "ranges of half of the inputs, to compare the methods on the other"
-        )
-
-    return measure(work.model, feeds, network=work.network, progress=progress)
+    told = runs_told(work, f"ranges on the {which} half of the inputs")
+    return measure(work.model, feeds, network=work.network, progress=told)
 
 
 def plan_to_try(work: Placing) -> Plan:

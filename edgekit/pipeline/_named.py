@@ -69,7 +69,7 @@ class Named(Kept):
         record = None if self.force else self.cache.get("builtin", key)
         model = load_model(self.cache, record) if record else None
         if model is None:
-            self.update(0, 1, "filling the built-in network")
+            self.update(0, 0, "filling the built-in network")
             model = network.builtin(section.builtin, section.seed)
             if section.outputs:
                 model = network.canonical(

@@ -185,7 +185,10 @@ class Pipeline(Serving):
     def bundle(self, *, full: Path | None = None) -> dict[str, Any]:
         """Packs and signs, and returns an ``edgekit.packed/1``."""
         from edgekit.bundle import write
+        from edgekit.bundle._needs import check_valid_until
 
+        if (day := self.file.deploy.release.valid_until) is not None:
+            check_valid_until(day)
         may_write_for(self.config, {"the bundle": full}, makes_folders=True)
         self._only(*HOST_STEPS, "bundle")
         self._host()

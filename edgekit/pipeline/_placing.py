@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
+from edgekit._listed import counted
 from edgekit.errors import GateError
+from edgekit.pipeline._progress import found_words
 from edgekit.pipeline._stored import identity
 from edgekit.pipeline._typed import Typed
 
@@ -36,7 +38,7 @@ class Placing(Typed):
             return ""  # measured times are of one of the two networks only
         from edgekit.pipeline._worth import better_without
 
-        self.update(0, 1, "planning with and without the rewrites")
+        self.update(0, 0, "planning with and without the rewrites")
         before, after = (self._asked(*self._judged(item)) for item in (self.source, model))
         return better_without(before, after)
 
@@ -103,7 +105,7 @@ class Placing(Typed):
             return None
         from edgekit.placement import read_profile
 
-        self.update(0, 1, "reading the profile")
+        self.update(0, 0, "reading the profile")
         info = self.file.placement.layer_info
         return read_profile(
             self.config.resolve(path), layer_info=info and self.config.resolve(info)
@@ -136,9 +138,11 @@ class Placing(Typed):
                 self.check_weights()
             try:
                 plan = self.ask.plan(
-                    progress=lambda a, b: self.update(a, b, "placing"),
+                    progress=lambda a, b: self.update(a, b, f"placing{self.with_kept}"),
                     told=lambda value, bound: self.update(
-                        1, 3, f"placing: {value:.6g} found, {bound:.6g} proven"
+                        0,
+                        0,
+                        f"placing{self.with_kept}: {found_words(value, bound, self._in_units)}",
                     ),
                 )
             except GateError as error:
@@ -254,6 +258,20 @@ class Placing(Typed):
         """Takes a placement that somebody else chose, and layers that stay in FP16 for it."""
         self.keep(kept)
         self.__dict__["plan"] = plan
+
+    @property
+    def with_kept(self) -> str:
+        """Tells work with layers that are kept in FP16 from the same work before."""
+        return f" with {counted(len(self.kept), 'layer')} in FP16" if self.kept else ""
+
+    def _in_units(self, value: float) -> str:
+        from edgekit.placement._ask import UNITS
+        from edgekit.report._text import energy, microseconds, significant
+
+        unit = UNITS[self.options.objective]
+        if unit == "qps":
+            return f"{significant(value)} per second"
+        return (energy if unit == "uj" else microseconds)(value)
 
     def _looking(self, what: str, done: int, total: int) -> None:
         self.update(done, total, what)

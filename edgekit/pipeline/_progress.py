@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -10,9 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-__all__ = ["Progress", "Quiet", "Terminal"]
+__all__ = ["Progress", "Quiet", "Terminal", "found_words"]
 
-_SURE_S = 2.0  # before, the time left is a guess
+# before so many seconds and parts, the time left is a guess
+_SURE_S, _SURE_PARTS = 3.0, 2.0
 _SILENT_S = 10.0  # where no spinner turns, a line after so long says that it goes on
 
 
@@ -57,6 +60,16 @@ class Quiet:
         """Does nothing."""
 
 
+def found_words(value: float, bound: float, shown: Callable[[float], str] = "{:.6g}".format) -> str:
+    """Says how far a search is: the best value found, and what is proven of any other."""
+    proven = f"{shown(bound)} proven" if math.isfinite(bound) else "no bound yet"
+    return f"{shown(value) if math.isfinite(value) else 'none'} found, {proven}"
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[\d.,]+", "", text)
+
+
 class Terminal:
     """Reports to a rich console on stderr."""
 
@@ -71,13 +84,14 @@ class Terminal:
         # a spinner moves the cursor
         self._live = bool(console.is_terminal and console.color_system)
         self._verbose = verbose
-        self._told = ""
+        self._told = ""  # what the step was last said to be at, with details
         self._clock = clock
         self._status: Status | None = None
         self._label = ""
         self._last = 0.0  # when the last line was printed
         # of the first news of a count: which clock's, when, done, total
         self._first: tuple[bool, float, float, float] | None = None
+        self._done = 0.0  # as the last news had it
 
     def begin(self, number: int, total: int, name: str) -> None:
         """Shows the step's number and name, with a spinner on a terminal."""
@@ -85,26 +99,26 @@ class Terminal:
             f"[{number:>2}/{total}] {name}" if self._live else f"[{number}/{total}] {name}"
         )
         self._first = None
+        self._told = ""
         self._last = self._clock()
         if self._live:
             self._status = self._console.status(self._text(""))
             self._status.start()
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Shows the share done and the time left; verbose, each new text on its line.
+        """Shows the share done and the time left; without a spinner it is a line now and then.
 
-        Without a spinner it is a line now and then.
+        Verbose, other work than before has its line at once: texts of the same differ in numbers.
         """
-        if self._verbose and text and text != self._told:
-            self._told = text
-            self.note(text)
         shown = text
         if total > 0:
             shown = f"{text} {min(1.0, done / total):.0%}{self._left(done, total, at)}".lstrip()
-        if self._status is None:
-            if shown and self._clock() - self._last >= _SILENT_S:
-                self.note(f"{self._label}: {shown}")
-        elif total > 0:
+        news = self._verbose and bool(text) and _name(text) != self._told
+        self._told = _name(text)
+        quiet = self._status is None and self._clock() - self._last >= _SILENT_S
+        if shown and (news or quiet):
+            self.note(shown)
+        if shown and self._status is not None:
             self._status.update(self._text(shown))
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
@@ -122,13 +136,14 @@ class Terminal:
             # for a log, and whoever searches it: no columns
             words = filter(None, (mark, took.strip(), detail))
             line = f"{self._label}: {', '.join(words)}"
+        self._label = ""  # what follows is of no step, until the next begins
         self._console.print(line.rstrip(), style=style, markup=False, highlight=False)
 
     def note(self, text: str) -> None:
-        """Prints a line below the current step."""
+        """Prints a line below the current step; in a log it names the step."""
         self._last = self._clock()
         if text:
-            line = f"{'':<29} {text}" if self._live else text
+            line = f"{'':<29} {text}" if self._live else f"{self._label}: {text}".removeprefix(": ")
             self._console.print(line, style="dim", markup=False, highlight=False)
 
     def detail(self, text: str) -> None:
@@ -141,10 +156,12 @@ class Terminal:
         now = self._clock() if at is None else at
         told = (at is None, now, done, total)
         first = self._first
-        if first is None or first[0] != told[0] or first[3] != total or done < first[2]:
+        # a count that goes back is another one
+        if first is None or first[0] != told[0] or first[3] != total or done < self._done:
             first = self._first = told
+        self._done = done
         spent, made = now - first[1], done - first[2]
-        if spent <= _SURE_S or made <= 0:
+        if spent < _SURE_S or made < min(_SURE_PARTS, total / 2):
             return ""
         return f", {max(0.0, total - done) * spent / made:.0f} s left"
 

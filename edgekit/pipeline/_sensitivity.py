@@ -38,7 +38,9 @@ def measured(work: Work) -> Sensitivity:
             work.plan,
             work.plan_scales,
             work.inputs(),
-            progress=lambda done, total: work.update(done, total, "INT8 kernel by kernel"),
+            progress=lambda done, total: work.update(
+                done, total, f"INT8 kernel by kernel{work.with_kept}"
+            ),
         )
         return asdict(found)
 
@@ -69,7 +71,9 @@ def proposed(work: Work, metric: str, minimum: float | None) -> Proposal:
             nonlocal trials, best
             trials += 1
             so_far = "none yet" if best is None else f"{counted(best, 'layer')} in FP16"
-            found = _trial(work, layers, inputs, f"trial {trials}, best so far {so_far}")
+            found = _trial(
+                work, layers, inputs, f"trial {trials}{work.with_kept}, best so far {so_far}"
+            )
             if reaches(found, metric, minimum):
                 best = len(layers) if best is None else min(best, len(layers))
             return found
@@ -103,7 +107,7 @@ def _trial(work: Work, layers: frozenset[str], inputs: Feeds, tell: str) -> dict
     from edgekit.build import build_reference
     from edgekit.sensitivity import with_fp16
 
-    work.update(0, 1, tell)
+    work.update(0, 0, tell)
     if not layers:
         return work.accuracy
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit._listed import counted
 from edgekit.errors import BoardError, UsageError
 from edgekit.pipeline._boards import serving_of, taken_back_note
 from edgekit.pipeline._host_steps import HOST_STEPS
@@ -69,6 +70,7 @@ class Serving(Sensing):
     def refit(self, weights: Path) -> dict[str, Any]:
         """Deploys the same engines with the weights of another file."""
         self._only(*HOST_STEPS, "bundle", "deploy", "refit", "self-test")
+        self._steps.names.insert(self._steps.names.index("deploy"), "weights")
         self._host()
         self._bundle()
         work = self.work
@@ -79,21 +81,30 @@ class Serving(Sensing):
                 code="refit.opaque",
                 hint="edgekit deploy builds engines of the other file",
             )
-        model = work.other_weights(weights)
-        artefacts = self.packing.reweighed(model)
-        bundles: dict[str, Bundle] = {}
-        changed = tensors = 0
-        for built in self.building.every():
-            old = self.packing.bundle_of(built)
-            bundle = self.packing.with_weights(built, model, artefacts)
-            before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
-            after = {name: entry["digest"] for name, entry in bundle.manifest["weights"].items()}
-            changed = max(changed, sum(before[name] != digest for name, digest in after.items()))
-            tensors = max(tensors, len(after))
-            # nothing to ship where nothing changed
-            bundles[built.key] = bundle if before != after else old
-        error = work.measure(model, artefacts)
-        work.check_accuracy(error)
+        with self._steps.step("weights") as step:
+            model = work.other_weights(weights)
+            artefacts = self.packing.reweighed(model)
+            bundles: dict[str, Bundle] = {}
+            changed = tensors = 0
+            for built in self.building.every():
+                old = self.packing.bundle_of(built)
+                bundle = self.packing.with_weights(built, model, artefacts)
+                before = {name: entry["digest"] for name, entry in old.manifest["weights"].items()}
+                after = {
+                    name: entry["digest"] for name, entry in bundle.manifest["weights"].items()
+                }
+                changed = max(
+                    changed, sum(before[name] != digest for name, digest in after.items())
+                )
+                tensors = max(tensors, len(after))
+                # nothing to ship where nothing changed
+                bundles[built.key] = bundle if before != after else old
+            error = work.measure(model, artefacts)
+            step.detail = (
+                f"{changed} of {counted(tensors, 'tensor')} changed, "
+                f"cosine {error['cosine']:.5f} against FP32"
+            )
+            work.check_accuracy(error)
         try:
             releases = self.boards.install(
                 lambda client: bundles[self.building.for_board(client).key],

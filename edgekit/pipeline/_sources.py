@@ -110,7 +110,7 @@ class Sources(Judging):
                 lowers=self.lowers,
                 # the board's usual power mode: a network is rewritten alike for all of them
                 cost=lambda network, judgement: forecast(network, judgement, self.target),
-                progress=lambda done: self.update(0, 1, f"{counted(done, 'rewrite')} tried"),
+                progress=lambda done: self.update(0, 0, f"{counted(done, 'rewrite')} tried"),
             )
             self._rewritten = model
             rows = [item.to_json() for item in applied]

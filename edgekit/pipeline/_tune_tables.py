@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.errors import DataError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def read_table(path: Path) -> Table:
     from edgekit.placement._profile_table import SCHEMA, check_table
 
     try:
-        document = json.loads(regular(path).read_text(encoding="utf-8"))
+        document = parse_json(regular(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             "cannot read the measured times", code="profile.unreadable", where=str(path),

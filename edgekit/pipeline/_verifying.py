@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.errors import BundleError, DataError
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def _json(path: Path) -> Any:
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError("it is too large")
-        return json.loads(regular(path).read_bytes())
+        return parse_json(regular(path).read_bytes())
     except OSError as error:
         raise DataError(
             f"the record cannot be read: {error.strerror or error}",

@@ -51,7 +51,9 @@ class Work(Placing):
                 self.network,
                 self.plan,
                 self.plan_scales,
-                progress=lambda done, total: self.update(done, total, f"segment {done}"),
+                progress=lambda done, total: self.update(
+                    done, total, f"engines{self.with_kept}, segment {done} of {total}"
+                ),
             )
             record = store_artefacts(self.cache, artefacts)
             self.cache.put("build", self.build_key, record)
@@ -85,9 +87,11 @@ class Work(Placing):
         from edgekit.build import accuracy
 
         found = []
-        for lane in _distinct_lanes(artefacts):
+        lanes = _distinct_lanes(artefacts)
+        tell = tell or f"accuracy{self.with_kept}"
+        for number, lane in enumerate(lanes):
             error = accuracy(
-                model, artefacts, self._told(tell, inputs), lane=lane,
+                model, artefacts, self._told(tell, inputs, number, len(lanes)), lane=lane,
                 scores=self.file.accuracy.scores,
             )  # fmt: skip
             segments = [{"lane": lane, **part} for part in error["per_segment"]]
@@ -100,15 +104,16 @@ class Work(Placing):
         return {**worst, "failures": failures, "per_segment": parts, "data": data}
 
     def _told(
-        self, tell: str, inputs: Iterable[Mapping[str, np.ndarray]] | None
+        self, tell: str, inputs: Iterable[Mapping[str, np.ndarray]] | None, plan: int, plans: int
     ) -> Iterator[Mapping[str, np.ndarray]]:
-        """The calibration inputs, telling how many were taken."""
+        """The calibration inputs, telling how many were taken of those of all plans."""
         inputs = self.inputs() if inputs is None else inputs
         total = len(inputs) if isinstance(inputs, Sized) else 0
+        tell += f", plan {plan + 1} of {plans}" if plans > 1 else ""
+        of = f" of {total}" if total else ""
         count = 0
         for done, sample in enumerate(inputs):
-            what = tell or "accuracy"
-            self.update(done, total, f"{what}, input {done + 1} of {total}")
+            self.update(plan * total + done, plans * total, f"{tell}, input {done + 1}{of}")
             yield sample
             count = done + 1
         self.read = count

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit._listed import listed
 from edgekit.buildlog import Combination
 from edgekit.errors import DataError
@@ -50,11 +50,13 @@ def _read(path: Path, layer_info: str | Path | None) -> Profile:
     if '"name" : "' in text and (found := trtexec_rows(text)):
         return _of_rows("trtexec", path, found, infos)
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except (ValueError, RecursionError) as error:
-        where = f"{path}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
+        where, why = str(path), f"no JSON: {_why(error)}"
+        if isinstance(error, json.JSONDecodeError):
+            where, why = f"{path}:{error.lineno}", "cut off or no JSON"
         raise DataError(
-            "the profile is cut off or no JSON",
+            f"the profile is {why}",
             code="profile.unreadable", where=where, hint="export it again",
         ) from error  # fmt: skip
     if isinstance(document, dict) and document.get("schema"):
@@ -119,12 +121,16 @@ def _text(path: Path) -> str:
     return data.decode(encoding, errors="replace")
 
 
+def _why(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 def _infos(path: Path) -> dict[str, LayerInfo]:
     try:
-        return layer_infos(json.loads(_text(path)))
+        return layer_infos(parse_json(_text(path)))
     except (ValueError, RecursionError) as error:
         raise DataError(
-            "the layer information is no JSON",
+            f"the layer information is no JSON: {_why(error)}",
             code="profile.layer_info", where=str(path),
             hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
         ) from error  # fmt: skip

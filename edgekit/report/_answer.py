@@ -75,15 +75,17 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
             f"{on_gpu[0].upper()}{on_gpu[1:]}; {capable} could run on a DLA, "
             f"but for the objective {facts.plan.objective} the GPU alone was chosen."
         )
-    share = f"{text.percent(placement['dla_macs_fraction'])} of the MACs"
+    share = ""
+    if placement["macs"]:
+        share = f" and {text.percent(placement['dla_macs_fraction'])} of the MACs"
     plans = len(placement["shares"])
     if plans > 1:
         return (
             f"{plans} plans share the frames; the most frequent one has {text.count(on_dla)} of "
-            f"{every} and {share} on a DLA core."
+            f"{every}{share} on a DLA core."
         )
     loadables = text.counted(len(placement["loadables"]), "loadable")
-    return f"{text.count(on_dla)} of {every} and {share} run on the DLA, in {loadables}."
+    return f"{text.count(on_dla)} of {every}{share} run on the DLA, in {loadables}."
 
 
 def _speed(facts: RunFacts, verdict: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _layer(page: Page, layer: Mapping[str, Any]) -> None:
     rows += [("reads", _tensor(tensor)) for tensor in layer["inputs"]]
     rows += [("writes", _tensor(tensor)) for tensor in layer["outputs"]]
     if layer["params"]:
-        params = (f"{key} {_value(value)}" for key, value in layer["params"].items())
+        params = (_param(key, value) for key, value in layer["params"].items())
         rows.append(("parameters", ", ".join(params)))
     sizes = f"{text.macs(layer['macs'])} MACs, weights {text.size(layer['weight_bytes'])}, "
     rows.append(("size", sizes + f"output {text.size(layer['output_bytes'])}"))
@@ -149,8 +149,19 @@ def _tensor(tensor: Mapping[str, Any]) -> str:
     return f"{tensor['name']} {'x'.join(map(str, tensor['shape'])) or 'scalar'} {tensor['dtype']}"
 
 
+def _param(name: str, value: Any) -> str:
+    # an order is no shape
+    order = name == "perm" and isinstance(value, list | tuple)
+    return f"{name} {' '.join(map(str, value)) if order else _value(value)}"
+
+
 def _value(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, Mapping):  # one of the operations that TensorRT fuses
+        more = (_param(key, one) for key, one in value.items() if key != "mode" and one is not None)
+        return f"{value['mode']} ({', '.join(more)})" if "mode" in value else " ".join(more)
+    if isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+        return " then ".join(map(_value, value))
+    if isinstance(value, list | tuple):
         return "x".join(map(str, value)) if value else "none"
     return "yes" if value is True else "no" if value is False else str(value)
 

@@ -179,7 +179,8 @@ def _write_checks(document: Mapping[str, Any], paper: Paper) -> None:
     if lost := sharing_words(placement.get("frame")):
         rows.append(["Contention", escaped(lost, 400)])
     if document["target"]["dla_cores"]:
-        rows.append(["MACs on the DLA", text.percent(placement["dla_macs_fraction"])])
+        if placement["macs"]:
+            rows.append(["MACs on the DLA", text.percent(placement["dla_macs_fraction"])])
         rows.append(["Loadables", text.count(len(placement["loadables"]))])
     if rows:
         paper.table(("Check", ""), rows, "lr")

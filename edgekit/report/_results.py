@@ -75,7 +75,7 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     placement, bench = document["placement"], document["bench"]
     plan, gpu_only = document["predicted"]["rows"][0], document["predicted"]["rows"][1]
     found = []
-    if document["target"]["dla_cores"]:
+    if document["target"]["dla_cores"] and placement["macs"]:
         found.append({
             "name": "MACs on the DLA", "value": text.percent(placement["dla_macs_fraction"]),
             "detail": f"{placement['dla_layers']} of {text.counted(placement['layers'], 'layer')}",

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.errors import DataError
 from edgekit.report._schema_layers import Layer, MeasuredPart, Why
 from edgekit.report._schema_parts import (
@@ -133,7 +133,6 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises:
         DataError: The file cannot be read, is no JSON, or does not fit the schema.
     """
-    import json
 
     try:
         if regular(path).stat().st_size > _LARGEST:
@@ -142,7 +141,7 @@ def read_report(path: Path) -> dict[str, Any]:
                 where=str(path),
                 hint="edgekit report takes the report.json of a run",
             )  # fmt: skip
-        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        document = parse_json(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
         raise DataError(
             f"the report document cannot be read: {error.strerror or error}",

@@ -78,8 +78,12 @@ def _placement(placement: Mapping[str, Any]) -> list[tuple[str, str]]:
             lines.append(f"and {text.counted(len(plans) - SEGMENTS, 'more plan')}")
     else:
         lines = [
-            f"{row['device']}: {text.counted(row['layers'], 'layer')}, "
-            f"{text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
+            f"{row['device']}: {text.counted(row['layers'], 'layer')}"
+            + (
+                f", {text.percent(row['macs_fraction'])} of {text.macs(placement['macs'])} MACs"
+                if placement["macs"]
+                else ""
+            )
             + (
                 f", busy {text.microseconds(row['predicted_us'])} (predicted)"
                 if row["predicted_us"]

@@ -42,7 +42,7 @@ def _devices(placement: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "device": row["device"], "css": charts.device_class(row["device"]),
             "layers": text.count(row["layers"]), "macs": text.macs(row["macs"]),
-            "share": text.percent(row["macs_fraction"]),
+            "share": text.percent(row["macs_fraction"] if placement["macs"] else None),
             "time": text.microseconds(row["predicted_us"]),
         }
         for row in placement["devices"]
@@ -62,7 +62,7 @@ def _optimality(placement: Mapping[str, Any]) -> str:
 
 def _placement(placement: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "chart": _markup(charts.shares(placement["devices"])),
+        "chart": _markup(charts.shares(placement["devices"]) if placement["macs"] else ""),
         "devices": _devices(placement),
         "optimality": _optimality(placement),
         "sharing": _capital(sharing_words(placement.get("frame"))),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgekit._files import regular
+from edgekit._files import parse_json, regular
 from edgekit.errors import DataError
 from edgekit.solver._document_check import fail
 
@@ -35,7 +35,7 @@ def read_document(path: Path) -> object:
     if len(raw) > MOST_BYTES:
         fail(f"the file is larger than {MOST_BYTES >> 20} MiB", str(path))
     try:
-        return json.loads(
+        return parse_json(
             raw.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_constant
         )
     except json.JSONDecodeError as error:

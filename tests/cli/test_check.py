@@ -375,3 +375,31 @@ def test_a_built_in_network_has_its_own_sizes(run, shape: str, code: str) -> Non
     """They were ignored, and the answer was of another network than the one asked for."""
     out = run("check", "builtin:light_squeezenet", "-t", ORIN, "--shape", shape, "--json", status=2)
     assert json.loads(out)["error"]["code"] == code
+
+
+def test_what_tensorrt_fuses_into_a_layer_is_told_in_words(run, tmp_path):
+    net = Builder(x=[1, 6, 5, 7])
+    apart = net.add("Reshape", "apart", "x", net.constant("shape", [1, 2, 3, 5, 7]))
+    path = net.save(tmp_path, net.add("Transpose", "turned", apart, perm=[0, 2, 1, 3, 4]))
+    told = flat(run("check", path, "-t", ORIN, "--layer", "turned"))
+    assert "RESHAPE (shape 1x2x3x5x7) then TRANSPOSE (perm 0 2 1 3 4, shape 1x3x2x5x7)" in told
+    assert "{" not in told
+    assert "(1, 2" not in told
+
+
+def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    net = Builder(x=[1, 8, 6, 6])
+    path = net.save(tmp_path, net.add("Relu", "act", "x"))
+    config, out = tmp_path / "c.yaml", tmp_path / "out"
+    config.write_text(
+        f"version: 1\nname: a\nmodel: {{onnx: {path.name}}}\ntarget: {ORIN}\nprecision: fp16\n"
+        "calibration: {count: 2}\n"
+    )
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["report", str(config), "--out", str(out)])
+    captured = capsys.readouterr()
+    assert caught.value.code == 0, captured.err
+    assert "could run on the DLA" in captured.err
+    page = (out / "report.html").read_text()
+    assert "of the MACs" not in captured.err + captured.out + page

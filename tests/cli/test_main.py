@@ -13,7 +13,7 @@ import pytest
 from edgekit.cli import _main
 from edgekit.cli._commands import SUMMARIES
 from edgekit.errors import BoardError, GateError
-from tests.pipeline.nets import small_net
+from tests.pipeline.nets import small_config, small_net
 
 
 def edgekit(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -186,3 +186,50 @@ def test_no_color_means_no_escape_sequence(command, monkeypatch, tmp_path):
         shown[plain] = sys.stdout.getvalue() + sys.stderr.getvalue()
     assert "\x1b" in shown[""]
     assert "\x1b" not in shown["1"]
+
+
+LONG = '{"schema": "edgekit.bench/1", "samples_ms": [%s]}' % ("7" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report", "long.json"], "long.json: the file is no JSON: a number of 5,000 digits"),
+        (["compare", "long.json", "long.json"], "no measurement: a number of 5,000 digits"),
+        (["plan", "--problem", "long.json"], "long.json: no JSON: a number of 5,000 digits"),
+        (["bench", "long.json"], "long.json: this is a JSON document; edgekit reads ONNX"),
+        (["bench", "pipe.json"], "pipe.json: it cannot be read: it is a pipe, not a file"),
+        (["compare", "pipe.json", "last"], "pipe.json: the file cannot be read: it is a pipe"),
+        (["compare", "folder.json", "last"], "folder.json: the file cannot be read: it is a f"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_for_what_it_is(
+    arguments, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "long.json").write_text(LONG)
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(SystemExit) as caught:
+        _main.main(arguments)
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "sys." not in said
+
+
+def test_tables_in_a_pipe_have_no_blanks_at_the_ends_of_lines(capsys):
+    with pytest.raises(SystemExit):
+        _main.main(["targets"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_a_bundle_is_not_valid_until_a_day_that_is_past(tmp_path, capsys):
+    config = small_config(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        _main.main(["bundle", str(config), "--valid-until", "2020-02-29"])
+    assert caught.value.code == 2
+    assert "valid until 2020-02-29 is past" in capsys.readouterr().err

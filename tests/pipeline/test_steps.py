@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import math
+import re
 
 import pytest
 from rich.console import Console
@@ -9,7 +11,7 @@ from rich.console import Console
 from edgekit.config import open_config
 from edgekit.errors import BoardError
 from edgekit.pipeline import Cache, Pipeline
-from edgekit.pipeline._progress import Quiet, Terminal
+from edgekit.pipeline._progress import Quiet, Terminal, found_words
 from edgekit.pipeline._steps import STEPS, Steps
 from tests.pipeline.nets import small_config, small_net
 
@@ -96,6 +98,88 @@ def test_time_left_of_old_news_is_by_their_own_clock():
     for done in range(7):
         progress.update(done, 10, "tactics", at=1e9 + 10 * done)
     assert left(screen) == 40.0
+
+
+def test_each_pass_has_its_own_estimate_and_none_from_a_single_sample():
+    screen, now = Screen(), [0.0]
+    progress = Terminal(screen, clock=lambda: now[0])
+    progress.begin(5, 12, "build")
+    for _ in range(2):  # the second pass begins again
+        for done in range(16):
+            progress.update(done, 16, "accuracy")
+            assert left(screen) == (10.0 * (16 - done) if done > 1 else None)
+            now[0] += 10.0
+
+
+def test_details_name_their_step_and_counts_are_thinned():
+    out, now = io.StringIO(), [0.0]
+    progress = Terminal(Console(file=out, width=120), verbose=True, clock=lambda: now[0])
+    progress.begin(3, 12, "calibrate")
+    for done in range(1, 31):
+        progress.update(done, 30, f"ranges, input {done} of 30")
+        now[0] += 0.9
+    progress.update(0, 0, "exact counts")
+    progress.detail("read twice")
+    progress.end("calibrate", "done", 27.0, "")
+    progress.note("of no step")
+    told = out.getvalue().splitlines()
+    assert told == [
+        "[3/12] calibrate: ranges, input 1 of 30 3%",
+        "[3/12] calibrate: ranges, input 13 of 30 43%, 15 s left",
+        "[3/12] calibrate: ranges, input 25 of 30 83%, 4 s left",
+        "[3/12] calibrate: exact counts",
+        "[3/12] calibrate: read twice",
+        "[3/12] calibrate: 27.0 s",
+        "of no step",
+    ]
+
+
+class Passes(Quiet):
+    """Keeps what share of which pass was told: a pass is a text without its counts."""
+
+    def __init__(self):
+        self.step, self.told = "", []
+
+    def begin(self, number, total, name):
+        self.step = name
+
+    def update(self, done, total, text="", *, at=None):
+        name = self.step, re.sub(r"(, (input|segment) |: ).*", "", text)
+        self.told.append((name, done / total if total else None))
+
+
+@pytest.mark.parametrize(
+    ("calibration", "passes"),
+    [
+        ("{method: auto, count: 5}", {
+            ("calibrate", "ranges"), ("build", "accuracy, plan 1 of 2"),
+            ("build", "accuracy, plan 2 of 2"),
+        }),
+        ("{method: entropy, count: 5}", {
+            ("calibrate", "ranges"), ("build", "accuracy, plan 2 of 2"),
+            ("build", "accuracy with N in FP16, plan 2 of 2"),
+        }),
+    ],
+)  # fmt: skip
+def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
+    config = small_config(tmp_path, objective="throughput", extra="accuracy: {min: 0.9999}\n")
+    config.write_text(config.read_text().replace("{method: entropy, count: 3}", calibration))
+    told = Passes()
+    with Pipeline(open_config(config), cache=Cache(tmp_path / "cache"), progress=told) as pipeline:
+        pipeline.build()
+    names = {(step, re.sub(r"\d+ layers?", "N", name)) for (step, name), _ in told.told}
+    assert passes <= names, names
+    before, shares = None, {}
+    for name, share in told.told:
+        assert name == before or name not in shares or "placing" in name[1], f"{name} twice"
+        if share is not None:
+            assert shares.get(name, 0.0) <= share, name
+        before, shares[name] = name, shares.get(name, 0.0) if share is None else share
+
+
+def test_what_a_search_found_has_units_and_says_when_nothing_is_proven():
+    assert found_words(42.335, -math.inf, "{:.1f} us".format) == "42.3 us found, no bound yet"
+    assert found_words(math.inf, 3.0) == "none found, 3 proven"
 
 
 def test_long_work_without_a_terminal_says_now_and_then_that_it_goes_on():
