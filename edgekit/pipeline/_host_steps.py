@@ -144,7 +144,7 @@ class HostSteps:
                 f"{counted(summary['layers'], 'layer')}, "
                 f"{summary['dla_layers']} could run on the DLA"
             )
-            if any(layer.macs for layer in self.work.network.layers):
+            if any(layer["macs"] for layer in document["layers"]):
                 share = percent(summary["dla_macs_fraction"])
                 step.detail += f" ({share} of the {known}MACs)"
         return document

@@ -40,7 +40,9 @@ def test_each_start_of_python_on_the_board_is_told_with_its_seconds(
         command = ["deploy", str(config), "-o", str(tmp_path / "out"), "--trust-key", *words]
         assert app(command) == 0
         said = map(str.strip, capsys.readouterr().err.splitlines())
-        lines = [line for line in said if line.startswith("lab: ")]
+        # a line within a step names it
+        named = (re.match(r"(?:\[.*?\] \S+: )?(lab: .*)", line) for line in said)
+        lines = [found[1] for found in named if found]
         told = [line for line in lines if "lab: Python start " in line]
         assert all(re.search(r"[:,] \d+\.\d{3} s$", line) for line in lines)
         if words:
