@@ -33,6 +33,7 @@ __all__ = [
     "complete_history",
     "history",
     "last_taken_back",
+    "put_back",
     "read_journal",
     "record",
     "references",
@@ -197,8 +198,23 @@ def last_taken_back(app: App) -> Optional[Dict[str, str]]:
     return _told(ended[-1])
 
 
-def refuse_taken_back(app: App, digest: str, where: str = "") -> None:
-    """Refuses a bundle that was taken back here.
+def put_back(app: App, release: Optional[str]) -> str:
+    """The commands that put back what was taken back, for a hint.
+
+    Args:
+        app: The app.
+        release: The release that would serve; None where it is to be installed.
+    """
+    here = "edgekit_device.pyz install --again"
+    if release is not None and release in app.releases():
+        here = "edgekit_device.pyz switch --app {} --release {} --again".format(app.name, release)
+    return "edgekit deploy CONFIG --again, on the board {}".format(here)
+
+
+def refuse_taken_back(
+    app: App, digest: str, where: str = "", release: Optional[str] = None
+) -> None:
+    """Refuses a bundle that was taken back here, or a release of it that is here.
 
     Raises:
         DeviceError: "install.taken-back".
@@ -211,8 +227,8 @@ def refuse_taken_back(app: App, digest: str, where: str = "") -> None:
             ),
             code="install.taken-back",
             where=where or app.name,
-            hint="deploy a newer bundle, or put this one back on purpose: edgekit deploy CONFIG "
-            "--again, on the board install --again",
+            hint="deploy a newer bundle, or put this one back on purpose: "
+            + put_back(app, release),
         )
 
 

@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["COLLAPSED_COSINE", "SCORE", "Deviation", "classes_of", "right_of", "worst_of"]
+__all__ = [
+    "COLLAPSED_COSINE",
+    "HARDLY",
+    "SCORE",
+    "Deviation",
+    "classes_of",
+    "decibels",
+    "right_of",
+    "worst_of",
+]
 
 #: Below it a tensor, or a group of channels, is no longer what it was.
 COLLAPSED_COSINE = 0.9
 #: A detection is what a detector scores above it.
 SCORE = 0.25
+#: What varies less than this share of its root mean square is constant, as in dead layers and
+#: untrained networks: any build of it is near, and its signal to noise says nothing.
+HARDLY = 0.02
 
 # channels are of one group where their ranges, sorted, rise by less than this: two bits of eight
 _APART = 4.0
@@ -27,8 +39,10 @@ _PLACES = 64
 _FEW = 20
 # share of the places that may have an object
 _RARE = 0.25
-# what varies less than this share of its mean square is a constant, and rounding
+# what varies less than this share of its mean square is a constant, and rounding: it has no SNR
 _CONSTANT = 1e-9
+# the SNR of what is not finite, and of bit-equal results where numbers are ranked
+_NOT_FINITE, _EXACT = -999.0, 999.0
 
 
 class Deviation:
@@ -120,8 +134,9 @@ class Deviation:
         """The groups of channels whose ranges differ, widest first; none where they are alike.
 
         Returns:
-            "channels" (pairs of first and last), "range" (largest magnitude), "snr_db" and
-            "cosine" of the group, "worst" (its worst "channel" with "snr_db"), and "collapsed":
+            "channels" (pairs of first and last), "range" (largest magnitude), "snr_db" (None
+            where there is no error or nothing varies), "exact" and "cosine" of the group, "worst"
+            (its worst "channel" with "snr_db" and "exact"), and "collapsed": where it varies,
             a constant would be as near as the result, or the cosine is below 0.9.
         """
         found = [] if self._channels is None else self._channels.groups()
@@ -140,14 +155,14 @@ class Deviation:
         return self.agree / self.rows if self.rows else 1.0
 
     def snr_db(self) -> Optional[float]:
-        """Variance of the reference over mean squared error; None when there is no error."""
-        if self.squares == 0.0:
-            return None
-        if not math.isfinite(self.squares):
-            return -math.inf
+        """Variance of the reference over mean squared error.
+
+        None where there is no error, or where the reference is constant; -999 of what is not
+        finite.
+        """
         variance = _variance(self.total, self.total_squares, self.elements)
-        ratio = max(variance, 0.0) / (self.squares / self.elements)
-        return 10.0 * math.log10(ratio) if ratio > 0 else -math.inf
+        square = self.total_squares / self.elements if self.elements else 0.0
+        return _ratio_db(variance, square, self.error())
 
 
 class _Channels:
@@ -223,10 +238,13 @@ class _Channels:
         noise = sums["squares"] / sums["elements"]
         mean = sums["total"] / sums["elements"]
         signal = sums["total_squares"] / sums["elements"] - mean * mean
-        each = [_ratio_db(float(s), float(n)) for s, n in zip(signal, noise)]  # noqa: B905 (3.8)
+        power = sums["total_squares"] / sums["elements"]
+        each = [_ratio_db(*map(float, one)) for one in zip(signal, power, noise)]  # noqa: B905 (3.8)
         ranks = [math.inf if ratio is None else ratio for ratio in each]
         worst = ranks.index(min(ranks))
-        snr = _ratio_db(self.variance(part)[0], self.error(part))
+        variance, square = self.variance(part)
+        snr = _ratio_db(variance, square, self.error(part))
+        varies = variance > HARDLY * HARDLY * square
         norms = math.sqrt(float(sums["total_squares"].sum()) * float(sums["found_squares"].sum()))
         exact = not sums["squares"].any()
         cosine = 1.0 if exact else float(sums["products"].sum()) / norms if norms else 0.0
@@ -235,9 +253,14 @@ class _Channels:
             "channels": _spans(part),
             "range": largest,
             "snr_db": snr,
+            "exact": exact,
             "cosine": cosine,
-            "worst": {"channel": part[worst], "snr_db": each[worst]},
-            "collapsed": cosine < COLLAPSED_COSINE or (snr is not None and snr < 0.0),
+            "worst": {
+                "channel": part[worst],
+                "snr_db": each[worst],
+                "exact": bool(noise[worst] == 0.0),
+            },
+            "collapsed": cosine < COLLAPSED_COSINE or (varies and snr is not None and snr < 0.0),
         }
 
     def scores(self) -> Optional[Tuple[int, int]]:
@@ -256,11 +279,26 @@ def _variance(total: float, squares: float, elements: float) -> float:
     return squares / elements - mean * mean if elements else 0.0
 
 
-def _ratio_db(signal: float, noise: float) -> Optional[float]:
-    if noise == 0.0:
+def _ratio_db(signal: float, square: float, noise: float) -> Optional[float]:
+    """A variance over an error; None without an error, or where it is none beside its square."""
+    if not math.isfinite(noise):
+        return _NOT_FINITE
+    if noise == 0.0 or signal <= _CONSTANT * square:
         return None
-    ratio = max(signal, 0.0) / noise
-    return _finite(10.0 * math.log10(ratio), -999.0) if ratio > 0 else -999.0
+    return _finite(10.0 * (math.log10(signal) - math.log10(noise)), _NOT_FINITE)
+
+
+def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> str:
+    """An SNR for people: "30.1 dB", "exact" without any error, "not known" where there is none.
+
+    Args:
+        value: In dB; None as ``Deviation.snr_db`` gives it, and what stands for no number.
+        exact: Whether there is no error at all.
+        form: Of the figure.
+    """
+    if exact or (value is not None and value >= _EXACT):
+        return "exact"
+    return "not known" if value is None or value <= _NOT_FINITE else form.format(value)
 
 
 def _spans(numbers: Sequence[int]) -> List[List[int]]:
@@ -309,14 +347,17 @@ def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
 
 
 def worst_of(errors: Sequence[Deviation]) -> Dict[str, Any]:
-    """Returns ``cosine``, ``cosine_min``, ``snr_db``, ``exact`` and ``max_abs``: of the worst."""
+    """Returns ``cosine``, ``cosine_min``, ``snr_db``, ``exact`` and ``max_abs``: of the worst.
+
+    ``snr_db`` is None where no tensor that varies has an error.
+    """
     ratios = [error.snr_db() for error in errors]
     known = [ratio for ratio in ratios if ratio is not None]
     return {
         "cosine": min((_finite(sum(e.cosines) / len(e.cosines), 0.0) for e in errors), default=1.0),
         "cosine_min": min((_finite(c, 0.0) for e in errors for c in e.cosines), default=1.0),
-        "snr_db": _finite(min(known), -999.0) if known else None,
-        "exact": not known,
+        "snr_db": min(known) if known else None,
+        "exact": not any(error.squares for error in errors),
         "max_abs": _finite(max((e.max_abs for e in errors), default=0.0), 3.4e38),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-from ._deviation import Deviation, right_of, worst_of
+from ._deviation import Deviation, decibels, right_of, worst_of
 from ._errors import DeviceError
 from ._types import TensorEntry
 from ._verify import read_checked
@@ -22,11 +22,11 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[Dict[str, Any]]
     """Runs the bundle's samples on every lane and takes the worst lane's figures.
 
     Returns:
-        "metric", "value" (None: "snr_db" without any error), "min" (the bundle's), "samples",
-        "source", "synthetic", and all of "cosine", "cosine_min", "snr_db", "exact", "max_abs",
-        "top1_agreement", and with labels "top1_accuracy"; "collapsed": groups of an output's
-        channels that are not what they were ("output", "channels", "cosine"); None for a bundle
-        without samples.
+        "metric", "value" (None: "snr_db" without any error, or where nothing varies), "min" (the
+        bundle's), "samples", "source", "synthetic", and all of "cosine", "cosine_min", "snr_db",
+        "exact", "max_abs", "top1_agreement", and with labels "top1_accuracy"; "collapsed": groups
+        of an output's channels that are not what they were ("output", "channels", "cosine"); None
+        for a bundle without samples.
 
     Raises:
         DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
@@ -112,8 +112,14 @@ def need_accuracy(
     value = found["value"]
     if limit is not None and value is not None and value < limit:
         raise DeviceError(
-            "{} on {} samples ({}) is {:.6g} on this board, {:g} is asked for".format(
-                found["metric"], found["samples"], found["source"], value, limit
+            "{} on {} samples ({}) is {} on this board, {:g} is asked for".format(
+                found["metric"],
+                found["samples"],
+                found["source"],
+                decibels(value, False, "{:.6g}")
+                if found["metric"] == "snr_db"
+                else "{:.6g}".format(value),
+                limit,
             ),
             code="health.accuracy",
             where=where,

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ._bundle import MANIFEST, SIGNATURE, BundleFiles, open_release
 from ._checks import parse_json
-from ._deployment import last_taken_back, refuse_taken_back, taken_back
+from ._deployment import last_taken_back, put_back, refuse_taken_back, taken_back
 from ._errors import DeviceError, map_os_errors
 from ._files import fsync_folder, workspace, write_durably
 from ._links import set_links
@@ -205,11 +205,11 @@ def rollback(
                 ),
                 code="release.no-previous",
                 where=app.name,
-                hint="deploy an earlier bundle instead"
-                + ("; edgekit deploy CONFIG --again puts back what was taken back" if back else ""),
+                hint="deploy an earlier bundle"
+                + ("" if back is None else "; to put it back: " + put_back(app, back["release"])),
             )
         if to is not None and target != current:
-            refuse_taken_back(app, target.partition("-")[2])
+            refuse_taken_back(app, target.partition("-")[2], release=target)
         return {**_switch(app, target, lambda: note(current, target)), "from": current}
 
 
@@ -227,14 +227,18 @@ def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
 def describe(app: App) -> Dict[str, Any]:
     """The app's entry of ``releases``."""
     found: List[Dict[str, Any]] = []
+    current = app.link("current")
     for name in app.releases():
         folder = app.releases_folder / name
         record = read_record(folder)
         entry = {key: record.get(key) for key in ("id", "digest", "backend", "signer", "staged_at")}
         entry["ready"] = is_ready(folder)
+        entry["taken_back"] = None
+        if name != current:  # what serves was put back, also by hand
+            entry["taken_back"] = taken_back(app, name.partition("-")[2])
         found.append(entry)
     return {
-        "current": app.link("current"),
+        "current": current,
         "previous": app.link("previous"),
         "releases": found,
         "taken_back": last_taken_back(app),

@@ -67,7 +67,8 @@ def do_switch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dic
     app.release(arguments.release)
     with claim_by_hand(app):
         if not (arguments.again or arguments.release == app.link("current")):
-            refuse_taken_back(app, arguments.release.partition("-")[2])
+            release = arguments.release
+            refuse_taken_back(app, release.partition("-")[2], release=release)
         return dict(switch(app, arguments.release))
 
 

@@ -2,11 +2,15 @@
 
 from edgekit._callable import make_callable
 from edgekit.build._accuracy import (
+    NOT_KNOWN,
     Deviation,
     accuracy,
     channels_told,
     collapses,
+    decibels,
+    metric_told,
     parts_told,
+    snr_told,
     worst_of,
 )
 from edgekit.build._graph import Cut, Graph, cut, node_reads
@@ -17,6 +21,7 @@ from edgekit.build._types import Artefacts, Segment, Weight
 from edgekit.build._weights import WeightStore, derive_weights, digest_of, transform_value
 
 __all__ = [
+    "NOT_KNOWN",
     "Artefacts",
     "Cut",
     "Deviation",
@@ -32,12 +37,15 @@ __all__ = [
     "channels_told",
     "collapses",
     "cut",
+    "decibels",
     "derive_weights",
     "digest_of",
     "full_engine",
+    "metric_told",
     "node_reads",
     "parts_told",
     "run",
+    "snr_told",
     "transform_value",
     "worst_of",
 ]

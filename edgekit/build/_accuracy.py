@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from edgekit.build._nonfinite import Nonfinite
 from edgekit.build._runner import Runner
 from edgekit.errors import DataError
-from edgekit_device._deviation import COLLAPSED_COSINE, SCORE, Deviation, worst_of
+from edgekit_device._deviation import (
+    COLLAPSED_COSINE,
+    HARDLY,
+    SCORE,
+    Deviation,
+    decibels,
+    worst_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,11 +24,21 @@ if TYPE_CHECKING:
     from edgekit.build._types import Artefacts, Segment
     from edgekit.network import Model
 
-__all__ = ["Deviation", "accuracy", "channels_told", "collapses", "parts_told", "worst_of"]
+__all__ = [
+    "NOT_KNOWN",
+    "Deviation",
+    "accuracy",
+    "channels_told",
+    "collapses",
+    "decibels",
+    "metric_told",
+    "parts_told",
+    "snr_told",
+    "worst_of",
+]
 
-# what differs less between the inputs is constant, as in dead layers and untrained networks: any
-# build of it is near
-_CONSTANT = 0.02
+#: Of an accuracy whose outputs are nearly the same for all inputs.
+NOT_KNOWN = "not known, the outputs hardly differ between the inputs"
 
 
 def accuracy(
@@ -46,7 +63,8 @@ def accuracy(
     Returns:
         ``cosine`` (mean over inputs, the worst output's), ``cosine_min``, ``snr_db`` (variance
         of the reference over mean squared error, the worst output's; None with ``exact`` true
-        when every output is bit-equal), ``max_abs``, ``top1_agreement`` (first output, 0 to 1),
+        when every output is bit-equal, and with ``exact`` false where none that differs has a
+        variance), ``max_abs``, ``top1_agreement`` (first output, 0 to 1),
         ``count``, and ``per_segment`` with the error of each segment's outputs accumulated up to
         there and its worst ``tensor``; ``groups`` has the groups of channels of outputs whose
         ranges differ (``Deviation.groups``), ``scores`` how many of a detector's scores above 0.25
@@ -54,6 +72,8 @@ def accuracy(
         ``constant`` has the outputs that are nearly the same for all inputs, with their
         ``variation``: how much of the FP32 output's root mean square differs between the inputs, 0
         to 1. A segment is ``constant`` if all its outputs are. A single input leaves that open.
+        Where other outputs vary the figures are of these; ``judged`` is false where none does: no
+        gate judges by such figures.
         ``failures`` says what no figure of the whole may hide: groups that collapse, segments with
         a cosine below 0.9, lost scores; empty where all is well.
         JSON-ready: never NaN or infinite, an output that is not finite gives -999 dB.
@@ -100,11 +120,16 @@ def accuracy(
         )
     varied = {name: _variation(sums[name], errors[name]) for name in names}
     first = errors[wanted[0]]
-    whole = worst_of([errors[name] for name in wanted])
+    varying = [name for name in wanted if varied[name] >= HARDLY]
+    whole = worst_of([errors[name] for name in varying or wanted])
     segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
     groups, detected = _parts({name: errors[name] for name in wanted})
+    for group in groups:
+        if group["output"] not in varying:  # its SNR says nothing
+            group["collapsed"] = group["cosine"] < COLLAPSED_COSINE
     return {
         **whole,
+        "judged": bool(varying),
         "top1_agreement": first.top1_agreement(),
         "count": count,
         "nonfinite": nonfinite.rows(count),
@@ -117,7 +142,7 @@ def accuracy(
                 "accuracy",
             }
             for name in wanted
-            if (value := varied[name]) < _CONSTANT
+            if (value := varied[name]) < HARDLY
         ],
         "groups": groups,
         "scores": detected,
@@ -167,7 +192,7 @@ def _of_segment(
         "device": segment.device,
         "tensor": worst,
         **worst_of([errors[name] for name in segment.outputs]),
-        "constant": all(varied[name] < _CONSTANT for name in segment.outputs),
+        "constant": all(varied[name] < HARDLY for name in segment.outputs),
     }
 
 
@@ -176,8 +201,8 @@ def _failures(
 ) -> list[str]:
     found = [
         f"{channels_told(group['channels'])} of output {group['output']!r} collapse: SNR "
-        f"{_decibels(group['snr_db'])}, cosine {group['cosine']:.3g} (worst is channel "
-        f"{group['worst']['channel']}, {_decibels(group['worst']['snr_db'])})"
+        f"{snr_told(group)}, cosine {group['cosine']:.3g} (worst is channel "
+        f"{group['worst']['channel']}, {snr_told(group['worst'])})"
         for group in groups
         if group["collapsed"]
     ]
@@ -192,18 +217,23 @@ def _failures(
 def parts_told(accuracy: Mapping[str, Any]) -> list[str]:
     """Says of each output whose channels differ in range which are the worst, and what it keeps.
 
+    Of outputs that hardly differ between the inputs it says no SNR.
+
     Args:
         accuracy: What :func:`accuracy` returned.
     """
     worst: dict[str, Mapping[str, Any]] = {}
+    constant = {one["output"] for one in accuracy.get("constant") or ()}
     for group in accuracy.get("groups", ()):
+        if group["output"] in constant:
+            continue
         known = worst.get(group["output"])
         if known is None or _rank(group) < _rank(known):
             worst[group["output"]] = group
     told = [
         f"of output {name!r}, {channels_told(group['channels'])} (up to {group['range']:.3g}) are "
-        f"the worst: SNR {_decibels(group['snr_db'])}, channel {group['worst']['channel']} "
-        f"{_decibels(group['worst']['snr_db'])}"
+        f"the worst: SNR {snr_told(group)}, channel {group['worst']['channel']} "
+        f"{snr_told(group['worst'])}"
         for name, group in worst.items()
     ]
     return told + [
@@ -232,5 +262,20 @@ def channels_told(spans: Iterable[Sequence[int]]) -> str:
     return f"channels {', '.join(told)}"
 
 
-def _decibels(value: float | None) -> str:
-    return "exact" if value is None else f"{value:.1f} dB"
+def snr_told(measures: Mapping[str, Any], form: str = "{:.1f} dB") -> str:
+    """Returns the SNR of ``measures`` for people: "30.1 dB", "exact" or "not known".
+
+    Args:
+        measures: ``snr_db``, and ``exact`` or ``max_abs``, which say what its None means.
+        form: Of the figure.
+    """
+    value, exact = measures.get("snr_db"), measures.get("exact")
+    if exact is None:  # as of groups in older documents
+        exact = not measures.get("max_abs")
+    return decibels(value, value is None and exact, form)
+
+
+def metric_told(measures: Mapping[str, Any], metric: str) -> str:
+    """Returns a gate's metric of ``measures`` for people, to six digits."""
+    form = "{:.6g}"
+    return snr_told(measures, form) if metric == "snr_db" else form.format(measures[metric])

@@ -40,20 +40,10 @@ def command(
     if json:
         o.print_json(document)
         return
-    from edgekit.build import parts_told
-
-    accuracy = document["accuracy"]
-    told = (
-        "not known, the outputs hardly differ between the inputs"
-        if accuracy.get("constant")
-        else f"cosine {accuracy['cosine']:.6f}, top-1 agreement {accuracy['top1_agreement']:.0%}"
-    )
     count = counted(len(document["segments"]), "segment")
-    print(f"{count}, backend {document['backend']}; against FP32: {told}")
-    emulated = ", emulated on this CPU" if document["boards"] else ""
-    o.say(f"  on {accuracy['data']}{emulated}")
-    for told in parts_told(accuracy):
-        o.say(f"  {told}")
+    told = pipeline.work.accuracy_told(document["accuracy"], o.figures(document["accuracy"]))
+    print(f"{count}, backend {document['backend']}; {told}")
+    o.say_accuracy(document["accuracy"], emulated=bool(document["boards"]))
     for board in document["boards"]:
         _show(board)
     o.say_notes(document)

@@ -32,7 +32,9 @@ def command(config: str, weights: Path, part: dict[str, Any], json: bool, **sett
     if json:
         o.print_json(document)
         return
-    print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed")
+    told = pipeline.work.accuracy_told(document["accuracy"], o.figures(document["accuracy"]))
+    print(f"{document['changed']} of {counted(document['tensors'], 'tensor')} changed; {told}")
+    o.say_accuracy(document["accuracy"], emulated=True)
     for release in document["releases"]:
         print(f"{release['board']['name']}: {release['release']} "
               f"({release['bytes_sent']:,} bytes sent)")  # fmt: skip

@@ -40,6 +40,9 @@ def command(
                     if why := one.get("refused"):
                         notes.append(f"{board['board']}: {name}: {one['id']} loads no more: "
                                      f"{why['message']} (edgekit trust)")  # fmt: skip
+                    if back := one.get("taken_back"):
+                        notes.append(f"{board['board']}: {name}: {one['id']} was taken back at "
+                                     f"{back['at']}: {back['reason']}")  # fmt: skip
         show(rows, notes)
     tell(document, answered, json)
 
@@ -49,4 +52,5 @@ def _mark(release: dict[str, Any], facts: dict[str, Any]) -> str:
     for mark, which in (("serves", "current"), ("previous", "previous")):
         role = mark if release["id"] == facts[which] else role
     refused = "loads no more" if release.get("refused") else ""
-    return ", ".join(filter(None, (role, refused)))
+    back = "taken back" if release.get("taken_back") else ""
+    return ", ".join(filter(None, (role, back, refused)))

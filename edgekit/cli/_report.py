@@ -82,6 +82,9 @@ def command(
         o.print_json(report)
     elif markdown != "-":
         print(report["files"]["report"])
+        for release in result.document["releases"]:
+            if release["taken_back"]:
+                o.say_notes(release)
     _tell_comparison(report, json=json, quiet=settings["quiet"])
 
 

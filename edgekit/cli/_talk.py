@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Interrupted",
     "console",
+    "figures",
     "paper",
     "print_json",
     "printed",
     "progress",
     "say",
+    "say_accuracy",
     "say_more",
     "say_notes",
     "say_page",
@@ -59,6 +61,23 @@ def say_notes(document: Mapping[str, Any]) -> None:
     """Says what a document notes for people."""
     for note in document["notes"]:
         say(f"note: {note}")
+
+
+def figures(accuracy: Mapping[str, Any]) -> str:
+    """Returns how near the whole is to FP32, in one line."""
+    return (
+        f"against FP32: cosine {accuracy['cosine']:.6f}, "
+        f"top-1 agreement {accuracy['top1_agreement']:.0%}"
+    )
+
+
+def say_accuracy(accuracy: Mapping[str, Any], *, emulated: bool) -> None:
+    """Says on what data an accuracy is, and what the figures of the whole hide."""
+    from edgekit.build import parts_told
+
+    say(f"  on {accuracy['data']}" + (", emulated on this CPU" if emulated else ""))
+    for told in parts_told(accuracy):
+        say(f"  {told}")
 
 
 def say_rows(rows: Sequence[str], *, verbose: bool) -> None:

@@ -43,11 +43,11 @@ _DEPLOYMENT: Any = {
     "policy?": ({"*": "any"}, None), "error?": (_ERROR, None),
     "health?": ({"golden?": ({"*": "any"}, None), "notes?": (["text"], None)}, None),
 }  # fmt: skip
+_TAKEN_BACK: Any = ({"release": "text", "at": "text", "reason": "text"}, None)
 _RELEASE: Any = {
     "id": "text", "digest?": "text?", "backend?": "text?", "signer?": "text?",
-    "staged_at?": "text?", "ready?": "flag",
+    "staged_at?": "text?", "ready?": "flag", "taken_back?": _TAKEN_BACK,
 }  # fmt: skip
-_TAKEN_BACK: Any = ({"release": "text", "at": "text", "reason": "text"}, None)
 _APP: Any = {
     "current": "text?", "previous": "text?", "releases": [_RELEASE], "taken_back?": _TAKEN_BACK,
 }  # fmt: skip

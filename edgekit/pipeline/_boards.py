@@ -219,7 +219,7 @@ class Boards:
             error.message += "; nothing serves now"
             raise error
         back = error.extra["taken_back"]
-        shown.reused(serving["id"])
+        shown.reused(serving["id"], other=True)
         note = taken_back_note(client.name, serving["id"], back, self._work.config.path)
         key = self._work.cache.key("release", self.identity(client), serving["digest"])
         known = self._work.cache.get("release", key) or {}

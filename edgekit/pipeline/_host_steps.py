@@ -14,6 +14,7 @@ from edgekit.pipeline._boards import Boards
 from edgekit.pipeline._building import Building
 from edgekit.pipeline._cache import Cache
 from edgekit.pipeline._measuring import check_frames
+from edgekit.pipeline._method import all_alike
 from edgekit.pipeline._outputs import may_fill
 from edgekit.pipeline._packing import Packing
 from edgekit.pipeline._places import set_place
@@ -205,11 +206,7 @@ class HostSteps:
             artefacts = built[0].artefacts
             segments = sum(len(s) for _, s in artefacts.lanes)
             on = compared_on({**error, "computed": "emulated on this CPU"})
-            told = (
-                "accuracy not known, the outputs hardly differ between the inputs"
-                if error.get("constant")
-                else f"cosine {error['cosine']:.5f} against FP32"
-            )
+            told = self.work.accuracy_told(error, f"cosine {error['cosine']:.5f} against FP32")
             step.detail = (
                 f"{counted(segments, 'segment')}, {artefacts.backend} backend; {told} ({on})"
             )
@@ -217,6 +214,8 @@ class HostSteps:
                 step.detail += "; built on " + ", ".join(one.board for one in built)
             if self.work.choice:
                 step.detail += f"; INT8 by {self.work.method}"
+                if all_alike(self.work.choice):
+                    step.detail += ", for the methods cannot be told apart here"
             if self.work.kept:
                 step.detail += f"; kept in FP16: {listed(self.work.kept)}"
             layers = self.work.plan.layers

@@ -67,9 +67,11 @@ class Installing:
         elif phase in _SHOWN and done == 0:
             self._steps.progress.update(0, 0, _SHOWN[phase])
 
-    def reused(self, release: str) -> None:
-        """The bundle served already."""
+    def reused(self, release: str, *, other: bool = False) -> None:
+        """The bundle served already; ``other``: no, and another release serves in its place."""
         detail = f"{self._client.name} serves {release}"
+        if other:
+            detail += ", another release than this configuration's"
         for name in _STEPS:
             if all(step.name != name for step in self._begun):
                 self._begin(name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgekit.placement import Plan
     from edgekit.quantize import Ranges, Scales
 
-__all__ = ["Errors", "Input", "choice_note", "choose_method", "plan_to_try"]
+__all__ = ["Errors", "Input", "all_alike", "choice_note", "choose_method", "plan_to_try"]
 
 Feed = Mapping[str, "np.ndarray"]
 
@@ -151,8 +151,12 @@ class Errors:
         found = self._compare(inputs, near, text)
         for method, each in found.items():
             joined = [Deviation.joined([one[name] for one in each]) for name in self._names]
-            value = worst_of(joined)["snr_db"]
-            self._measured[method] = _EXACT if value is None else round(float(value), 2)
+            whole = worst_of(joined)
+            if whole["snr_db"] is None and not whole["exact"]:
+                self._measured = {}  # the accuracy's SNR is not known: nothing varies
+                return
+            value = _EXACT if whole["exact"] else float(whole["snr_db"])
+            self._measured[method] = round(value, 2)
 
     def _near(self) -> list[str]:
         snr = {name: float(_db(self._noise(name).mean(axis=0))) for name in self._left}
@@ -318,11 +322,26 @@ def _db(noise: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(np.isposinf(found), _EXACT, np.maximum(found, _WORST)))
 
 
+def all_alike(choice: Mapping[str, Any]) -> bool:
+    """Whether nothing tells the methods of ``choose_method`` apart; then the first is taken."""
+    return not choice["failures"] and all(
+        len(set(choice[key].values())) <= 1 for key in ("snr_db", "measured_snr_db")
+    )
+
+
 def choice_note(choice: Mapping[str, Any]) -> str:
     """Says which method was chosen, and what all of them gave."""
+    from edgekit.build import decibels
+
+    which = f"{counted(choice['inputs'], 'input')}, {choice['held_out'] or 'none'} held out"
     ranked = sorted(choice["snr_db"].items(), key=lambda item: -float(item[1]))
+    if all_alike(choice):
+        return (
+            f"calibration method {choice['method']}: on {which}, emulated on this machine, the "
+            f"methods cannot be told apart: SNR {decibels(ranked[0][1], False)} with each"
+        )
     snr = ", ".join(
-        f"{name} {value:.1f}"
+        f"{name} {decibels(value, False)}"
         + (
             f" ({counted(number, 'input')})"
             if (number := choice["compared"][name]) < choice["inputs"]
@@ -330,15 +349,14 @@ def choice_note(choice: Mapping[str, Any]) -> str:
         )
         for name, value in ranked
     )
-    which = f"{counted(choice['inputs'], 'input')}, {choice['held_out'] or 'none'} held out"
     note = (
         f"calibration method {choice['method']}, by its SNR on {which}, emulated on this machine: "
-        f"{snr} dB"
+        f"{snr}"
     )
     measured = sorted(choice["measured_snr_db"].items(), key=lambda item: -float(item[1]))
     if measured:
-        each = ", ".join(f"{name} {value:.1f}" for name, value in measured)
-        note += f"; of those within 1 dB of the best by that on the measured inputs: {each} dB"
+        each = ", ".join(f"{name} {decibels(value, False)}" for name, value in measured)
+        note += f"; of those within 1 dB of the best by that on the measured inputs: {each}"
     lost = [f"{name}, {texts[0]}" for name, texts in choice["failures"].items()]
     return note + (f"; not good enough: {'; '.join(lost)}" if lost else "")
 

@@ -91,7 +91,8 @@ def run_document(
         "board": dict(releases[0]["board"]),
         "releases": [
             {key: r.get(key) for key in
-             ("board", "release", "digest", "bytes_sent", "previous", "taken_back")}
+             ("board", "release", "digest", "bytes_sent", "previous", "taken_back",
+              "notes")}
             for r in releases
         ],
         "files": dict(files),

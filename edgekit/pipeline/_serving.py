@@ -176,10 +176,11 @@ class Serving(Sensing):
         if serving and serving["digest"] in refitted:
             release = {"board": self.boards.describe(client), "release": serving["id"],
                        "digest": serving["digest"], "refitted": True}  # fmt: skip
-            with Installing(client, bundle, self._steps) as shown:
-                shown.reused(serving["id"])
             back = state.get("taken_back")
-            if back and back["release"].endswith(bundle.digest[:12]):
+            gone = back and back["release"].endswith(bundle.digest[:12])
+            with Installing(client, bundle, self._steps) as shown:
+                shown.reused(serving["id"], other=bool(gone))
+            if gone:
                 path = self.config.path
                 note = taken_back_note(client.name, serving["id"], back, path)
                 release |= {"taken_back": back, "notes": [note]}

@@ -141,17 +141,36 @@ class Work(Placing):
 
     def check_accuracy(self, error: Mapping[str, Any]) -> None:
         """Raises GateError when ``error`` is below the configuration's gate."""
+        from edgekit.build import metric_told
         from edgekit.pipeline._sensitivity import gate_failure
         from edgekit.sensitivity import reaches
 
         gate = self.file.accuracy
         if not reaches(error, gate.metric, gate.min):
-            value, told = error[gate.metric], []
-            if gate.min is not None and value is not None and value < gate.min:
-                told.append(f"{gate.metric} against FP32 is {value:.6g}, below {gate.min:g}")
+            told = []
+            if not reaches({**error, "failures": ()}, gate.metric, gate.min):
+                value = metric_told(error, gate.metric)
+                told.append(f"{gate.metric} against FP32 is {value}, below {gate.min:g}")
             told += [*error.get("failures", ())][:_SHOWN]
             told += [one["told"] for one in error.get("nonfinite") or ()]
             raise gate_failure(self, "; ".join(told), error)
+
+    def accuracy_told(self, error: Mapping[str, Any], figures: str) -> str:
+        """Returns ``figures``, or that what ``error`` has says nothing, and that no gate judges.
+
+        Args:
+            error: What ``measure`` returned.
+            figures: What it says where it is known.
+        """
+        from edgekit.build import NOT_KNOWN
+
+        if not error.get("constant"):
+            return figures
+        gate = self.file.accuracy
+        unjudged = gate.min is not None and not error.get("judged", True)
+        return f"accuracy {NOT_KNOWN}" + (
+            f"; accuracy.min ({gate.metric}) is not judged" if unjudged else ""
+        )
 
 
 def _distinct_lanes(artefacts: Artefacts) -> list[int]:

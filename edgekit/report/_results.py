@@ -30,19 +30,19 @@ CHANGES_SHOWN = 20
 
 
 def measure_words(measures: Mapping[str, Any], key: str) -> str:
-    """Formats one measure of ``measures``; the SNR of equal outputs is infinite.
+    """Formats one measure of ``measures``.
 
     Outputs that are the same for all inputs ("constant") measure nothing.
     """
     if measures.get("constant"):
         return text.ABSENT
     value = measures.get(key)
-    if key == "snr_db" and value is None and measures.get("max_abs") == 0:
-        return "infinite"
+    if key == "snr_db" and (value is not None or measures.get("max_abs") is not None):
+        from edgekit.build import snr_told
+
+        return snr_told(measures)
     if value is None:
         return text.ABSENT
-    if key == "snr_db":
-        return f"{value:.1f} dB"
     if key == "top1_agreement":
         return text.percent(value)
     return f"{value:.5f}" if key == "cosine" else text.significant(value)
@@ -190,24 +190,19 @@ def accuracy_view(
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Returns a row for each group of channels, as the outputs have them."""
-    from edgekit.build import channels_told
+    from edgekit.build import channels_told, snr_told
 
     return [
         {
             "output": text.clean(group["output"]),
             "channels": channels_told(group["channels"]).removeprefix("channels "),
             "range": text.significant(group["range"]),
-            "snr": _decibels(group),
+            "snr": snr_told(group),
             "cosine": measure_words(group, "cosine"),
-            "worst": f"{group['worst']['channel']} ({_decibels(group['worst'])})",
+            "worst": f"{group['worst']['channel']} ({snr_told(group['worst'])})",
         }
         for group in groups
     ]
-
-
-def _decibels(measures: Mapping[str, Any]) -> str:
-    value = measures.get("snr_db")
-    return "infinite" if value is None else f"{value:.1f} dB"
 
 
 def _changes(changes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -221,10 +221,11 @@ class Power(Part):
 
 
 class Worst(Part):
-    """The channel of a group that is farthest from FP32; null decibels: exact."""
+    """The channel of a group that is farthest from FP32."""
 
     channel: int
-    snr_db: float | None
+    snr_db: float | None = Field(description="null: exact, or nothing varies")
+    exact: bool | None = Field(default=None, description="no error at all; null: not kept")
 
 
 class ChannelGroup(Part):
@@ -233,7 +234,8 @@ class ChannelGroup(Part):
     output: str
     channels: list[tuple[int, int]] = Field(description="pairs of first and last channel")
     range: float = Field(description="largest magnitude in FP32")
-    snr_db: float | None = Field(description="null: exact")
+    snr_db: float | None = Field(description="null: exact, or nothing varies")
+    exact: bool | None = Field(default=None, description="no error at all; null: not kept")
     cosine: float
     worst: Worst
     collapsed: bool = Field(description="nothing is left of what FP32 gives")
@@ -251,7 +253,9 @@ class Accuracy(Part):
     """How far the build is from FP32, the worst output's figures, and what these may hide."""
 
     cosine: float | None = None
-    snr_db: float | None = Field(default=None, description="null with max_abs 0: exact")
+    snr_db: float | None = Field(
+        default=None, description="null with max_abs 0: exact, else nothing varies"
+    )
     max_abs: float | None = None
     top1_agreement: Fraction | None = None
     groups: list[ChannelGroup] = []

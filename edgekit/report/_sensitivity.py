@@ -36,19 +36,30 @@ def sensitivity_text(
 
 
 def _row(row: Mapping[str, Any], width: int) -> Sequence[str]:
-    snr = "exact" if row["snr_db"] is None else f"{row['snr_db']:.1f} dB"
+    from edgekit.build import snr_told
+
     ends = f" ({', '.join(row['place'])})" if row["place"] else ""
     room = max(20, width - 40)
     layers = " + ".join(row["layers"]) + ends
     if len(layers) > room:
         layers = f"{layers[: room - 3 - len(ends)]}...{ends}"
-    return snr, f"{row['cosine']:.6f}", f"{row['top1_agreement']:.1%}", row["device"], layers
+    return (
+        snr_told(row),
+        f"{row['cosine']:.6f}",
+        f"{row['top1_agreement']:.1%}",
+        row["device"],
+        layers,
+    )
 
 
 def _proposal(document: Mapping[str, Any]) -> str:
     found = document["proposal"]
     metric = found["metric"]
-    before, after = _value(found["int8"][metric]), _value(found["accuracy"][metric])
+    from edgekit.build import NOT_KNOWN, metric_told
+
+    if not found["int8"].get("judged", True):
+        return f"{metric} of all of it in INT8 is {NOT_KNOWN}: nothing is proposed"
+    before, after = (metric_told(found[key], metric) for key in ("int8", "accuracy"))
     if not found["fp16_layers"]:
         return f"all of it in INT8 reaches {metric} {found['min']:.10g}: {before}"
     proof = "each of them is needed" if found["minimal"] else "not proven minimal"
@@ -56,7 +67,3 @@ def _proposal(document: Mapping[str, Any]) -> str:
         f"{found['kernels']} of {len(document['kernels'])} kernels in FP16 bring {metric} from "
         f"{before} to {after}; {proof} ({found['builds']} builds measured)"
     )
-
-
-def _value(value: float | None) -> str:
-    return "exact" if value is None else f"{value:.6g}"

@@ -68,11 +68,21 @@ _NAMES = {
 }  # fmt: skip
 
 
+def _metric(gate: Mapping[str, Any]) -> str:
+    """Returns what an accuracy gate found; a passed one without an SNR found no error."""
+    from edgekit.build import decibels
+
+    found, passed = gate.get("found"), gate.get("passed")
+    if gate.get("metric") == "snr_db":
+        return decibels(found, found is None and passed is True, "{:.5g}")
+    return "not known" if found is None else f"{found:.5g}"
+
+
 def _words(gate: Mapping[str, Any]) -> str:
     found, limit = gate.get("found"), gate.get("limit")
     match gate["gate"]:
         case "accuracy":
-            value = "not known" if found is None else f"{found:.5g}"
+            value = _metric(gate)
             least = text.ABSENT if limit is None else f"{limit:g}"
             on = f" ({gate['on']})" if gate.get("on") else ""
             return f"{gate.get('metric', 'cosine')} {value}, at least {least} wanted{on}"

@@ -19,10 +19,12 @@ _BUILDS = 32
 def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
     """Says whether an accuracy document passes a gate; a bit-equal result has no SNR and passes.
 
-    None passes in which a part collapses, whatever the figure of the whole (``failures``).
+    None passes in which a part collapses, whatever the figure of the whole (``failures``). Figures
+    that say nothing, of outputs that hardly vary (``judged``), miss no gate.
     """
     value = accuracy[metric]
-    return not accuracy.get("failures") and (minimum is None or value is None or value >= minimum)
+    judges = minimum is not None and value is not None and accuracy.get("judged", True)
+    return not accuracy.get("failures") and (not judges or value >= minimum)
 
 
 def propose(
@@ -130,12 +132,10 @@ def shortfall(proposal: Proposal) -> str:
         {**proposal.accuracy, "failures": ()}, metric, proposal.minimum
     ):
         return f"with {every} in FP16: {'; '.join(failures)}: no layers to keep in FP16 mend it"
+    from edgekit.build import metric_told
+
     return (
-        f"{metric} against FP32 is {_figure(proposal.int8[metric])} in INT8 and "
-        f"{_figure(proposal.accuracy[metric])} with {every} in FP16, "
+        f"{metric} against FP32 is {metric_told(proposal.int8, metric)} in INT8 and "
+        f"{metric_told(proposal.accuracy, metric)} with {every} in FP16, "
         f"below {proposal.minimum:.10g}: no layers to keep in FP16 reach it"
     )
-
-
-def _figure(value: float | None) -> str:
-    return "exact" if value is None else f"{value:.6g}"

@@ -29,6 +29,7 @@ class Serving(FakeBoard):
         self.history: list[dict[str, Any]] = []
         self.serving: dict[str, Any] | None = None
         self.revoked: list[str] = []
+        self.back: dict[str, str] | None = None
 
     def status(self, app: str | None = None) -> dict[str, Any]:
         deployment = {
@@ -54,7 +55,7 @@ class Serving(FakeBoard):
     def releases(self, app: str | None = None) -> dict[str, Any]:
         rows = [{"id": id, "digest": id[-12:] * 5, "signer": "me", "staged_at": "then",
                  "ready": True} for id in (OLD, NEW)]  # fmt: skip
-        rows.append(dict(rows[0], id=KEPT))
+        rows.append(dict(rows[0], id=KEPT, taken_back=self.back))
         return {"apps": {"net": {"current": NEW, "previous": OLD, "releases": rows}}}
 
     def trust(self) -> dict[str, Any]:
@@ -147,6 +148,24 @@ def test_releases_say_which_one_serves(
     rows = {line.split()[2]: line for line in capsys.readouterr().out.splitlines()[1:]}
     assert "serves" in rows[NEW]
     assert "previous" in rows[OLD]
+
+
+def test_releases_mark_what_was_taken_back_and_say_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = Serving("lab")
+    board.back = {"release": KEPT, "at": WHEN, "reason": "too many false alarms"}
+    lend(monkeypatch, board)
+    assert app(["releases", "lab"]) == 0
+    text = capsys.readouterr().out
+    (row,) = [line for line in text.splitlines() if "taken back" in line and "was" not in line]
+    assert KEPT in row
+    note = f"lab: net: {KEPT} was taken back at {WHEN}: too many false alarms"
+    assert note in " ".join(text.split())
+    assert app(["releases", "lab", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["boards"]
+    backs = {one["id"]: one.get("taken_back") for one in shown["apps"]["net"]["releases"]}
+    assert backs == {OLD: None, NEW: None, KEPT: board.back}
 
 
 def test_rollback_of_a_host_needs_the_app_and_gives_the_reason(

@@ -60,6 +60,9 @@ class Bench:
     def deploy(self, *words: str) -> str:
         return str(self.ask("deploy", "--trust-key", *words)["releases"][0]["release"])
 
+    def said(self) -> Any:
+        return self._capsys.readouterr()
+
     @property
     def serving(self) -> str:
         return (self.root / "apps/small/current").resolve().name
@@ -120,6 +123,11 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
             assert word in report["answer"][-1]["words"]
         assert (report["refit"], report["trace"]) == (None, None)
         assert not any(row["measured"] for row in report["layers"])
+        # the terminal says it, too, at the step and at the end
+        assert app(["report", str(bench.config), *bench.out[:-1]]) == 0
+        told = bench.said()
+        assert f"note: {note}" in told.out
+        assert f"lab serves {old}, another release than this configuration's" in told.err
         tuned = bench.ask("tune", "--rounds", "1", "--turns", "0")
         assert any(REASON in note for note in tuned["notes"])
         # where another machine packed what serves, its plan is not known: it is measured all the
@@ -139,6 +147,9 @@ def test_a_rollback_by_hand_stays_until_it_is_put_back(bench: Bench) -> None:
         error = bench.refused("rollback")
         assert (error.code, REASON in error.message) == ("release.no-previous", True)
         assert f"edgekit deploy {bench.config} --again" in error.hint
+        (kept,) = bench.ask("releases")["boards"]
+        rows = {one["id"]: one["taken_back"] for one in kept["apps"]["small"]["releases"]}
+        assert rows == {old: None, new: back}
         # what the configuration was before is no news
         bench.network(1)
         assert bench.ask("infer")["taken_back"] is None

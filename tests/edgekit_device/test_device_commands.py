@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -597,10 +598,27 @@ def test_rollback_goes_back_and_never_to_what_was_taken_back(
     assert (taken["release"], taken["reason"]) == (second, "false alarms")
     x = golden_inputs(toys.network(), 1, toys.RANGES)
     np.testing.assert_array_equal(board.infer("toy", **x)["y"], toys.expected(0, x)["y"])
-    assert refused(board, "rollback", "--app", "toy").code == "release.no-previous"
     switch = ("switch", "--app", "toy", "--release", second)
-    assert refused(board, *switch).code == "install.taken-back"
+    # the hint has the command of the board, too
+    for words, code in (
+        (("rollback", "--app", "toy"), "release.no-previous"),
+        (("rollback", "--app", "toy", "--release", second), "install.taken-back"),
+        (switch, "install.taken-back"),
+    ):
+        error = refused(board, *words)
+        assert error.code == code
+        assert error.hint.endswith(
+            "edgekit deploy CONFIG --again, on the board edgekit_device.pyz "
+            + " ".join((*switch, "--again"))
+        )
+
+    def backs() -> dict[str, Any]:
+        rows = board.ask("releases", "--app", "toy")["apps"]["toy"]["releases"]
+        return {one["id"]: one["taken_back"] for one in rows}
+
+    assert backs() == {first: None, second: taken}
     assert board.ask(*switch, "--again")["current"] == second
+    assert backs() == {first: None, second: None}
 
 
 def test_rollback_after_a_switch_that_was_cut_in_the_middle(

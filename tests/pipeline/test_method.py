@@ -263,3 +263,19 @@ def test_the_comparison_tells_how_far_it_is(
         assert f"comparing calibration methods on inputs 1 to 8: {method}" in " ".join(
             lines.split()
         )
+
+
+def test_methods_that_cannot_be_told_apart_are_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_net(tmp_path / "net.onnx", scale=0.0)
+    (tmp_path / "net.yaml").write_text(
+        "version: 1\nname: net\nmodel: {onnx: net.onnx}\ntarget: jetson-agx-orin-64gb\n"
+        "precision: int8\ncalibration: {count: 4}\n"
+    )
+    document = edgekit.build(tmp_path / "net.yaml")
+    (note,) = [note for note in document["notes"] if note.startswith("calibration method")]
+    assert "the methods cannot be told apart: SNR " in note
+    (step,) = [step for step in document["steps"] if step["name"] == "build"]
+    assert "INT8 by entropy, for the methods cannot be told apart here" in step["detail"]
+    assert "999" not in note + step["detail"]

@@ -8,6 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
+from edgekit.cli._main import app
 from edgekit.config import open_config
 from edgekit.errors import BoardError
 from edgekit.pipeline import Cache, Pipeline
@@ -231,3 +232,14 @@ def test_the_build_says_what_its_accuracy_is_of(tmp_path, scale):
     assert "emulated on this CPU" in told
     assert ("cosine" in told) == bool(scale)
     assert ("accuracy not known" in told) == (not scale)
+
+
+def test_a_refit_judges_outputs_that_hardly_vary_as_a_build_does(tmp_path, capsys):
+    config = small_config(tmp_path, precision="fp16", extra="accuracy: {metric: snr_db, min: 90}\n")
+    small_net(tmp_path / "small.onnx", scale=0.0)
+    small_net(tmp_path / "other.onnx", seed=3, scale=0.0)
+    told = "accuracy not known, the outputs hardly differ between the inputs; accuracy.min (snr_db)"
+    refit = ["refit", "--weights", str(tmp_path / "other.onnx"), "-o", str(tmp_path / "out")]
+    for command in (["build"], refit):
+        assert app([*command, str(config), "-q"]) == 0
+        assert f"{told} is not judged" in capsys.readouterr().out

@@ -173,9 +173,20 @@ def test_absent_parts_are_told():
         assert words in text
 
 
-def test_equal_outputs_have_infinite_snr():
-    accuracy = {"cosine": 1.0, "snr_db": None, "max_abs": 0.0, "top1_agreement": 1.0}
-    assert "infinite" in page(accuracy=accuracy).text
+@pytest.mark.parametrize(
+    ("snr", "max_abs", "shown"),
+    [(None, 0.0, "SNR exact"), (None, 0.1, "SNR not known"), (-999.0, 1.0, "SNR not known"),
+     (31.24, 0.1, "SNR 31.2 dB")],
+)  # fmt: skip
+def test_an_snr_is_a_figure_or_said_in_words(snr, max_abs, shown):
+    accuracy = {"cosine": 1.0, "snr_db": snr, "max_abs": max_abs, "top1_agreement": 1.0}
+    group = {"output": "y", "channels": [[1, 2]], "range": 1.0, "snr_db": snr, "cosine": 1.0,
+             "exact": max_abs == 0, "collapsed": False,
+             "worst": {"channel": 1, "snr_db": snr, "exact": max_abs == 0}}  # fmt: skip
+    text = page(accuracy={**accuracy, "groups": [group]}).text
+    assert shown in text
+    assert f"1 ({shown.removeprefix('SNR ')})" in text
+    assert "999" not in text
 
 
 def test_the_page_is_the_same_every_time_and_written_whole(tmp_path):

@@ -123,3 +123,10 @@ def test_layers_kept_whatever_is_found_are_in_every_build() -> None:
 )  # fmt: skip
 def test_a_gate(value, minimum, passes) -> None:
     assert reaches({"snr_db": value}, "snr_db", minimum) is passes
+
+
+def test_a_gate_does_not_judge_by_figures_that_say_nothing() -> None:
+    found = {"cosine": 0.95, "judged": False, "failures": []}
+    assert reaches(found, "cosine", 0.99)
+    assert not reaches({**found, "judged": True}, "cosine", 0.99)
+    assert not reaches({**found, "failures": ["the cosine of tensor 'y' is 0.5"]}, "cosine", 0.4)
