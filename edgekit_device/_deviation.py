@@ -285,7 +285,7 @@ def _ratio_db(signal: float, square: float, noise: float) -> Optional[float]:
         return _NOT_FINITE
     if noise == 0.0 or signal <= _CONSTANT * square:
         return None
-    return _finite(10.0 * (math.log10(signal) - math.log10(noise)), _NOT_FINITE)
+    return _finite(10.0 * math.log10(signal / noise), _NOT_FINITE)
 
 
 def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> str:
