@@ -144,11 +144,11 @@ def _left(row: Mapping[str, Any]) -> bool:
 
 def _say_left(row: Mapping[str, Any], folder: Path) -> None:
     """Says how a rollout goes on that waits for somebody."""
-    from edgekit.fleet._hints import ask
+    from edgekit.fleet._hints import going_on
 
     if _left(row) and not row["driven"]:
         why = "" if row["state"] == "paused" else "no process drives it: "
-        o.say(f"  {why}{ask('resume', row['rollout'], folder)} goes on with it")
+        o.say(f"  {why}{going_on(row['rollout'], folder, row['failure'])} goes on with it")
 
 
 def _show_one(document: Mapping[str, Any], *, every: bool = False) -> None:

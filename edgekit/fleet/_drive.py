@@ -14,16 +14,15 @@ from typing import Any
 from edgekit._listed import counted, listed
 from edgekit.errors import EdgekitError
 from edgekit.fleet._driver import AWAY, Deployed, Driver
-from edgekit.fleet._hints import ACCEPT_KEY, ask
+from edgekit.fleet._hints import ACCEPT_KEY, UNKNOWN_HOST_KEY, ask, going_on
 from edgekit.fleet._pool import Pool
 from edgekit.fleet._store import Store
 from edgekit.fleet._told import Told
 from edgekit.fleet._types import LEFT, Member, Row, Settings
 from edgekit.fleet._waves import allowed_failures
 
-__all__ = ["UNKNOWN_HOST_KEY", "UNKNOWN_SIGNER", "Drive"]
+__all__ = ["UNKNOWN_SIGNER", "Drive"]
 
-UNKNOWN_HOST_KEY = "board.unknown-host-key"
 UNKNOWN_SIGNER = "bundle.unknown-signer"
 
 _TICK_S = 0.2
@@ -102,15 +101,15 @@ class Drive:
     def _wait_for_keys(self) -> str:
         """Pauses: a key that is accepted is all that is missing, and nothing was done there."""
         name, folder = str(self._rollout["name"]), self._store.folder
-        once = ask("resume", name, folder, "--accept-host-key")
         error = {
             "code": UNKNOWN_HOST_KEY,
             "message": f"the host key of {counted(len(self._strangers), 'board')} is not known: "
             f"{listed(sorted(self._strangers), 3)}; nothing was changed there, and the rollout is "
             "paused",
             "where": name,
-            "hint": f"{ACCEPT_KEY}; {once} accepts what they show this once",
         }
+        once = going_on(name, folder, error)
+        error["hint"] = f"{ACCEPT_KEY}; {once} accepts what they show this once"
         self._store.set_rollout(self._id, state="paused", wish="", error=error)
         return "paused"
 

@@ -16,17 +16,21 @@ from edgekit.fleet._types import ENDED
 
 __all__ = [
     "ACCEPT_KEY",
+    "UNKNOWN_HOST_KEY",
     "ansible_folder",
     "ask",
     "by_hand",
     "ended",
     "going_back",
+    "going_on",
     "name_taken",
     "rollout_name",
     "state_folder",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+UNKNOWN_HOST_KEY = "board.unknown-host-key"
 
 #: How a board's host key comes to be known for good.
 ACCEPT_KEY = (
@@ -88,6 +92,19 @@ def ask(action: str, name: str, folder: Path, *more: str) -> str:
     return shlex.join(words)
 
 
+def going_on(name: str, folder: Path, failure: Mapping[str, Any] | None) -> str:
+    """Returns the command that a rollout goes on with.
+
+    Args:
+        name: The rollout's.
+        folder: The state's.
+        failure: Why it stopped. One that waits for host keys would pause again without their
+            consent.
+    """
+    keys = failure is not None and failure["code"] == UNKNOWN_HOST_KEY
+    return ask("resume", name, folder, *(("--accept-host-key",) if keys else ()))
+
+
 def ended(rollout: Mapping[str, Any], folder: Path) -> UsageError:
     """Returns the refusal to go on with a rollout that has ended."""
     name, state = str(rollout["name"]), rollout["state"]
@@ -123,7 +140,8 @@ def name_taken(
         driven: Whether a process drives it now.
     """
     name, state = str(rollout["name"]), str(rollout["state"])
-    told, hint = f"it is {state}", f"{ask('resume', name, folder)} goes on with it; or give"
+    goes_on = going_on(name, folder, rollout["error"])
+    told, hint = f"it is {state}", f"{goes_on} goes on with it; or give"
     if driven:
         told, hint = f"{told} now", f"{ask('status', name, folder)} shows it; give"
     elif state == "done" and skipped:

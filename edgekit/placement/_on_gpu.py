@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +34,15 @@ def gpu_reasons(
     there = [x.name for x in plan.layers if x.device == "GPU" and x.name in able]
     if not there or not target.dla.cores:
         return []
-    elsewhere = {
-        layer.name: layer.device
-        for share in plan.plans[1:]
-        for layer in share.layers
-        if layer.device != "GPU"
-    }
+    elsewhere: dict[str, set[str]] = {}
+    for share in plan.plans[1:]:
+        for layer in share.layers:
+            if layer.device != "GPU":
+                elsewhere.setdefault(layer.name, set()).add(layer.device)
     sides = _sides(plan, network, judgement, target)
     groups: dict[str, list[dict[str, str]]] = {}
     for name in there:
-        rule, told = _reason(plan, name, elsewhere.get(name, ""), sides.get(name))
+        rule, told = _reason(plan, name, sorted(elsewhere.get(name, ())), sides.get(name))
         groups.setdefault(rule, []).append({"name": name, **told})
     return [
         {"rule": rule, "count": len(layers), "sources": [_SOURCE], "fixes": [_FIX],
@@ -65,7 +64,7 @@ def _sides(
 
 
 def _reason(
-    plan: Plan, name: str, other: str, sides: tuple[float, float] | None
+    plan: Plan, name: str, others: Sequence[str], sides: tuple[float, float] | None
 ) -> tuple[str, dict[str, str]]:
     """Returns the kind of the reason; its sentence, what was found and what it is held against."""
     limits = plan.constraints
@@ -83,11 +82,9 @@ def _reason(
         return "no DLA core may be used", _told("dla_cores names none", "none", "")
     if plan.precision == "fp32":
         return "FP32 stays on the GPU", _told("a DLA has no FP32", "FP32", "INT8 or FP16")
-    if other:
-        return (
-            "on a DLA in other frames",
-            _told(f"other frames have it on {other}: the devices share the load", other, ""),
-        )
+    if others:
+        told = f"other frames have it on {' or '.join(others)}: the devices share the load"
+        return "on a DLA in other frames", _told(told, ", ".join(others), "")
     if sides is None:
         return "the best plan has it there", _told(f"best for {plan.objective}", "", "")
     gpu, dla = sides

@@ -80,9 +80,11 @@ def _placed(facts: RunFacts, placement: Mapping[str, Any]) -> str:
         share = f" and {text.percent(placement['dla_macs_fraction'])} of the MACs"
     plans = len(placement["shares"])
     if plans > 1:
+        shares = [text.percent(one) for one in placement["shares"]]
+        which = "one of the most frequent" if shares[1] == shares[0] else "the most frequent one"
         return (
-            f"{plans} plans share the frames; the most frequent one has {text.count(on_dla)} of "
-            f"{every}{share} on a DLA core."
+            f"{plans} plans share the frames; {which} has {text.count(on_dla)} of {every}{share} "
+            "on a DLA core."
         )
     loadables = text.counted(len(placement["loadables"]), "loadable")
     return f"{text.count(on_dla)} of {every}{share} run on the DLA, in {loadables}."

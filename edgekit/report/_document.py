@@ -5,6 +5,7 @@ Numbers stay numbers here; `_view` turns them into text and the template only la
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,7 @@ def _loadables(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from edgekit.placement import device_times, frame_times, plan_devices
+    from edgekit.placement import device_times, frame_times
 
     plan = facts.plan
     first = device_times(plan.plans[0], [one for one in plan.loadables if one.plan == 0])
@@ -154,11 +155,28 @@ def _placement(facts: RunFacts, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "gap": plan.gap,
         "shares": [share.share for share in plan.plans],
         "frame": frame_times(plan),
-        "plans": [
-            {"share": share.share, "devices": plan_devices(plan, number)}
-            for number, share in enumerate(plan.plans)
-        ],
+        "plans": _plans(plan, rows),
     }
+
+
+def _plans(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the share of each plan of a mix, and what its devices have of a frame."""
+    from edgekit.placement import plan_devices
+
+    macs = {row["name"]: row["macs"] for row in rows}
+    total = sum(macs.values())
+    found = []
+    for number, share in enumerate(plan.plans):
+        own: Counter[str] = Counter()
+        for layer in share.layers:
+            own[layer.device] += macs.get(layer.name, 0)
+        devices = [
+            {**row, "macs": own[row["device"]],
+             "macs_fraction": own[row["device"]] / total if total else 0.0}
+            for row in plan_devices(plan, number)
+        ]  # fmt: skip
+        found.append({"share": share.share, "devices": devices})
+    return found
 
 
 def _bench(bench: Mapping[str, Any] | None) -> dict[str, Any] | None:

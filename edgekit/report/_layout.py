@@ -26,7 +26,8 @@ _LANE, _SYSTEM_GAP, _LABEL = 82, 34, 64
 class Layout:
     """A picture: its size, the boxes' size and corners by name, and lanes behind them.
 
-    ``system`` is the height of a set of lanes with the gap below it, and that gap.
+    ``turns`` are the middles of the gaps above the sets of lanes: an edge that leads into a set
+    from one above it goes through its gap.
     """
 
     width: float = 0.0
@@ -34,7 +35,7 @@ class Layout:
     box: tuple[int, int] = BOX
     at: dict[int, tuple[float, float]] = field(default_factory=dict)
     lanes: list[tuple[float, float, float, float, str]] = field(default_factory=list)
-    system: tuple[int, int] = (0, 0)
+    turns: list[float] = field(default_factory=list)
 
 
 def by_rank(items: Sequence[int], edges: Sequence[tuple[int, int]]) -> Layout:
@@ -125,7 +126,8 @@ def by_device(
         devices: Device by segment, in running order.
         lanes: Devices from top to bottom.
         edges: [from, to]; a segment stands to the right of what it reads.
-        across: Segments from left to right before the lanes begin again below.
+        across: Segments from left to right before the lanes begin again below. Each set of lanes
+            has those only in which something stands.
     """
     reads: dict[int, list[int]] = {segment: [] for segment in devices}
     order = {segment: i for i, segment in enumerate(devices)}
@@ -142,16 +144,21 @@ def by_device(
     gap = 44 if across > 2 else 24
     step = SEGMENT_BOX[0] + gap
     wide = min(max(column.values(), default=0) + 1, across)
-    system = len(lanes) * _LANE + _SYSTEM_GAP
-    for segment, device in devices.items():
-        down, right = divmod(column[segment], across)
-        top = down * system + lanes.index(device) * _LANE + (_LANE - SEGMENT_BOX[1]) / 2
-        found.at[segment] = (_LABEL + 14 + right * step, top)
-    systems = max(column.values(), default=0) // across + 1
     found.width = _LABEL + 28 + wide * step - gap
-    found.height = systems * system - _SYSTEM_GAP
-    found.system = (system, _SYSTEM_GAP)
-    for down in range(systems):
-        for i, device in enumerate(lanes):
-            found.lanes.append((0.0, down * system + i * _LANE + 3, found.width, _LANE - 6, device))
+    top = 0
+    for down in range(max(column.values(), default=0) // across + 1):
+        members = {one: device for one, device in devices.items() if column[one] // across == down}
+        found.turns.append(top - _SYSTEM_GAP / 2)
+        for lane in [one for one in lanes if one in members.values()]:
+            found.lanes.append((0.0, top + 3, found.width, _LANE - 6, lane))
+            for segment, device in members.items():
+                if device == lane:
+                    right = column[segment] % across
+                    corner = (_LABEL + 14 + right * step, top + (_LANE - SEGMENT_BOX[1]) / 2)
+                    found.at[segment] = corner
+            top += _LANE
+        top += _SYSTEM_GAP
+    found.height = top - _SYSTEM_GAP
+    # as the segments were given: a picture's boxes have this order
+    found.at = {segment: found.at[segment] for segment in devices}
     return found

@@ -78,7 +78,8 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     if document["target"]["dla_cores"] and placement["macs"]:
         found.append({
             "name": "MACs on the DLA", "value": text.percent(placement["dla_macs_fraction"]),
-            "detail": f"{placement['dla_layers']} of {text.counted(placement['layers'], 'layer')}",
+            "detail": f"{placement['dla_layers']} of {text.counted(placement['layers'], 'layer')}"
+            + (f", in plan 1 of {len(shares)}" if len(shares := placement["shares"]) > 1 else ""),
             "clock": "",
         })  # fmt: skip
     against = text.microseconds(gpu_only["latency_us"])

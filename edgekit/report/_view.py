@@ -38,15 +38,57 @@ def _markup(svg: str) -> Any:
 
 
 def _devices(placement: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the devices of each plan of a mix under its name, or those of the only plan."""
+    plans = _mix(placement)
     return [
         {
-            "device": row["device"], "css": charts.device_class(row["device"]),
-            "layers": text.count(row["layers"]), "macs": text.macs(row["macs"]),
-            "share": text.percent(row["macs_fraction"] if placement["macs"] else None),
-            "time": text.microseconds(row["predicted_us"]),
+            "name": f"Plan {number}, {text.percent(plan['share'])} of the frames" if plans else "",
+            "rows": [
+                {
+                    "device": row["device"], "css": charts.device_class(row["device"]),
+                    "layers": text.count(row["layers"]), "macs": text.macs(row["macs"]),
+                    "share": text.percent(row["macs_fraction"] if placement["macs"] else None),
+                    "time": text.microseconds(row["busy_us" if plans else "predicted_us"]),
+                }
+                for row in plan["devices"]
+            ],
         }
-        for row in placement["devices"]
+        for number, plan in enumerate(plans or [placement], 1)
     ]  # fmt: skip
+
+
+def _mix(placement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the plans that share the frames; none for a single one, or in older documents."""
+    plans = placement.get("plans") or []
+    whole = len(plans) > 1 and all("macs" in row for one in plans for row in one["devices"])
+    return plans if whole else []
+
+
+def _work(placement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the devices with their part of the MACs, in the mean of all frames."""
+    plans = _mix(placement)
+    if not plans:
+        return list(placement["devices"])
+    parts: dict[str, float] = {}
+    for plan in plans:
+        for row in plan["devices"]:
+            share = plan["share"] * row["macs_fraction"]
+            parts[row["device"]] = parts.get(row["device"], 0.0) + share
+    order = sorted(parts, key=lambda name: (name != "GPU", name))
+    return [{"device": name, "macs_fraction": parts[name]} for name in order]
+
+
+def _shown(placement: Mapping[str, Any]) -> dict[str, str]:
+    """Returns which plan of a mix graph and layers are of, and what the others use beside it."""
+    shares = placement["shares"]
+    if len(shares) < 2:
+        return {"plan": "", "others": ""}
+    own = {row["device"] for row in placement["devices"] if row["layers"]}
+    rest = [row["device"] for row in _work(placement) if row["device"] not in own]
+    return {
+        "plan": f"Plan 1 of {len(shares)}, {text.percent(shares[0])} of the frames",
+        "others": f"other plans use {' and '.join(rest)}" if rest else "",
+    }
 
 
 def _optimality(placement: Mapping[str, Any]) -> str:
@@ -62,7 +104,12 @@ def _optimality(placement: Mapping[str, Any]) -> str:
 
 def _placement(placement: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "chart": _markup(charts.shares(placement["devices"]) if placement["macs"] else ""),
+        "chart": _markup(charts.shares(_work(placement)) if placement["macs"] else ""),
+        "shown": _shown(placement),
+        "mix": [
+            {"device": text.clean(row["device"]), "css": charts.device_class(row["device"])}
+            for row in _work(placement)
+        ] if _mix(placement) else [],
         "devices": _devices(placement),
         "optimality": _optimality(placement),
         "sharing": _capital(sharing_words(placement.get("frame"))),
@@ -189,7 +236,7 @@ def _sections(document: Mapping[str, Any]) -> dict[str, str]:
     bench = document["bench"] or {}
     on_cpu = bool(bench.get("latency_ms")) and bench["clock"] == "cpu-measured"
     found = {
-        "placement": "Placement", "prediction": "Prediction",
+        "verdict": "Checks", "placement": "Placement", "prediction": "Prediction",
         "notes": "Notes" if document["notes"] else "", "timeline": "Timeline",
         "times": "Time by layer", "measurement": "CPU time" if on_cpu else "Measurement",
         "power": "Power" if document["power"] else "", "accuracy": "Accuracy",

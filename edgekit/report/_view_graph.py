@@ -132,7 +132,7 @@ def _picture(layout: Layout, edges: Sequence[tuple[int, int]], name: Any) -> dic
         "box": list(layout.box),
         "nodes": [[name(item), round(x), round(y)] for item, (x, y) in layout.at.items()],
         "edges": [[index[a], index[b]] for a, b in edges],
-        "system": list(layout.system),
+        "turns": layout.turns,
         "lanes": [[*map(round, lane[:4]), text.clean(lane[4])] for lane in layout.lanes],
     }
 
@@ -191,8 +191,8 @@ def _still(
         if u > x:
             d = f"C{x + bend:.0f} {y:.0f} {u - bend:.0f} {v:.0f} {u:.0f} {v:.0f}"
         else:  # into the lanes below: through the gap above them
-            pitch, gap = layout.system
-            d = f"h12V{by // pitch * pitch - gap / 2:.0f}H{u - 12:.0f}V{v:.0f}h12"
+            turn = max(one for one in layout.turns if one < by)
+            d = f"h12V{turn:.0f}H{u - 12:.0f}V{v:.0f}h12"
         parts.append(f'<path class="edge" d="M{x:.0f} {y:.0f}{d}"/>')
     for segment, (x, y) in layout.at.items():
         title, css, line, told = _segment(segments[segment])

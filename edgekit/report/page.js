@@ -221,3 +221,10 @@ const wider = new ResizeObserver((seen) => requestAnimationFrame(() => {
   }
 }));
 for (const one of document.querySelectorAll(".scroll, .scroll > *")) wider.observe(one);
+
+// the strip of sections says that it goes on until its end is reached
+const strip = document.querySelector("nav ul");
+const goesOn = () => strip.parentElement.toggleAttribute("data-more",
+  strip.scrollLeft + strip.clientWidth < strip.scrollWidth - 1);
+strip.addEventListener("scroll", goesOn, { passive: true });
+new ResizeObserver(() => requestAnimationFrame(goesOn)).observe(strip);

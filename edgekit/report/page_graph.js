@@ -31,8 +31,8 @@
     const [, ax, ay] = a, [, bx, by] = b;
     if (picture.lanes.length) {
       const x = ax + w, y = ay + h / 2, v = by + h / 2, bend = Math.max(Math.abs(bx - x) / 2, 22);
-      const [pitch, gap] = picture.system; // to the lanes below: through the gap above them
-      if (bx < x) return `M${x} ${y}h12V${Math.floor(by / pitch) * pitch - gap / 2}H${bx - 12}V${v}h12`;
+      const turn = Math.max(...picture.turns.filter((one) => one < by)); // the gap above its lanes
+      if (bx < x) return `M${x} ${y}h12V${turn}H${bx - 12}V${v}h12`;
       return `M${x} ${y}C${x + bend} ${y} ${bx - bend} ${v} ${bx} ${v}`;
     }
     if (by > ay && by - ay < 2 * h + 8) {

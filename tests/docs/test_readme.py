@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx.backend.test
 import pytest
 
+import edgekit
 from edgekit.config import parse_config
 from tests.pipeline.nets import small_net
 
@@ -103,6 +105,39 @@ def test_the_examples_are_planned_as_the_table_says(tmp_path, capsys, monkeypatc
         key, words = figures[plan["objective"]]
         assert words(plan["predicted"][key]) == own
         assert words(plan["baselines"]["gpu_only"][key]) == alone
+
+
+@pytest.mark.parametrize("name", ["shufflenet", "squeezenet", "densenet121"])
+def test_the_light_models_are_rewritten_as_the_table_says(name):
+    from edgekit.report import _text as text
+
+    row = rf"^\| light_{name} \| (\d+) -> (\d+) \| (\d+) -> (\d+) \| (\S+ .s) -> (\S+ .s) \|$"
+    (cells,) = re.findall(row, README.read_text(), re.M)
+    light = Path(onnx.backend.test.__file__).parent / f"data/light/light_{name}.onnx"
+    done = edgekit.rewrite(light, target="jetson-agx-orin-64gb", precision="int8")
+    parts = done["before"], done["after"]
+    assert cells == tuple(
+        str(show(part))
+        for show in (
+            lambda part: part["loadables"],
+            lambda part: part["gpu_layers"],
+            lambda part: text.microseconds(part["predicted"]["auto_us"]),
+        )
+        for part in parts
+    )
+
+
+def test_the_readme_has_the_error_that_reports_have():
+    from edgekit.placement._costs import cost_data
+
+    error = cost_data("error")["without_network"]
+    told = " ".join(README.read_text().split())
+    for words in (
+        f"against {error['rows']} published measurements of networks",
+        f"off by {error['median_percent']} % in the median",
+        f"nine of ten by up to {error['of_90_percent']} %",
+    ):
+        assert words in told
 
 
 def test_first_screen_shows_both_commands():

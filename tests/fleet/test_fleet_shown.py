@@ -99,6 +99,23 @@ def test_boards_that_do_not_know_the_key_say_how_they_learn_it(given, run):
     assert "another key" in err
 
 
+def test_a_rollout_that_waits_for_host_keys_advises_to_accept_them(given, run, monkeypatch):
+    def stranger(name):
+        raise BoardError(f"the host key of {name} is not known", code="board.unknown-host-key")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(given.boards, "_reach", stranger)
+        assert deploy(run, given)[0] == 1
+    # the list, the rollout itself, and its name once more
+    told = [run("status")[1], run("status", "one")[1], deploy(run, given)[2]]
+    for text in told:
+        commands = re.findall(r"edgekit fleet resume one[^;,\n]*(?=goes on)", text)
+        assert commands
+        assert all("--accept-host-key" in one for one in commands)
+    status, out, _ = follow(run, told[1], "resume")
+    assert (status, "10 done" in out) == (0, True)
+
+
 def test_the_list_says_why_each_rollout_failed(given, run):
     given.boards.bad.update({"b01"})
     deploy(run, given)

@@ -42,7 +42,7 @@ def test_segments_stand_in_their_lanes_and_behind_what_they_read(graph):
     devices = {i: lanes[i * i % 3] for i in range(count)}
     found = by_device(devices, lanes, edges)
     assert overlaps(found.at, SEGMENT_BOX) == []
-    pitch = found.system[0]
+    row = lambda y: sum(turn < y for turn in found.turns)  # noqa: E731
     for segment, (x, y) in found.at.items():
         lane = next(one for one in found.lanes if one[1] < y < one[1] + one[3])
         assert lane[4] == devices[segment]
@@ -50,7 +50,23 @@ def test_segments_stand_in_their_lanes_and_behind_what_they_read(graph):
     for start, end in edges:
         if start < end:
             (x, y), (u, v) = found.at[start], found.at[end]
-            assert (y // pitch, x) < (v // pitch, u)
+            assert (row(y), x) < (row(v), u)
+
+
+@given(graphs, st.integers(1, 3))
+def test_a_folded_row_has_only_lanes_in_which_something_stands(graph, across):
+    count, edges = graph
+    devices = {i: ["GPU", "DLA0", "DLA1"][i * i % 3] for i in range(count)}
+    found = by_device(devices, ["GPU", "DLA0", "DLA1"], edges, across=across)
+    for _, top, _, high, device in found.lanes:
+        inside = [one for one, (_, y) in found.at.items() if top < y < top + high]
+        assert inside
+        assert {devices[one] for one in inside} == {device}
+    # rows neither touch nor leave the picture
+    for turn in found.turns[1:]:
+        assert not any(top <= turn <= top + high for _, top, _, high, _ in found.lanes)
+    assert list(found.at) == list(devices)
+    assert max(top + high for _, top, _, high, _ in found.lanes) <= found.height
 
 
 def test_a_long_chain_is_a_picture_and_not_a_thread():

@@ -111,6 +111,30 @@ def test_a_phone_shows_which_tables_scroll_and_keeps_rails_whole(opened):
     assert page.js(told) == page.js(wide)
 
 
+def test_a_phone_says_that_the_sections_go_on_and_has_captions_whole(opened):
+    page = opened("small", 390)
+    page.js(f"{DRAWN}.then(() => {DRAWN})")
+    more = "document.querySelector('nav').hasAttribute('data-more')"
+    assert page.js(more)
+    page.js("document.querySelector('nav ul').scrollLeft = 9999")
+    page.js(f"{DRAWN}.then(() => {DRAWN})")
+    assert not page.js(more)
+    right = "Array.from(document.querySelectorAll('.scroll caption')).filter(one =>"
+    right += " one.offsetHeight).map(one => one.getBoundingClientRect().right)"
+    assert page.js(right)
+    assert max(page.js(right)) <= 390
+    resized(page, 1400)
+    page.js(DRAWN)
+    assert not page.js(more)
+
+
+def test_every_section_with_a_heading_is_in_the_navigation(opened):
+    page = opened("small")
+    links = page.js("Array.from(document.querySelectorAll('nav a'), one => one.hash.slice(1))")
+    named = page.js("Array.from(document.querySelectorAll('section:has(> h2)'), one => one.id)")
+    assert links == named
+
+
 def test_a_phone_fits_the_graph(opened):
     page = opened("small", 390)
     page.js(f"{DRAWN}.then(() => {DRAWN})")

@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -254,6 +255,56 @@ def test_the_share_on_the_dla_is_of_all_that_devices_do(
     told = row["plans"]["throughput"]
     assert told["gpu_share"] == pytest.approx(busy["GPU"] / sum(busy.values()))
     assert told["dla_share"] == pytest.approx(1 - told["gpu_share"])
+
+
+def test_a_mix_of_plans_is_shown_with_all_its_plans_and_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    model = configured(tmp_path, "crcrcrcr", "throughput", [])
+    with Pipeline(open_config(model)) as pipeline:
+        work, plan = pipeline.work, pipeline.plan()
+        known = RunFacts(
+            name="net", model=model, target=work.target, plan=plan, network=work.network,
+            judgement=work.judgement,
+        )  # fmt: skip
+    document = report_document(known)
+    assert {"DLA0", "DLA1"} <= {layer.device for share in plan.plans for layer in share.layers}
+    page = render_html(document)
+    shown, shares = plain(page), [share.share for share in plan.plans]
+    first = f"Plan 1 of {len(shares)}, {text.percent(shares[0])} of the frames"
+    assert first in shown.split("Segments as a table")[0]
+    (table,) = re.findall(r'aria-label="Devices".*?</table>', page, re.S)
+    for number, (share, part) in enumerate(
+        zip(plan.plans, document["placement"]["plans"], strict=True), 1
+    ):
+        told = plain(table).split(f"Plan {number}, {text.percent(share.share)} of the frames ")[1]
+        told = told.split("Plan")[0]
+        for row in part["devices"]:
+            layers = [one for one in share.layers if one.device == row["device"]]
+            assert f"{row['device']} {len(layers)} {text.macs(row['macs'])}" in told
+        assert sum(row["macs_fraction"] for row in part["devices"]) == pytest.approx(1)
+    (legend,) = re.findall(r'<ul class="legend graph-devices">.*?</ul>', page, re.S)
+    assert plain(legend).split() == ["GPU", "DLA0", "DLA1"]
+
+    # shares that read the same have no first among them
+    tied = text.percent(shares[0]) == text.percent(shares[1])
+    assert ("one of the most frequent has" in document["headline"]) == tied
+    uneven = replace(plan, plans=[replace(plan.plans[0], share=0.6), *plan.plans[1:]])
+    told = report_document(replace(known, plan=uneven))["headline"]
+    assert "the most frequent one has" in told
+
+    # a layer of the GPU that others have on either core names both
+    on_gpu = replace(
+        plan.plans[0], layers=[replace(one, device="GPU") for one in plan.plans[0].layers]
+    )
+    mixed = replace(plan, layers=on_gpu.layers, plans=[on_gpu, *plan.plans])
+    messages = {
+        row["message"]
+        for group in report_document(replace(known, plan=mixed))["why_gpu"]
+        for row in group["layers"]
+    }
+    assert "other frames have it on DLA0 or DLA1: the devices share the load" in messages
 
 
 def test_the_page_of_several_plans_shows_what_each_segment_takes(
