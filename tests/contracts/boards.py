@@ -33,6 +33,7 @@ WORDS = {
          "compute_capability"),
         "<fact>",
     ),
+    "worst": "<in the order of what was measured>",
 }  # fmt: skip
 
 
